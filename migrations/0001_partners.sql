@@ -1,4 +1,4 @@
--- Partners (tenants), their API keys, and what is kept of their requests so that none is carried out twice.
+-- Partners (tenants), their API keys, and the records by which no request is carried out twice.
 
 create table partner (
     id                text not null,
@@ -6,7 +6,7 @@ create table partner (
     tier              text not null,
     limit_per_minute  bigint not null,
     created_at        timestamptz not null default now(),
-    -- Nothing new is taken from a disabled partner, by any door; what was accepted goes on.
+    -- No interface accepts requests of a disabled partner; accepted orders continue.
     disabled_at       timestamptz,
     constraint partner_pkey primary key (id),
     constraint partner_name_key unique (name),
@@ -50,18 +50,18 @@ create table api_key (
     id             text not null,
     partner_id     text not null,
     env            text not null,
-    -- Keyed hash of the key, which is not kept.
+    -- Keyed hash of the key, which is not stored.
     key_hash       bytea not null,
     -- Id of the master key of the hash.
     hash_key       text not null,
     key_prefix     text not null,
-    -- The signing secret, sealed; empty once the key is revoked.
+    -- The signing secret, encrypted; empty once the key is revoked.
     sealed_secret  bytea not null,
     scopes         text[] not null,
     created_at     timestamptz not null default now(),
     -- A disabled key is known and refused; it can be enabled again.
     disabled_at    timestamptz,
-    -- A revoked key is answered like an unknown one. Its row stays: it tells who signed what.
+    -- A revoked key is treated as unknown. Its row stays as a record of signatures.
     revoked_at     timestamptz,
     constraint api_key_pkey primary key (id),
     constraint api_key_hash_key unique (key_hash),
@@ -73,7 +73,7 @@ create index api_key_partner_idx on api_key (partner_id, created_at);
 -- Finds new keys without reading all keys.
 create index api_key_age_idx on api_key (created_at);
 
--- Secrets of the service's own that outlive a master key, sealed.
+-- Secrets of the service that outlive a master key, encrypted.
 create table service_secret (
     name    text not null,
     sealed  bytea not null,
@@ -97,8 +97,8 @@ create table idempotency (
 );
 create index idempotency_age_idx on idempotency (accepted_at);
 
--- Nonces of signed requests whose body has no id of its own. A captured request, sent again under another idempotency
--- key, would otherwise be carried out by a process that has not seen the nonce.
+-- Nonces of signed requests whose body has no id of its own: a process that has not seen the nonce must not carry out a
+-- captured request that is sent again under another idempotency key.
 create table request_nonce (
     key_id      text not null,
     nonce       text not null,

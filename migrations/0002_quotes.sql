@@ -28,8 +28,8 @@ create table firm_quote (
 );
 create index firm_quote_age_idx on firm_quote (valid_until);
 
--- Orders that providers leave resting, at a rate of their own. Units are taken in the transaction that accepts the
--- intent they fill, so that no two intents are filled from the same units.
+-- Resting orders of providers, at their own rates. Units are taken in the transaction that accepts the intent they
+-- fill, so that no two intents are filled from the same units.
 create table resting_order (
     id            bigint generated always as identity,
     provider_id   text not null,

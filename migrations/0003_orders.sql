@@ -1,9 +1,9 @@
--- Intents, their executions, what an execution's permit holds of a wallet, and receipts.
+-- Intents, their executions, the holds of their permits on wallets, and receipts.
 --
 -- Documents of two or three kilobytes are written often and read rarely: `toast_tuple_target` keeps them uncompressed
 -- in their row. Those that are read whole are `json`, which keeps the text as it was written.
 
--- Every decided submission. An intentId is used once per partner for ever, also by a rejected submission.
+-- Every decided submission. A partner uses an intentId once for ever, even for a rejected submission.
 create table intent (
     partner_id        text not null,
     livemode          boolean not null,
@@ -46,7 +46,7 @@ create table execution (
     client_reference  text,
     -- The settlement's id on the chain. `chain_command` finds executions by it.
     entity            bytea not null,
-    -- What was agreed at acceptance; never changes.
+    -- The terms of the acceptance; never changed.
     terms             json not null,
     state_name        text not null,
     state             jsonb not null,
@@ -68,7 +68,7 @@ create index execution_held_idx on execution (((state #>> '{lock,timelock_expire
     where state_name in ('payout_failed', 'conversion_failed')
       and state #>> '{lock,refunded}' = 'false' and state #>> '{lock,lost}' = 'false';
 
--- What live orders hold of a wallet: one permit nonce each, and an amount of a token. The next order's permit has to
+-- The holds of live orders on wallets: one permit nonce each, and an amount of a token. The next order's permit has to
 -- continue the nonces, and balance and allowance have to cover the sum.
 create table permit_use (
     chain_id   bigint not null,
@@ -77,7 +77,7 @@ create table permit_use (
     reference  text not null,
     token      text not null,
     amount     numeric(39, 0) not null,
-    -- When the lock was seen. The hold outlives it for a while, because what is known of the wallet may be older.
+    -- When the lock was seen. The hold outlives it for a while, because wallet data may be older.
     locked_at  timestamptz,
     constraint permit_use_pkey primary key (chain_id, owner, nonce),
     constraint permit_use_amount_positive check (amount > 0)

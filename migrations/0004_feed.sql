@@ -32,7 +32,7 @@ alter table event_history
     add constraint event_history_sequence_key unique (reference, sequence);
 create index event_history_partner_idx on event_history (partner_id, livemode, position);
 
--- All events: what statuses and reports read.
+-- All events, for statuses and reports.
 create view event_record as select * from event union all select * from event_history;
 
 create table feed_counter (
@@ -45,7 +45,7 @@ create table feed_counter (
 );
 insert into feed_counter (position) values (0);
 
--- Processes cache rendered statuses. Whatever changes a status, the service or an operator by hand, notifies
+-- Processes cache rendered statuses. Every change of a status, by the service or by an operator's SQL, notifies
 -- `dvp_execution` with the commit; a trigger cannot be forgotten. New executions are not notified, because no cache has
 -- them. An event is only added together with a change of its execution.
 
@@ -59,7 +59,7 @@ begin
     return null;
 end $$;
 
--- Changes that are made by hand only and can touch anything: an empty payload stands for all executions.
+-- Manual changes, which can affect any row: an empty payload stands for all executions.
 create function tell_all_executions() returns trigger language plpgsql as $$
 begin
     perform pg_notify('dvp_execution', '');
@@ -75,17 +75,17 @@ begin
     return null;
 end $$;
 
-create trigger execution_change_is_told after update on execution
+create trigger execution_change_notify after update on execution
     referencing old table as changed for each statement execute function tell_changed_executions();
-create trigger execution_end_is_told after delete or truncate on execution
+create trigger execution_end_notify after delete or truncate on execution
     for each statement execute function tell_all_executions();
-create trigger event_change_is_told after update on event
+create trigger event_change_notify after update on event
     referencing old table as changed for each statement execute function tell_changed_executions();
-create trigger event_end_is_told after delete on event
+create trigger event_end_notify after delete on event
     referencing old table as gone for each statement execute function tell_vanished_events();
-create trigger event_truncation_is_told after truncate on event
+create trigger event_truncation_notify after truncate on event
     for each statement execute function tell_all_executions();
-create trigger event_history_change_is_told after update or delete or truncate on event_history
+create trigger event_history_change_notify after update or delete or truncate on event_history
     for each statement execute function tell_all_executions();
-create trigger intent_change_is_told after update or delete or truncate on intent
+create trigger intent_change_notify after update or delete or truncate on intent
     for each statement execute function tell_all_executions();

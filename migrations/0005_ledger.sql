@@ -1,8 +1,8 @@
 -- The double-entry ledger. Postings balance, entries are never changed, and limited balances equal the sum of their
 -- entries and are never below zero: the database itself checks all three. docs/ledger.md lists the accounts.
 
--- Limited balances: what a provider or a partner has available, and what of it is reserved for accepted intents.
--- A few rows are changed by every batch: the fill factor leaves room for their new versions on the same page.
+-- Limited balances: the available and the reserved amount of a provider or a partner. Every batch changes a few rows:
+-- the fill factor leaves room for their new versions on the same page.
 create table account_balance (
     owner_kind  text not null,
     owner       text not null,
@@ -16,7 +16,7 @@ create table account_balance (
     constraint account_balance_fits check (available + reserved < 340282366920938463463374607431768211456)
 ) with (fillfactor = 10);
 
--- The primary key lets nothing be posted twice.
+-- The primary key prevents a repeated posting.
 create table ledger_entry (
     reference    text not null,
     -- The version of the execution that the posting led to.
@@ -27,7 +27,7 @@ create table ledger_entry (
     owner        text not null,
     part         text not null,
     asset        text not null,
-    -- Minor units, with eighteen places for the fractions that floors cut off.
+    -- Minor units, with eighteen places for fractions cut off by rounding.
     amount       numeric(57, 18) not null,
     recorded_at  timestamptz not null default now(),
     constraint ledger_entry_pkey primary key (reference, step, line),
@@ -79,7 +79,7 @@ end $$;
 create trigger ledger_entry_immutable before update or delete or truncate on ledger_entry
     for each statement execute function ledger_is_immutable();
 
--- Every account's balance as the entries have it.
+-- Every account's balance, computed from the entries.
 create view ledger_balance as
 select owner_kind, owner, part, asset, sum(amount) as amount
 from ledger_entry

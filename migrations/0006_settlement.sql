@@ -6,19 +6,19 @@ create table effect (
     reference    text not null,
     kind         text not null,
     run_at       timestamptz not null,
-    -- The call may have reached the rail: ask by reference before calling again.
+    -- The call may have reached the rail: query by reference before calling again.
     called       boolean not null default false,
-    -- When it was called last. "Not seen" proves that no call came only once it can no longer be on its way.
+    -- When it was last called. "Not seen" proves that no call arrived only once no call can be in flight.
     called_at    timestamptz,
     attempts     integer not null default 0,
     lease_until  timestamptz,
     -- Grows with each claim; an outcome counts only under its own.
     fence        bigint not null default 0,
-    -- What the rail said last, for people.
-    heard        text,
-    -- What an operator knows of the leg; taken in place of the rail's answer.
+    -- The rail's last answer, for operators.
+    last_result        text,
+    -- An operator's finding about the leg; replaces the rail's answer.
     verdict      jsonb,
-    -- Attempts in a row whose result could not be written. Such work is tried later and apart from other work.
+    -- Consecutive attempts whose result could not be written. Such work is retried later and separately.
     unwritten    integer not null default 0,
     constraint effect_pkey primary key (id),
     constraint effect_reference_kind_key unique (reference, kind),
@@ -27,7 +27,7 @@ create table effect (
 create index effect_due_idx on effect (run_at);
 create index effect_unwritten_idx on effect (id) where unwritten > 0;
 
--- Duties of a single owner (an indexer's chain, a relayer, a FIX session), by the database's clock.
+-- Leases for work of a single owner (an indexer's chain, a relayer, a FIX session), by the database's clock.
 create table lease (
     name        text not null,
     owner       uuid not null,

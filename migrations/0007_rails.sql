@@ -1,6 +1,6 @@
 -- Rails: payments ordered from a bank by ISO 20022 files, the bank's files, and the books of the simulated rails.
 
--- The end-to-end id is the payment's for ever: ordering it again finds its row.
+-- The end-to-end id identifies the payment for ever: a repeated order finds its row.
 create table bank_payment (
     end_to_end_id   text not null,
     -- The rail's reference of the leg, and the execution it belongs to.
@@ -20,7 +20,7 @@ create table bank_payment (
     paid_at         timestamptz,
     reason          text,
     reason_text     text,
-    -- What an operator has to look at: a report that contradicts an earlier one, or a different amount.
+    -- An alarm for operators: a report that contradicts an earlier one, or a different amount.
     alarm           text,
     updated_at      timestamptz not null default now(),
     constraint bank_payment_pkey primary key (end_to_end_id),
@@ -34,7 +34,7 @@ create table bank_payment (
 create index bank_payment_open_idx on bank_payment (ordered_at) where status in ('staged', 'sent', 'pending');
 create index bank_payment_alarm_idx on bank_payment (updated_at) where alarm is not null;
 
--- Each file of the bank, by its content: once, however often it comes.
+-- Each file of the bank, by its content, however often it arrives.
 create table bank_file (
     digest      bytea not null,
     name        text not null,
@@ -50,7 +50,7 @@ create table bank_file (
 );
 create index bank_file_refused_idx on bank_file (taken_at) where refusal is not null or unknown > 0;
 
--- The simulated rails' own books, which stand for the world outside.
+-- The books of the simulated rails, which represent outside systems.
 create table simulated_rail (
     leg          text not null,
     reference    text not null,
@@ -58,7 +58,7 @@ create table simulated_rail (
     amount       numeric(39, 0) not null,
     currency     text not null,
     calls        integer not null default 0,
-    -- How often money moved for the reference, so that a second time would be seen.
+    -- How often money moved for the reference, so that a second payment would be found.
     executed     integer not null default 0,
     first_call   timestamptz not null,
     executed_at  timestamptz,

@@ -58,7 +58,7 @@ create function chain_goal_reached(command text, fact text) returns boolean
         when 'refund' then fact in ('cancelled', 'refunded')
     end;
 
--- An event of a command's entity, or the loss of one. Facts that a reorganization took back stay as rows.
+-- An event of a command's entity, or the loss of one. Facts retracted by a reorganization stay as rows.
 create table chain_fact (
     id            bigint generated always as identity,
     chain_id      bigint not null,
@@ -73,20 +73,20 @@ create table chain_fact (
     observed_at   timestamptz not null default clock_timestamp(),
     consumed_at   timestamptz,
     retracted_at  timestamptz,
-    -- The order in which facts are handed to settlements. It is not the order of the ids: a fact whose block comes back
-    -- is handed over again, after the fact that its lock was lost.
+    -- The order in which facts are consumed by settlements. It is not the order of the ids: a fact whose block becomes
+    -- canonical again is published again, after the fact that its lock was lost.
     turn          bigint not null,
-    -- What `gate_number` must have reached (the head, the safe or the finalized block) before the fact is handed over;
-    -- `new`: not decided yet; null: handed over.
+    -- The finality that `gate_number` must have reached (the head, the safe or the finalized block) before the fact is
+    -- published; `new`: not decided yet; null: published.
     gate          text,
     gate_number   bigint,
-    -- The field that differs from the command, for people; such a fact is never handed over.
+    -- The field that differs from the command, for operators; such a fact is never published.
     differs       text,
-    -- Attempts in a row whose result could not be written, when the next is due, and why, for people. Later facts of
+    -- Attempts in a row whose result could not be written, when the next is due, and why, for operators. Later facts of
     -- the entity wait.
     unwritten     integer not null default 0,
     retry_at      timestamptz,
-    heard         text,
+    last_error         text,
     constraint chain_fact_pkey primary key (id),
     constraint chain_fact_log_key unique (chain_id, block_hash, log_index),
     constraint chain_fact_entity_length check (octet_length(entity) = 32),
@@ -103,14 +103,14 @@ create index chain_fact_differs_idx on chain_fact (entity) where differs is not 
 create index chain_fact_unwritten_idx on chain_fact (entity)
     where unwritten > 0 and consumed_at is null and retracted_at is null;
 
--- How far a chain was read: one row a chain, changed only by a reader that names its version.
+-- The indexer's position on a chain: one row a chain, changed only by a reader that names its version.
 create table chain_cursor (
     chain_id       bigint not null,
     head_number    bigint not null,
     head_hash      bytea not null,
-    -- At and below this number nothing may change any more.
+    -- Blocks up to this number are final.
     final_number   bigint not null,
-    -- Facts were given up to this number.
+    -- Facts were published up to this number.
     facts_number   bigint not null,
     version        bigint not null default 0,
     updated_at     timestamptz not null default now(),
@@ -125,7 +125,7 @@ create table chain_cursor (
         check ((halted is null) = (halted_at is null) and (halted is null) = (halted_detail is null))
 );
 
--- How the indexer is doing, for operators: one row a chain. Nothing is decided by it.
+-- The indexer's state, for operators: one row a chain. No decision depends on it.
 create table chain_status (
     chain_id             bigint not null,
     name                 text not null,
@@ -176,9 +176,9 @@ create table chain_log (
     contract      bytea not null,
     event         text not null,
     entity        bytea not null,
-    -- The contract's own number of the event: a hole is an event that a node left out.
+    -- The contract's own number of the event: a gap is an event that a node omitted.
     seq           bigint not null,
-    -- The fact that the engine is given, if any.
+    -- The fact for the engine, if any.
     fact          jsonb,
     canonical     boolean not null default true,
     observed_at   timestamptz not null default now(),

@@ -1,13 +1,13 @@
--- The relayer's accounts, nonces and signed transactions. What is sent was committed first.
+-- The relayer's accounts, nonces and signed transactions. Transactions are committed before they are broadcast.
 
--- An account that signs. Nonces are given out here and nowhere else, under the lock of this row.
+-- An account that signs. Nonces are reserved here only, under the lock of this row.
 create table relayer_account (
     chain_id     bigint not null,
     signer       bytea not null,
     next_nonce   bigint not null,
-    -- When it could last sign; an account that cannot leaves its share of the commands to the others.
+    -- When it could last sign; the other accounts take over the share of an account that cannot.
     able_at      timestamptz,
-    -- What it has to pay for gas, as seen at `balance_at`.
+    -- Its balance for gas, as seen at `balance_at`.
     balance_wei  numeric(39, 0),
     balance_low  boolean not null default false,
     balance_at   timestamptz,
@@ -15,14 +15,14 @@ create table relayer_account (
     constraint relayer_account_signer_length check (octet_length(signer) = 20)
 );
 
--- One nonce. `mined` may go back to `broadcast` (a reorganization), `final` may not. `foreign`: used by a transaction
--- that is not ours. `abandoned`: its account was retired, and nobody sends it any more.
+-- One nonce. `mined` may go back to `broadcast` (a reorganization), `final` may not. `foreign`: used by another
+-- transaction than the service's. `abandoned`: its account was retired, and the transaction is not broadcast any more.
 create table nonce_slot (
     chain_id      bigint not null,
     signer        bytea not null,
     nonce         bigint not null,
     state         text not null default 'signed',
-    -- What the transaction does, null when it only uses up the nonce, and its gas limit.
+    -- The kind of the transaction, null when it only uses the nonce, and its gas limit.
     kind          text,
     gas           bigint not null default 0,
     succeeded     boolean,
@@ -68,7 +68,7 @@ create table tx_attempt (
     nonce              bigint not null,
     attempt            bigint not null,
     hash               bytea not null,
-    -- Signed bytes, sealed: those of a `settle` hold a preimage before it is on the chain.
+    -- Signed bytes, encrypted: those of a `settle` contain a preimage before it is on the chain.
     sealed             bytea not null,
     max_fee            numeric(39, 0) not null,
     priority_fee       numeric(39, 0) not null,

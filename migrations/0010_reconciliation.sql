@@ -1,4 +1,5 @@
--- Results of comparing our books with the chain: the last runs, each with its breaks. Nothing is decided by these rows.
+-- Results of comparing the service's books with the chain: the last runs, each with its breaks. No decision depends on
+-- these rows.
 
 create table reconciliation_run (
     id            bigint generated always as identity,
@@ -6,9 +7,9 @@ create table reconciliation_run (
     block_number  bigint not null,
     block_hash    bytea not null,
     block_time    timestamptz not null,
-    -- How many executions and contracts were compared, and how many questions the node was asked.
+    -- The numbers of compared executions and contracts, and of queries that the node answered.
     subjects      bigint not null,
-    asked         bigint not null,
+    queries       bigint not null,
     started_at    timestamptz not null,
     finished_at   timestamptz not null default clock_timestamp(),
     constraint reconciliation_run_pkey primary key (id),
@@ -23,7 +24,7 @@ create table reconciliation_break (
     reference  text,
     entity     text,
     detail     text not null,
-    -- The action that is proposed to a person.
+    -- The action proposed to operators.
     action     text not null,
     constraint reconciliation_break_pkey primary key (run_id, ordinal),
     constraint reconciliation_break_run_fkey foreign key (run_id) references reconciliation_run (id) on delete cascade

@@ -6,7 +6,7 @@ create table fix_session (
     partner_id                  text not null,
     livemode                    boolean not null,
     begin_string                text not null,
-    -- The client's SenderCompID, and ours.
+    -- The client's SenderCompID, and the service's.
     client_comp_id              text not null,
     service_comp_id             text not null,
     default_appl_ver_id         text,
@@ -17,9 +17,9 @@ create table fix_session (
     password_hash               bytea not null,
     -- Id of the master key of the hash.
     password_key                text not null,
-    -- The sealed secret by which Logons are signed; null: Logons have the password.
+    -- The encrypted secret by which Logons are signed; null: Logons have the password.
     logon_secret                bytea,
-    -- How far SendingTime(52) of a signed Logon may be from our clock.
+    -- The tolerated difference of a signed Logon's SendingTime(52) from the service's clock.
     logon_window_secs           integer not null default 30,
     -- SendingTime(52) of the latest signed Logon, in Unix nanoseconds. The next one has to be later, so that a
     -- signature is accepted once.
@@ -64,8 +64,8 @@ create table fix_session (
     -- The window of the schedule to which the numbers belong, in days from 1970-01-01 to the date on which it began;
     -- null: not recorded yet. The numbers are reset when it changes, also when no process ran at that time.
     epoch                       bigint,
-    -- The peer has seen our messages up to this number, as far as is known; it may lag. A reset of the numbers gives
-    -- new ones to the messages after it.
+    -- The peer has received the service's messages up to this number, as far as is known; it may lag. A reset of the
+    -- numbers gives new ones to the messages after it.
     seen_out                    bigint not null default 0,
     -- Messages after this number were never written to a socket; it may run ahead.
     written_out                 bigint not null default 0,
@@ -96,9 +96,8 @@ create table fix_session (
     constraint fix_session_reach_in_order check (0 <= seen_out and 0 <= written_out)
 );
 
--- Application messages by their number, for resends. Session messages are not kept: a resend passes over them.
--- Rows here and in `fix_order` are only added by a transaction that has updated the session's row, so no foreign key
--- repeats it.
+-- Application messages by their number, for resends. Session messages are not stored: a resend skips them. Rows here
+-- and in `fix_order` are only added by a transaction that has updated the session's row, so no foreign key repeats it.
 create table fix_outbound (
     session_id    text not null,
     seq           bigint not null,
@@ -109,13 +108,13 @@ create table fix_outbound (
     constraint fix_outbound_pkey primary key (session_id, seq)
 );
 
--- A ClOrdID is used once per session for ever, also by a rejected order, and through resets of the numbers.
+-- A session uses a ClOrdID once for ever, even for a rejected order, and across resets of the numbers.
 create table fix_order (
     session_id  text not null,
     cl_ord_id   text not null,
     reference   text,
     intent_id   text not null,
-    -- What later reports repeat: symbol, side, quantity, price, and what was reported so far.
+    -- The fields that later reports repeat: symbol, side, quantity, price, and the progress reported so far.
     details     jsonb not null,
     created_at  timestamptz not null default now(),
     constraint fix_order_pkey primary key (session_id, cl_ord_id)
@@ -128,17 +127,17 @@ create index fix_order_intent_idx on fix_order (session_id, intent_id);
 create table fix_parked (
     session_id   text not null,
     cl_ord_id    text not null,
-    -- The order in which they were received, through resets of the numbers.
+    -- The order of arrival, across resets of the numbers.
     position     bigint generated always as identity,
-    -- The NewOrderSingle as it came.
+    -- The NewOrderSingle as it was received.
     message      bytea not null,
     received_at  timestamptz not null,
     constraint fix_parked_pkey primary key (session_id, cl_ord_id),
     constraint fix_parked_session_fkey foreign key (session_id) references fix_session (session_id)
 );
 
--- What operators request of a session. The session's owner counts its numbers in memory, so only the owner carries a
--- command out, once, and answers it. The rows are the record of who did what and why; they are kept.
+-- Operators' commands for a session. The session's owner counts its numbers in memory, so only the owner carries a
+-- command out, once, and answers it. The rows are kept as the record of operators and reasons.
 create table fix_session_command (
     id          bigint generated always as identity,
     session_id  text not null,
@@ -149,11 +148,11 @@ create table fix_session_command (
     with_reset  boolean not null default false,
     operator    text not null,
     reason      text not null,
-    asked_at    timestamptz not null default now(),
+    requested_at timestamptz not null default now(),
     -- The process that carries it out.
     taken_by    uuid,
     taken_at    timestamptz,
-    -- The result in words; `failed` tells success from failure.
+    -- The result as text; `failed` distinguishes success from failure.
     outcome     text,
     failed      boolean not null default false,
     done_at     timestamptz,
@@ -182,10 +181,10 @@ create trigger fix_session_changed
         last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, schedule, drop_copy,
         cancel_on_disconnect_secs
     on fix_session for each row execute function fix_session_announce();
-create trigger fix_session_command_asked
+create trigger fix_session_command_requested
     after insert on fix_session_command for each row execute function fix_session_announce();
 
--- The sessions of a partner that was disabled or enabled.
+-- Notifies the sessions of a partner that was disabled or enabled.
 create function partner_announce_sessions() returns trigger language plpgsql as $$
 begin
     perform pg_notify('dvp_fix_session', session_id) from fix_session where partner_id = new.id;

@@ -31,7 +31,8 @@ create table webhook_endpoint (
 );
 create index webhook_endpoint_tenant_idx on webhook_endpoint (partner_id, livemode) where is_active;
 
--- Which process sends to an endpoint. The fence grows with each change of holder; an outcome counts only under its own.
+-- The process that sends to an endpoint. The fence grows with each change of holder; an outcome counts only under its
+-- own.
 create table endpoint_lease (
     endpoint_id   text not null,
     holder        uuid,
@@ -41,14 +42,14 @@ create table endpoint_lease (
     constraint endpoint_lease_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
 ) with (fillfactor = 50);
 
--- Processes that send, so that each leases its share of the endpoints.
+-- The processes that send, so that each leases its share of the endpoints.
 create table webhook_sender (
     id            uuid not null,
     leased_until  timestamptz not null,
     constraint webhook_sender_pkey primary key (id)
 ) with (fillfactor = 50);
 
--- How far the feed was turned into deliveries. The dispatcher is the process that has locked the row.
+-- The feed position up to which deliveries were made. The dispatcher is the process that has locked the row.
 create table webhook_dispatcher (
     only_row  boolean not null default true,
     position  bigint not null,
@@ -60,7 +61,7 @@ insert into webhook_dispatcher (position) values (0);
 -- Ids of deliveries, queued or ended.
 create sequence webhook_delivery_number;
 
--- Deliveries that wait or are being attempted; a row is deleted when its delivery ends. What is in progress is in the
+-- Deliveries that wait or are being attempted; a row is deleted when its delivery ends. Deliveries in flight are in the
 -- memory of the endpoint's holder only.
 create table webhook_queue (
     id           bigint not null default nextval('webhook_delivery_number'),
@@ -116,7 +117,7 @@ create table webhook_attempt (
     constraint webhook_attempt_pkey primary key (delivery_id, number)
 );
 
--- A stretch of the feed that is to be delivered again. The dispatcher works it off in pieces.
+-- A range of the feed that is delivered again. The dispatcher processes it in pieces.
 create table webhook_replay (
     id           bigint generated always as identity,
     endpoint_id  text not null,
@@ -141,7 +142,7 @@ create table webhook_notice (
     constraint webhook_notice_kind_known check (kind in ('failing', 'deactivated_failing', 'deactivated_gone'))
 );
 
--- Answers of webhook management under the optional Idempotency-Key. They may contain a secret, so they are sealed.
+-- Answers of webhook management under the optional Idempotency-Key. They may contain a secret, so they are encrypted.
 create table webhook_idempotency (
     key_id       text not null,
     operation    text not null,

@@ -1,7 +1,7 @@
 -- The legacy API: orders by strategy, and the standing instructions by which they settle.
 
--- Legacy orders name no beneficiary: where an output of an asset goes, a pre-provisioned recipient for money and a
--- wallet for a token.
+-- Legacy orders name no beneficiary: this is the recipient of a partner's outputs of an asset, a pre-provisioned
+-- recipient for money and a wallet for a token.
 create table settlement_instruction (
     partner_id  text not null,
     livemode    boolean not null,
@@ -12,7 +12,7 @@ create table settlement_instruction (
     constraint settlement_instruction_partner_fkey foreign key (partner_id) references partner (id)
 );
 
--- A legacy order waits here for its moment; executed, it is an intent like any other.
+-- A legacy order waits here until its strategy executes it; then it is an intent like any other.
 create table legacy_intent (
     partner_id   text not null,
     livemode     boolean not null,
@@ -24,7 +24,7 @@ create table legacy_intent (
     client_ref   text,
     account      text not null,
     stage        text not null,
-    -- Part of the id of the intent that is submitted, and committed before it: a crash in between makes no second one.
+    -- Part of the id of the submitted intent, and committed before it: a crash in between creates no second one.
     attempt      integer not null default 0,
     best_output  numeric(39, 0),
     reference    text,

@@ -1,4 +1,4 @@
--- Operators' decisions about executions: who decided what, why, and on which evidence.
+-- Operators' decisions about executions, each with operator, reason and evidence.
 
 create table operator_action (
     id         bigint generated always as identity,

@@ -1,5 +1,5 @@
 -- A database belongs to a test or a live deployment from the first `dvp migrate` on. Keys and FIX sessions of the other
--- environment cannot be written, whoever writes them.
+-- environment cannot be written by any program.
 create table deployment (
     is_the_only  boolean not null default true,
     environment  text not null,

@@ -1,4 +1,4 @@
--- What operators have paused, and who paused and resumed it.
+-- Operators' pauses, and the operators who paused and resumed.
 
 create table pause (
     scope      text not null,

@@ -1,7 +1,7 @@
--- A bank's word that contradicts how an execution ended: a break until two operators have closed it.
+-- A bank's report that contradicts how an execution ended: a break until two operators have closed it.
 
 alter table bank_payment
-    -- The word, and when operators had put right what it contradicts.
+    -- The report, and when operators had resolved the contradiction.
     add column contradicting text,
     add column closed_at     timestamptz,
     add constraint bank_payment_contradicting_known check (contradicting in ('paid', 'refused'));

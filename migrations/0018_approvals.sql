@@ -1,17 +1,17 @@
--- What one operator requests and another one approves: everything that moves money.
+-- Requests of operators that another operator approves: every action that moves money.
 
 create table approval (
     id            text not null,
-    -- What decides it: execution (an operator's decision about one), ledger (an operation of the ledger).
+    -- The kind of action: execution (an operator's decision about one), ledger (an operation of the ledger).
     kind          text not null,
     -- An execution's reference, or the id of an operation of the ledger.
     subject       text not null,
     action        text not null,
-    -- Exactly what is carried out once it is approved.
+    -- The action that is carried out once it is approved.
     details       jsonb not null,
-    -- What else changes its version: accounts of the ledger.
+    -- Ledger accounts whose operations change the version.
     touches       text[] not null default '{}',
-    -- The version of the subject that was decided on. Nothing is approved once it has another one.
+    -- The version of the subject at the request. A request about another version cannot be approved.
     version       bigint not null,
     maker         text not null,
     reason        text not null,

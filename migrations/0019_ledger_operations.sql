@@ -1,4 +1,4 @@
--- Claims between providers and the house: one wallet receives and pays for an order that several fill.
+-- Claims between providers and the house: one wallet receives and pays for an order filled by several providers.
 
 alter table ledger_entry drop constraint ledger_entry_account_known;
 alter table ledger_entry add constraint ledger_entry_account_known check (

@@ -21,7 +21,7 @@ create table destination (
     id              text not null,
     beneficiary_id  text not null,
     account         text not null,
-    -- The currency that the account takes.
+    -- The currency of the account.
     currency        text not null,
     payout_method   text not null,
     swift_code      text,
@@ -47,8 +47,8 @@ create table destination (
 );
 create index destination_beneficiary_key on destination (beneficiary_id);
 
--- What was verified is what is paid: of a beneficiary nothing changes, of a destination only who verified and who
--- disabled it, once each.
+-- Payouts use the verified data: a beneficiary never changes, and of a destination only its verification and its
+-- disabling, once each.
 create function beneficiary_is_immutable() returns trigger language plpgsql as $$
 begin
     raise exception 'a beneficiary is never changed: enter another one'

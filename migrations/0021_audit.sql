@@ -1,13 +1,13 @@
--- The audit log: one row for each thing an operator did, in a chain of hashes, so that no row can be changed, added
--- before another or taken out without every later hash being wrong. The head is anchored on the chain every day.
+-- The audit log: one row for each action of an operator, in a chain of hashes, so that a row that is changed, inserted
+-- or removed makes every later hash wrong. The head is anchored on the chain every day.
 
 create table audit_entry (
     seq       bigint not null,
     at        timestamptz not null,
-    -- The table in which it is kept, and its row as it was written, without secrets.
+    -- The table of the action, and its row as it was written, without secrets.
     source    text not null,
     entry     text not null,
-    -- Hash of the row before, and SHA-256 over it and this row.
+    -- Hash of the previous row, and SHA-256 over it and this row.
     previous  bytea not null,
     hash      bytea not null,
     constraint audit_entry_pkey primary key (seq),
@@ -15,7 +15,7 @@ create table audit_entry (
     constraint audit_entry_hash_length check (octet_length(previous) = 32 and octet_length(hash) = 32)
 );
 
--- The last row. Locked by whoever appends, so that rows follow each other in the order of their commits.
+-- The last row. Locked by each transaction that appends, so that rows follow each other in the order of commits.
 create table audit_head (
     is_only  boolean not null default true,
     seq      bigint not null,
@@ -25,12 +25,12 @@ create table audit_head (
 );
 insert into audit_head (seq, hash) values (0, decode(repeat('00', 32), 'hex'));
 
--- What a row's hash covers beside the hash before it. Verification computes the same.
+-- The text that a row's hash covers beside the previous hash. Verification computes the same.
 create function audit_text(seq bigint, at timestamptz, source text, entry text) returns text language sql stable
     return seq::text || E'\n' || to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || E'\n' || source
            || E'\n' || entry;
 
--- Appends the row of the table it is a trigger of, without the columns that its arguments name.
+-- Appends the row of the trigger's table, without the columns named by its arguments.
 create function audit_append() returns trigger language plpgsql as $$
 declare
     head audit_head;
@@ -83,7 +83,7 @@ create table audit_anchor (
     seq          bigint not null,
     hash         bytea not null,
     chain_id     bigint not null,
-    -- Once the chain has it.
+    -- Set once the chain has it.
     tx_hash      text,
     anchored_at  timestamptz,
     constraint audit_anchor_pkey primary key (day),

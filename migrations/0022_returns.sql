@@ -1,4 +1,4 @@
--- Payments that came back after they were paid, and what becomes of them, are due work of the settlement.
+-- Returned payments, and their resolution, are due work of the settlement.
 
 alter table effect drop constraint effect_kind_known;
 alter table effect add constraint effect_kind_known

@@ -1,5 +1,5 @@
--- Limits of orders, set by two operators, and what was accepted of each day, which is counted with or without a limit
--- and in the transaction that accepts the order.
+-- Limits of orders, set by two operators, and the accepted amounts of each day, which are counted with or without a
+-- limit and in the transaction that accepts the order.
 
 alter table approval drop constraint approval_kind_known;
 alter table approval add constraint approval_kind_known check (kind in ('execution', 'ledger', 'limit'));
@@ -11,7 +11,7 @@ create table order_limit (
     asset     text not null,
     -- One order, or all orders of a UTC day.
     period    text not null,
-    -- In minor units; null: there is no limit any more.
+    -- In minor units; null: the limit was removed.
     amount    numeric(39, 0),
     -- The approved request, whose row is never changed or deleted.
     approval  text not null,
@@ -33,7 +33,7 @@ end $$;
 create trigger order_limit_kept before delete or truncate on order_limit
     for each statement execute function order_limit_is_kept();
 
--- Few rows that many batches change: room for their new versions on the same page.
+-- Many batches change few rows: room for their new versions on the same page.
 create table limit_usage (
     scope   text not null,
     target  text not null,

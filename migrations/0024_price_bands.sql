@@ -1,13 +1,13 @@
--- Price bands of pairs, set by two operators: they take the place of the configured ones.
+-- Price bands of pairs, set by two operators: they replace the configured ones.
 
 alter table approval drop constraint approval_kind_known;
 alter table approval add constraint approval_kind_known check (kind in ('execution', 'ledger', 'limit', 'band'));
 
 create table price_band (
-    -- What orders pay and what they get.
+    -- The assets that orders pay and receive.
     input          text not null,
     output         text not null,
-    -- How far a price may be from the middle; null: the configured band holds, if there is one.
+    -- How far a price may be from the middle; null: the configured band applies, if there is one.
     deviation_bps  integer,
     -- Output per one input; null: the reference price is the middle.
     middle         numeric,

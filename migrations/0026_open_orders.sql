@@ -1,4 +1,4 @@
--- Limits of open orders, of rails and of chains, and what of them is open.
+-- Limits of open orders, of rails and of chains, and their open amounts.
 
 alter table order_limit drop constraint order_limit_scope_known;
 alter table order_limit add constraint order_limit_scope_known
@@ -6,8 +6,8 @@ alter table order_limit add constraint order_limit_scope_known
 alter table order_limit drop constraint order_limit_period_known;
 alter table order_limit add constraint order_limit_period_known check (period in ('order', 'day', 'open'));
 
--- The sum of a key's rows is what is open of it: each batch of orders appends what it accepted and what ended, so that
--- no batch waits for another one's row. One process merges the rows of a key.
+-- The sum of a key's rows is its open amount: each batch of orders appends what it accepted and what ended, so that no
+-- batch waits for another one's row. One process merges the rows of a key.
 create table open_change (
     id      bigint generated always as identity,
     scope   text not null,

@@ -1,13 +1,13 @@
--- What screening said of accepted orders, before anything of theirs moved. Rows are never changed; the latest one of an
--- order holds.
+-- Results of screening accepted orders, before any funds moved. Rows are never changed; the latest one of an order
+-- applies.
 
 create table screening (
     id         bigint generated always as identity,
     reference  text not null,
     verdict    text not null,
-    -- The list, the hook, or that the hook gave no answer.
+    -- The list, the hook, or the hook's missing answer.
     source     text not null,
-    -- What was found on the list, or the case of whoever was asked.
+    -- The matched entry of the list, or the case number of the screening service.
     detail     text not null,
     at         timestamptz not null default clock_timestamp(),
     constraint screening_pkey primary key (id),
@@ -26,5 +26,5 @@ create trigger screening_immutable before update or delete on screening
 create trigger screening_not_truncated before truncate on screening
     for each statement execute function screening_is_kept();
 
--- Held orders are counted by what their due work last heard.
-create index effect_held_idx on effect (id) where kind = 'lock' and heard = 'held by screening';
+-- Held orders are counted by the last result of their due work.
+create index effect_held_idx on effect (id) where kind = 'lock' and last_result = 'held by screening';

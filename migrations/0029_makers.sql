@@ -1,4 +1,4 @@
--- Makers place, list and cancel resting orders; a taker that ends unpaid gives back what it had taken.
+-- Makers place, list and cancel resting orders; a taker that ends unpaid returns what it took.
 
 alter table approval drop constraint approval_kind_known;
 alter table approval add constraint approval_kind_known
@@ -7,19 +7,19 @@ alter table approval add constraint approval_kind_known
 alter table resting_order
     -- The maker's own id of the order; one without it was placed by the service's operators.
     add column client_order_id text,
-    -- What remained when its maker cancelled it; nothing is given back to it any more.
+    -- The remaining amount when its maker cancelled it; nothing is returned to it any more.
     add column cancelled numeric(39, 0),
     add column cancelled_at timestamptz,
     add constraint resting_order_client_key unique (provider_id, client_order_id),
     add constraint resting_order_cancelled_whole
         check ((cancelled is null) = (cancelled_at is null) and (cancelled is null or remaining = 0));
 drop index resting_order_open_idx;
--- The best of a pair first, and of equals the oldest.
+-- The best order of a pair first, and at equal rates the oldest.
 create index resting_order_open_idx on resting_order (input_asset, output_asset, rate desc, id) where remaining > 0;
 create index resting_order_maker_idx on resting_order (provider_id, id);
 
--- Which partner may place resting orders for a provider: what they deliver is the provider's balance, and the funds
--- released go to the wallet.
+-- The partner that may place resting orders for a provider: they deliver the provider's balance, and the wallet
+-- receives the released funds.
 create table maker (
     partner_id   text not null,
     provider_id  text not null,

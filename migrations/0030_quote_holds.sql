@@ -1,5 +1,5 @@
--- What open firm quotes hold of providers' balances. A hold ends when its quote is used, in the same transaction, and
--- otherwise with its validity: nothing has to be done for that.
+-- The holds of open firm quotes on providers' balances. A hold ends when its quote is used, in the same transaction, or
+-- when its validity ends, without any action.
 create table quote_hold (
     quote_id     text not null,
     partner_id   text not null,

@@ -23,7 +23,7 @@ pub(crate) struct Access {
     pub conn: PgConnection,
     pub vault: Vault,
     pub environment: Environment,
-    /// What the configuration lists; a sandbox has what is in its ledger.
+    /// The configured names; in a sandbox, those in its ledger.
     listed: Listed,
 }
 
@@ -78,7 +78,12 @@ impl ServiceLocation {
     pub(crate) fn database(&self) -> anyhow::Result<Database> {
         match self {
             Self::Sandbox { ready, .. } => {
-                Ok(Database::at(text(ready, "/databaseUrl")?, &TlsFiles::default())?)
+                let urls = ready.pointer("/databaseUrls").and_then(Value::as_array);
+                let urls = urls.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+                match urls.collect::<Vec<_>>().as_slice() {
+                    several @ [_, _, ..] => Ok(Database::among(several, &TlsFiles::default(), false)?),
+                    _ => Ok(Database::at(text(ready, "/databaseUrl")?, &TlsFiles::default())?),
+                }
             }
             Self::Configured(config) => config.database(),
         }
@@ -86,7 +91,7 @@ impl ServiceLocation {
 
     /// A pool for a command: its statements may take as long as they need.
     pub(crate) async fn pool(&self, connections: u32) -> anyhow::Result<PgPool> {
-        let options = self.database()?.unbounded()?;
+        let options = self.database()?.unbounded().await?;
         let pool = pool_options().max_connections(connections).connect_with(options).await;
         pool.context("the database does not answer")
     }
@@ -138,6 +143,11 @@ impl Access {
             ensure!(is_known, "no provider is called {id}");
         }
         Ok(())
+    }
+
+    /// The decimals of a configured asset.
+    pub(crate) fn exponent(&self, asset: &str) -> anyhow::Result<u8> {
+        self.listed.assets.get(asset).copied().with_context(|| format!("no asset is called {asset}"))
     }
 
     /// Refuses an asset that neither the configuration lists nor the ledger knows.

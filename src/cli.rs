@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, in the words of its users.
+//! The command line's arguments and help.
 
 mod approval;
 mod audit;
@@ -13,9 +13,13 @@ mod key;
 mod ledger;
 mod limit;
 mod maker;
+mod maker_args;
+mod operator;
 mod partner;
 mod pause;
 mod provider;
+mod quote;
+mod recall;
 mod receipt;
 mod secret;
 mod secrets;
@@ -26,8 +30,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use dvp_domain::screening::ScreeningResult;
 
 use crate::config::Role;
+use crate::logging::LogFormat;
 
 pub(crate) use self::approval::{
     ApprovalApprove, ApprovalCommand, ApprovalDeny, ApprovalList, ApprovalShow, ApprovalState,
@@ -50,7 +56,7 @@ pub(crate) use self::fix_options::{Agreed, SessionOptions};
 pub(crate) use self::fix_session::{
     FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
 };
-pub(crate) use self::key::{EnvArg, KeyCommand, KeyId, KeyIssue, KeyList};
+pub(crate) use self::key::{EnvArg, KeyCommand, KeyIssue, KeyList, KeyRequest, KeyStop};
 pub(crate) use self::ledger::{
     AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerReject, LedgerRequest, LedgerShow,
     OperationArgs, OwnerArgs,
@@ -59,11 +65,17 @@ pub(crate) use self::limit::{LimitCommand, LimitRemove, LimitSet, LimitWhich};
 pub(crate) use self::maker::{
     MakerCancel, MakerCommand, MakerEnd, MakerOrders, MakerPlace, MakerSet, MakerWho,
 };
+pub(crate) use self::maker_args::MakerArgs;
+pub(crate) use self::operator::{
+    OperatorAdd, OperatorCommand, OperatorIdentity, OperatorName, OperatorRoles,
+};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
 pub(crate) use self::pause::{PauseChange, PauseCommand};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
+pub(crate) use self::quote::{QuoteCommand, QuoteExplain};
+pub(crate) use self::recall::{RecallClose, RecallCommand, RecallList, RecallRequest, RecallShow};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;
 pub(crate) use self::secrets::SecretsCommand;
@@ -76,13 +88,20 @@ pub(crate) use self::webhook::{
 #[derive(Debug, Parser)]
 #[command(name = "dvp", version)]
 pub(crate) struct Cli {
+    /// How log lines are written; without it as the configuration says, and as text.
+    #[arg(long, global = true, value_name = "FORMAT", env = "DVP_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Where the service sends its spans, as OTLP over HTTP (JSON), such as http://127.0.0.1:4318. Without it, and
+    /// without one in the configuration, none are recorded.
+    #[arg(long, global = true, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<reqwest::Url>,
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything on this machine: database, chain, contracts, simulated bank, REST and FIX.
+    /// Run everything on this machine: database, chain, contracts, simulated bank, REST, FIX and the console.
     ///
     /// Writes DIR/sandbox.json when it is ready: addresses, keys, wallets. Ctrl-C stops all it started; started again
     /// in the same DIR it goes on with the same data.
@@ -97,16 +116,19 @@ pub(crate) enum Command {
     /// Bring the database's schema up to this program's.
     #[command(after_help = "Example:\n  dvp migrate --config dvp.toml")]
     Migrate(PlaceArgs),
-    /// Partners: who may call.
+    /// Operators of the console: roles and sign-in links.
+    #[command(subcommand)]
+    Operator(OperatorCommand),
+    /// Partners: the callers of the service.
     #[command(subcommand)]
     Partner(PartnerCommand),
-    /// What moves money: requested by one operator, approved by another.
+    /// Actions that move money: requested by one operator, approved by another.
     #[command(subcommand)]
     Approval(ApprovalCommand),
-    /// The log of what operators did, in a chain of hashes.
+    /// The audit log of operators' actions, in a chain of hashes.
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// The ledger: what operators post, with four eyes, and what is in it.
+    /// The ledger: operators' postings, with two operators each, and its balances.
     #[command(subcommand)]
     Ledger(LedgerCommand),
     /// Statements of accounts: opening balance, entries, closing balance.
@@ -128,30 +150,36 @@ pub(crate) enum Command {
     /// Makers: partners that place resting orders of a provider, and those orders.
     #[command(subcommand)]
     Maker(MakerCommand),
-    /// What operators stop and let go on.
+    /// Pauses of parts of the service.
     #[command(subcommand)]
     Pause(PauseCommand),
     /// Alarms about the bank's payments and files.
     #[command(subcommand)]
     Bank(BankCommand),
+    /// Recalls: payments that the bank is asked to give back, by two operators.
+    #[command(subcommand)]
+    Recall(RecallCommand),
     /// Recipients that a partner's orders name as bene_…:dest_….
     #[command(subcommand)]
     Beneficiary(BeneficiaryCommand),
-    /// Liquidity providers: what they hold with the service.
+    /// Liquidity providers: their inventory at the service.
     #[command(subcommand)]
     Provider(ProviderCommand),
     /// API keys and their signing secrets.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Master keys: what needs which, and new seals after a rotation.
+    /// Master keys: their use, and re-encryption after a rotation.
     #[command(subcommand)]
     Secrets(SecretsCommand),
     /// Executions: list, inspect, and resolve those that are stuck.
     #[command(subcommand)]
     Execution(ExecutionCommand),
-    /// FIX sessions: who may log on.
+    /// FIX sessions: settings, credentials and control.
     #[command(subcommand)]
     FixSession(FixSessionCommand),
+    /// Quotes.
+    #[command(subcommand)]
+    Quote(QuoteCommand),
     /// Receipts.
     #[command(subcommand)]
     Receipt(ReceiptCommand),
@@ -163,7 +191,7 @@ pub(crate) enum Command {
     Chain(ChainCommand),
     /// Hold the service's books against the chain, at its final block.
     ///
-    /// Proposes what to do about each break and does nothing. Exit code 1 when there are breaks.
+    /// Proposes an action for each break and carries none out. Exit code 1 when there are breaks.
     #[command(after_help = "Example:\n  dvp reconcile --dir .dvp --json")]
     Reconcile(ReconcileArgs),
     /// Look whether everything the service needs is there.
@@ -187,12 +215,25 @@ pub(crate) struct SandboxArgs {
     /// Where FIX listens with TLS, if anywhere, with a certificate of the sandbox's own authority.
     #[arg(long, value_name = "ADDR")]
     pub fix_tls: Option<SocketAddr>,
+    /// Where the operations console listens [default: 127.0.0.1:8081, or any free port when that one is taken].
+    #[arg(long, value_name = "ADDR")]
+    pub console: Option<SocketAddr>,
     /// Pay out through ISO 20022 files in DIR/bank, answered by a simulated bank.
     #[arg(long)]
     pub bank_files: bool,
+    /// Convert by the desk at this URL in place of the simulated one; its token is `sandbox`.
+    #[arg(long, value_name = "URL")]
+    pub desk_url: Option<reqwest::Url>,
     /// Where Prometheus finds the service's figures; port 0 takes any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub metrics: SocketAddr,
+    /// For drills: the servers of a database to use in place of one of the sandbox's own; their commits wait for a
+    /// standby.
+    #[arg(long = "database-url", value_name = "URL")]
+    pub database_urls: Vec<String>,
+    /// For drills: use those servers although their commits do not wait for a standby.
+    #[arg(long, requires = "database_urls")]
+    pub asynchronous_database: bool,
     /// For drills: put a node that fails, lags and loses between the service and the chain, with this seed.
     #[arg(long, value_name = "SEED")]
     pub chain_faults: Option<u64>,
@@ -205,9 +246,17 @@ pub(crate) struct SandboxArgs {
     /// A list of names and accounts: an order of a party on it is held before its lock.
     #[arg(long, value_name = "FILE")]
     pub screening_list: Option<PathBuf>,
-    /// A service that is asked about every order before its lock; without its answer the order is held.
+    /// A service that is queried for every order before its lock.
     #[arg(long, value_name = "URL")]
     pub screening_url: Option<String>,
+    /// The result when that service does not answer: hold, fail or pass.
+    #[arg(long, value_name = "RESULT", default_value = "hold", value_parser = screening_result)]
+    pub screening_on_error: ScreeningResult,
+}
+
+fn screening_result(text: &str) -> Result<ScreeningResult, String> {
+    ScreeningResult::parse(text)
+        .ok_or_else(|| format!("one of {}", ScreeningResult::ALL.map(ScreeningResult::as_str).join(", ")))
 }
 
 #[derive(Debug, Args)]
@@ -215,7 +264,7 @@ pub(crate) struct ServeArgs {
     /// The service's configuration.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// What this process does, in place of what the configuration says.
+    /// The roles of this process, overriding the configuration.
     #[arg(long, value_name = "ROLES", value_delimiter = ',')]
     pub roles: Vec<Role>,
 }
@@ -249,7 +298,7 @@ pub(crate) struct DoctorArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use clap::{Command, CommandFactory, Parser as _};
 
     use super::Cli;
 
@@ -264,8 +313,28 @@ mod tests {
         }
     }
 
+    /// Commands that operators are told to type must exist.
     #[test]
-    fn every_command_is_well_formed_and_its_help_shows_an_example_of_itself() {
+    fn the_commands_of_the_runbooks_parse() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
+        let mut commands = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            for block in text.split("```sh\n").skip(1) {
+                let lines = block.split("```").next().unwrap_or_default().lines();
+                for line in lines.filter(|line| line.starts_with("dvp ")) {
+                    let parsed = Cli::try_parse_from(line.split_whitespace());
+                    assert!(parsed.is_ok(), "{}: {line}\n{}", path.display(), parsed.unwrap_err());
+                    commands += 1;
+                }
+            }
+        }
+        assert!(commands > 40, "{commands}");
+    }
+
+    #[test]
+    fn every_command_is_valid_and_its_help_has_an_example() {
         let root = Cli::command();
         root.clone().debug_assert();
         let mut found = Vec::new();

@@ -16,9 +16,12 @@ pub(crate) mod ledger;
 pub(crate) mod limit;
 pub(crate) mod maker;
 pub(crate) mod migrate;
+pub(crate) mod operator;
 pub(crate) mod partner;
 pub(crate) mod pause;
 pub(crate) mod provider;
+pub(crate) mod quote;
+pub(crate) mod recall;
 pub(crate) mod receipt;
 pub(crate) mod reconcile;
 pub(crate) mod secrets;
@@ -29,7 +32,7 @@ use anyhow::Context as _;
 use dvp_store::partners::{self, PartnerRow};
 use sqlx::PgConnection;
 
-/// The partner of a name somebody typed.
+/// The partner with the given name.
 async fn named_partner(conn: &mut PgConnection, name: &str) -> anyhow::Result<PartnerRow> {
     partners::find_partner(conn, name).await?.with_context(|| format!("there is no partner {name}"))
 }

@@ -1,13 +1,14 @@
 //! The service's configuration: one TOML file.
 //!
-//! Unknown keys are refused, and what is wrong is told with the key's name. A secret is never in the file: it is
-//! `env:NAME` or `file:PATH`. [`Config::parse`] is the last place that checks what a key alone cannot.
+//! Unknown keys are refused, and errors name the key. A secret is never in the file: it is
+//! `env:NAME` or `file:PATH`. [`Config::parse`] is the last place that checks rules across keys.
 
 pub(crate) mod chain;
 pub(crate) mod database;
 pub(crate) mod gate;
 pub(crate) mod listeners;
 pub(crate) mod market;
+pub(crate) mod rails;
 pub(crate) mod screening;
 pub(crate) mod value;
 
@@ -22,9 +23,10 @@ use serde::Deserialize;
 
 use self::chain::ChainSection;
 use self::database::DatabaseSection;
+pub(crate) use self::listeners::BankSection;
 use self::listeners::{
-    ApiSection, BankSection, DeskSection, FixSection, MetricsSection, OfframpKind, RailsSection,
-    RetentionSection, SettlementSection, WebhooksSection,
+    ApiSection, ConsoleSection, DeskSection, FixSection, LogSection, MetricsSection, OfframpKind,
+    RailsSection, RetentionSection, SettlementSection, TracesSection, WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
 use self::screening::ScreeningSection;
@@ -35,15 +37,20 @@ use self::value::Secret;
 pub(crate) struct Config {
     /// Stamped into the database by the first `dvp migrate`.
     pub environment: Environment,
-    /// What this process does of the service.
+    /// The roles of this process.
     #[serde(default = "every_role")]
     pub roles: Vec<Role>,
     pub database: DatabaseSection,
     pub secrets: SecretsSection,
     pub api: Option<ApiSection>,
     pub fix: Option<FixSection>,
+    pub console: Option<ConsoleSection>,
     #[serde(default)]
     pub metrics: MetricsSection,
+    #[serde(default)]
+    pub log: LogSection,
+    #[serde(default)]
+    pub traces: TracesSection,
     #[serde(default)]
     pub webhooks: WebhooksSection,
     #[serde(default)]
@@ -77,10 +84,22 @@ pub(crate) enum Role {
     Indexer,
     /// Settles, delivers webhooks, works the older surface's orders.
     Worker,
+    /// Pages for operators.
+    Console,
 }
 
 impl Role {
-    pub(crate) const ALL: [Self; 4] = [Self::Api, Self::Fix, Self::Indexer, Self::Worker];
+    pub(crate) const ALL: [Self; 5] = [Self::Api, Self::Fix, Self::Indexer, Self::Worker, Self::Console];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Fix => "fix",
+            Self::Indexer => "indexer",
+            Self::Worker => "worker",
+            Self::Console => "console",
+        }
+    }
 }
 
 fn every_role() -> Vec<Role> {
@@ -100,7 +119,7 @@ pub(crate) struct SecretsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MasterKeySection {
-    /// What is sealed names its key by this.
+    /// Sealed values name their key by this id.
     pub id: String,
     /// 64 hex digits.
     pub key: Secret,
@@ -113,7 +132,14 @@ impl Config {
     }
 
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let config: Self = toml::from_str(text).map_err(|error| told(text, &error))?;
+        let mut config: Self = toml::from_str(text).map_err(|error| parse_error(text, &error))?;
+        // The console is optional: a configuration without roles has it when it has its section.
+        if config.roles == Role::ALL && config.console.is_none() {
+            config.roles.retain(|role| *role != Role::Console);
+        }
+        if let Some(console) = &config.console {
+            console.check()?;
+        }
         ensure!(!config.roles.is_empty(), "roles names none");
         ensure!(
             config.secrets.master_key.is_some() == config.secrets.master_keys.is_empty(),
@@ -126,6 +152,9 @@ impl Config {
         let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();
         market::check(&config.assets, &config.pairs, &config.liquidity, &chains)?;
         chain::check_gates(&config.chains, &config.assets)?;
+        if let Some(forward) = config.fix.as_ref().and_then(|fix| fix.forward.as_ref()) {
+            forward.check()?;
+        }
         if let Some(bank) = &config.bank {
             bank.check()?;
         }
@@ -135,6 +164,8 @@ impl Config {
         config.retention.ages()?;
         if let Some(rails) = &config.rails {
             config.settlement.windows(rails.payout.time())?;
+            rails.offramp_calls.check("rails.offramp_calls")?;
+            rails.payout_calls.check("rails.payout_calls")?;
             ensure!(
                 rails.offramp != OfframpKind::Http || config.desk.is_some(),
                 "rails.offramp = \"http\" needs the section [desk]"
@@ -146,13 +177,16 @@ impl Config {
         Ok(config)
     }
 
-    /// What a live deployment must not have: anything that only looks as if money moved, or that reaches inwards.
+    /// Checks that a live deployment has no simulated rails and no access to private networks.
     fn check_live(&self) -> anyhow::Result<()> {
         #[cfg(feature = "sandbox")]
         if let Some(rails) = &self.rails {
             let refused = "\"simulated\" moves no money; environment = \"live\" refuses it";
             ensure!(rails.offramp != OfframpKind::Simulated, "rails.offramp: {refused}");
             ensure!(rails.payout != listeners::PayoutKind::Simulated, "rails.payout: {refused}");
+        }
+        if let Some(console) = &self.console {
+            ensure!(console.url.scheme() == "https", "console.url: environment = \"live\" needs https");
         }
         ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
         Ok(())
@@ -185,8 +219,8 @@ fn read_key(secret: &Secret, name: &str) -> anyhow::Result<[u8; 32]> {
     bytes.with_context(|| format!("{name} is not 64 hex digits"))
 }
 
-/// Line and key of a mistake, without the value: it may be a secret that should not be there.
-fn told(text: &str, error: &toml::de::Error) -> anyhow::Error {
+/// The line and key of an error, without the value, which may be a misplaced secret.
+fn parse_error(text: &str, error: &toml::de::Error) -> anyhow::Error {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let number = before.lines().count().max(1) + usize::from(before.ends_with('\n'));
     let line = text.lines().nth(number - 1).unwrap_or_default();

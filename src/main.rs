@@ -1,4 +1,4 @@
-//! The dvp binary: parses the command line, starts what was asked for, waits for a signal. It decides nothing.
+//! The dvp binary: parses the command line, runs the command, waits for a signal. It decides nothing.
 
 mod access;
 mod chains;
@@ -15,6 +15,7 @@ mod sandbox_dir;
 mod serve;
 mod service;
 mod stop;
+mod traces;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -22,27 +23,45 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio_rustls::rustls;
 
-/// What a server's build answers to `dvp sandbox`.
+/// The answer of a server's build to `dvp sandbox`.
 #[cfg(not(feature = "sandbox"))]
 const NO_SANDBOX: &str =
     "this build has no sandbox: it was made without the feature `sandbox` (cargo build has it by default)";
 
 fn main() -> ExitCode {
-    // Clients that name no provider of their own (RPC over wss) would panic: the dependencies bring two.
+    // HTTP and RPC clients use the installed TLS provider, and panic when there is none.
     // An error says that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = cli::Cli::parse();
-    run(cli.command).unwrap_or_else(|error| {
-        // One line: what was tried, and what stood in the way.
+    run(cli).unwrap_or_else(|error| {
+        // One line: the failed action and its causes.
         let _ = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(command: cli::Command) -> anyhow::Result<ExitCode> {
-    logging::start()?;
+fn run(cli::Cli { log_format, otlp_endpoint, command }: cli::Cli) -> anyhow::Result<ExitCode> {
+    let (log, traces) = match &command {
+        cli::Command::Serve(args) => {
+            let config = config::Config::read(&args.config)?;
+            (config.log, config.traces)
+        }
+        _ => Default::default(),
+    };
+    // The commands that only ask something have no spans.
+    let is_service = matches!(command, cli::Command::Serve(_) | cli::Command::Sandbox(_));
+    let endpoint = otlp_endpoint.or(traces.endpoint).filter(|_| is_service);
+    let (recorder, exporter) = endpoint.as_ref().map(traces::to).transpose()?.unzip();
+    logging::start(log_format.unwrap_or(log.format), recorder)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(carry_out(command))
+    runtime.block_on(async {
+        let export = exporter.map(traces::Exporter::start).transpose()?;
+        let carried = carry_out(command).await;
+        if let Some(export) = export {
+            export.end().await;
+        }
+        carried
+    })
 }
 
 /// A check that was carried out and failed is an exit code, not an error.
@@ -55,6 +74,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
         Command::Serve(args) => serve::run(args).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
+        Command::Operator(command) => commands::operator::run(command).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
         Command::Approval(command) => commands::approval::run(command).await?,
         Command::Audit(command) => return commands::audit::run(command).await,
@@ -66,12 +86,14 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Maker(command) => commands::maker::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Bank(command) => commands::bank::run(command).await?,
+        Command::Recall(command) => commands::recall::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,
         Command::Secrets(command) => commands::secrets::run(command).await?,
         Command::Execution(command) => commands::execution::run(command).await?,
         Command::FixSession(command) => commands::fix_session::run(command).await?,
+        Command::Quote(command) => return commands::quote::run(command).await,
         Command::Receipt(command) => return commands::receipt::run(command).await,
         Command::Webhook(command) => return commands::webhook::run(command).await,
         Command::Chain(command) => return commands::chain::run(command).await,

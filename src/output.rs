@@ -1,4 +1,4 @@
-//! What commands print: JSON for programs, lines for people. On standard output, and nothing else goes there.
+//! The output of commands: JSON for programs, lines for people. Nothing else is written to standard output.
 
 use std::io::Write;
 

@@ -1,5 +1,6 @@
-//! Whether this process can do its work: `/readyz` for load balancers, `/livez` for whoever restarts it.
+//! The process's health: `/readyz` for load balancers, `/livez` for supervisors.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
@@ -9,53 +10,87 @@ use axum::routing::get;
 use dvp_core::engine::Engine;
 use serde_json::{Value, json};
 
-/// Shared by those who bring a process up and down and those who are asked. Cheap to clone.
+use crate::config::Role;
+
+/// Shared between startup, shutdown and the health endpoints. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Readiness(Arc<RwLock<Phase>>);
+pub(crate) struct Readiness(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    phase: RwLock<Phase>,
+    /// The schema lacks migrations that this program needs, by the last look at it.
+    schema_is_old: AtomicBool,
+}
 
 #[derive(Default)]
 enum Phase {
     /// The database is not reached, the schema not checked, or a listener not bound yet.
     #[default]
     Starting,
-    Serving(Engine),
+    Serving {
+        engine: Engine,
+        roles: Vec<Role>,
+    },
     Stopping,
+}
+
+/// A condition of being ready.
+struct Check {
+    name: String,
+    ok: bool,
 }
 
 impl Readiness {
     /// Every listener is bound and every part runs.
-    pub(crate) fn serving(&self, engine: Engine) {
-        self.set(Phase::Serving(engine));
+    pub(crate) fn serving(&self, engine: Engine, roles: &[Role]) {
+        self.set(Phase::Serving { engine, roles: roles.to_vec() });
     }
 
-    /// No new work, please; what is in hand is finished.
+    /// Whether the schema has what this program needs.
+    pub(crate) fn schema(&self, is_current: bool) {
+        self.0.schema_is_old.store(!is_current, Ordering::Relaxed);
+    }
+
+    /// No new work is accepted; work in progress is finished.
     pub(crate) fn stopping(&self) {
         self.set(Phase::Stopping);
     }
 
     fn set(&self, phase: Phase) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.0.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
-    /// What stands in the way, if anything.
-    fn reasons(&self) -> Vec<&'static str> {
-        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            Phase::Starting => vec!["starting"],
-            Phase::Stopping => vec!["stopping"],
-            Phase::Serving(engine) => {
-                let database = (!engine.availability().is_available()).then_some("database");
-                let writer = (!engine.is_writing()).then_some("writer");
-                database.into_iter().chain(writer).collect()
+    /// Every check, from memory: a probe of the process must not wait for the database.
+    fn checks(&self) -> Vec<Check> {
+        let check = |name: &str, ok| Check { name: name.to_owned(), ok };
+        match &*self.0.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Starting => vec![check("starting", false)],
+            Phase::Stopping => vec![check("stopping", false)],
+            Phase::Serving { engine, roles } => {
+                let general = [
+                    check("database", engine.availability().is_available()),
+                    check("schema", !self.0.schema_is_old.load(Ordering::Relaxed)),
+                    check("writer", engine.is_writing()),
+                ];
+                // A role whose part has ended ends the process, which is then stopping.
+                let roles = roles.iter().map(|role| check(&format!("role {}", role.as_str()), true));
+                general.into_iter().chain(roles).collect()
             }
         }
     }
 
     fn answer(&self) -> (StatusCode, Value) {
-        let reasons = self.reasons();
+        let checks = self.checks();
+        let shown: Vec<Value> =
+            checks.iter().map(|check| json!({"name": check.name, "ok": check.ok})).collect();
+        let reasons: Vec<&str> =
+            checks.iter().filter(|check| !check.ok).map(|check| check.name.as_str()).collect();
         if reasons.is_empty() {
-            (StatusCode::OK, json!({"ready": true}))
+            (StatusCode::OK, json!({"ready": true, "checks": shown}))
         } else {
-            (StatusCode::SERVICE_UNAVAILABLE, json!({"ready": false, "reasons": reasons}))
+            let body = json!({"ready": false, "reasons": reasons, "checks": shown});
+            (StatusCode::SERVICE_UNAVAILABLE, body)
         }
     }
 
@@ -82,7 +117,7 @@ mod tests {
     use super::*;
 
     /// The status and the reasons of `/readyz` over a socket.
-    async fn asked(readiness: &Readiness) -> (u16, Value) {
+    async fn readyz(readiness: &Readiness) -> (u16, Value) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let serving = tokio::spawn(axum::serve(listener, readiness.clone().router()).into_future());
@@ -95,19 +130,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_starts_or_stops_says_so() {
+    async fn starting_and_stopping_processes_are_not_ready() {
         let readiness = Readiness::default();
-        assert_eq!(asked(&readiness).await, (503, json!(["starting"])));
+        assert_eq!(readyz(&readiness).await, (503, json!(["starting"])));
         readiness.stopping();
-        assert_eq!(asked(&readiness).await, (503, json!(["stopping"])));
+        assert_eq!(readyz(&readiness).await, (503, json!(["stopping"])));
     }
     #[tokio::test]
-    async fn a_process_whose_writer_has_ended_says_so() {
+    async fn a_process_without_its_writer_is_not_ready() {
         let harness = Harness::new(Market::new(vec![pair("USD", "EUR", "0.92")])).await;
         let Harness { engine, writing, .. } = &harness;
         let readiness = Readiness::default();
-        readiness.serving(engine.clone());
-        assert_eq!(asked(&readiness).await, (200, Value::Null));
+        readiness.serving(engine.clone(), &[Role::Api]);
+        assert_eq!(readyz(&readiness).await, (200, Value::Null));
+        let names: Vec<String> = readiness.checks().into_iter().map(|check| check.name).collect();
+        assert_eq!(names, ["database", "schema", "writer", "role api"]);
+        readiness.schema(false);
+        assert_eq!(readyz(&readiness).await, (503, json!(["schema"])));
+        readiness.schema(true);
         writing.abort();
         let ended = async {
             while engine.is_writing() {
@@ -115,6 +155,6 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap();
-        assert_eq!(asked(&readiness).await, (503, json!(["writer"])));
+        assert_eq!(readyz(&readiness).await, (503, json!(["writer"])));
     }
 }

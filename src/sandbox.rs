@@ -12,21 +12,26 @@ mod ready;
 mod seed;
 mod tls;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dvp_api::Limits;
+use dvp_console::{ConsoleSettings, SessionPolicy};
 use dvp_core::retention::Ages;
 use dvp_core::rotation;
 use dvp_core::secrets::Vault;
+use dvp_core::workflow::RailUse;
 use dvp_domain::environment::Environment;
+use dvp_domain::reconcile::Patience;
 use dvp_rails::{Rail, iso20022};
 use dvp_sandbox::anvil::Anvil;
 use dvp_sandbox::embedded::{Options, Postgres};
 use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::database::Database;
+use dvp_store::chain::open_facts;
+use dvp_store::database::{Database, TlsFiles};
 use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::webhooks::leases as endpoint_leases;
@@ -39,12 +44,15 @@ use self::faults::Faults;
 use self::files::{Files, Secrets};
 use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
+use crate::config::Role;
 use crate::metrics;
 use crate::readiness::Readiness;
-use crate::service::{FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
+use crate::service::{ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
 use crate::stop::Stop;
 
 const POOL_CONNECTIONS: u32 = 40;
+/// Where the console listens by default.
+const CONSOLE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 /// How often the programs we started are looked at.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
@@ -52,28 +60,29 @@ pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
     let files = Files::open(&args.dir)?;
     files.remove_ready()?;
     let mut stop = Stop::listen()?;
-    // A signal while things start stops them too: dropping what has started ends it.
+    // A signal during startup stops it too: dropping the started programs ends them.
     let readiness = Readiness::default();
     let started = tokio::select! {
         started = start(&args, &files, &readiness) => started?,
-        () = stop.asked() => bail!("stopped before it was ready"),
+        () = stop.requested() => bail!("stopped before it was ready"),
     };
     let ended = started.serve(&mut stop, &readiness).await;
     files.remove_ready()?;
     ended
 }
 
-/// With faults the chain may fork, a few blocks deep; what is told is below that.
+/// With faults the chain may fork, a few blocks deep; events are reported below that depth.
 const FAULTS_CONFIRMATIONS: u64 = 5;
 
-/// What a sandbox runs. Stopped in reverse order.
+/// The programs of a sandbox. Stopped in reverse order.
 struct Running {
     service: Service,
     pools: Pools,
     _faults: Option<Faults>,
     anvil: Anvil,
-    postgres: Postgres,
-    _metrics: AbortOnDropHandle<()>,
+    /// Unless it uses other servers.
+    postgres: Option<Postgres>,
+    _metrics: [AbortOnDropHandle<()>; 2],
 }
 
 async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyhow::Result<Running> {
@@ -86,8 +95,13 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::listener(files.dir(), addr.ip())?)));
     let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (listener, ca))| ((addr, listener), ca)).unzip();
     let hooks = Hooks::prepare(args, files)?;
-    let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
-    let pools = open_pools(&postgres).await?;
+    let (postgres, anvil) =
+        tokio::try_join!(start_postgres(args, files.dir()), chain::start_anvil(files.dir()))?;
+    let database_urls = match &postgres {
+        Some(postgres) => vec![postgres.url()],
+        None => args.database_urls.clone(),
+    };
+    let pools = open_pools(args, postgres.as_ref()).await?;
     let pool = &pools.background;
     let chain = SandboxChain::prepare(files, &anvil).await?;
     let faults = match args.chain_faults {
@@ -97,13 +111,13 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
     let vault = Vault::new(secrets.master_key()?);
     let vault = rotation::with_kept_secrets(&mut *pool.acquire().await?, vault).await?;
-    seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
+    let partners = seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
     let mut context = market::context(&chain, &anvil.rpc_url(), pool, vault)?;
     context.screening = market::screening(args)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
     let rails = Arc::new(SimulatedRails::new(pool.clone()));
-    let bank = if args.bank_files { Some(market::bank(files.dir(), pool).await?) } else { None };
+    let bank = if args.bank_files { Some(market::bank(files.dir(), pool, &partners).await?) } else { None };
     let payout: Arc<dyn Rail> = match &bank {
         None => rails.clone(),
         Some(bank) => Arc::new(bank.files.clone()),
@@ -113,45 +127,80 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         context.windows.payout = iso20022::PAYOUT_TIME;
         context.check_payout = iso20022::instruction::check_payout;
     }
+    let offramp: Arc<dyn Rail> = match &args.desk_url {
+        None => rails,
+        Some(url) => Arc::new(market::desk(url)?),
+    };
     let mut parts = chain.parts(&rpc_url);
     if faults.is_some() {
         parts.config.confirmations = FAULTS_CONFIRMATIONS;
     }
+    let console = ConsoleSettings {
+        origins: Vec::new(),
+        environment: Environment::Test,
+        decimals: context
+            .registry
+            .assets
+            .iter()
+            .map(|asset| (asset.symbol.clone(), asset.exponent))
+            .collect(),
+        stale_fix_types: dvp_fix_gateway::stale_types(),
+        proxies: Vec::new(),
+        sessions: SessionPolicy::default(),
+        provider: None,
+        connections: ConsoleSettings::CONNECTIONS,
+    };
     let config = ServiceConfig {
         context,
         chains: vec![parts],
+        wallets: market::PROVIDERS.map(|id| (id.to_owned(), chain.solver.address().to_string())).to_vec(),
         rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
+        console: Some(ConsoleParts {
+            addr: args.console.unwrap_or(CONSOLE),
+            or_any_port: args.console.is_none(),
+            settings: console,
+        }),
         indexer: true,
+        patience: Patience::default(),
         worker: Some(WorkerParts {
             ages: Ages::default(),
-            rails: Rails { offramp: rails, payout },
+            rails: Rails { offramp: RailUse::of(offramp), payout: RailUse::of(payout) },
             bank,
             delivery: hooks.delivery(),
         }),
     };
     let service = Service::start(&pools, config).await?;
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
-    let mut ready = ready::document((http, fix), &postgres, &anvil, &chain, &secrets);
+    let mut ready = ready::document((http, fix), &database_urls, &anvil, &chain, &secrets);
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
         ready["fix"]["ca"] = ca.display().to_string().into();
     }
+    let console = service.console.context("the console is open")?;
+    ready["console"] = format!("http://{console}").into();
     ready["metrics"] = format!("http://{metrics_addr}/metrics").into();
-    readiness.serving(service.engine());
+    readiness.serving(service.engine(), &Role::ALL);
+    let watching = AbortOnDropHandle::new(tokio::spawn(metrics::watch(pools.clone(), readiness.clone())));
     ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
     info!(%http, %fix, file = %files.ready().display(), "ready");
-    Ok(Running { service, pools, _faults: faults, anvil, postgres, _metrics: metrics })
+    Ok(Running { service, pools, _faults: faults, anvil, postgres, _metrics: [metrics, watching] })
 }
 
-async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
-    Postgres::start(dir, Options::default()).await.context("PostgreSQL")
+async fn start_postgres(args: &SandboxArgs, dir: &Path) -> anyhow::Result<Option<Postgres>> {
+    if !args.database_urls.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Postgres::start(dir, Options::default()).await.context("PostgreSQL")?))
 }
 
-/// Nobody else uses this database, so what a killed run held is free.
-async fn open_pools(postgres: &Postgres) -> anyhow::Result<Pools> {
-    let database = Database::by_socket(postgres.connect_options());
+/// No other process uses this database, so the leases of a killed run are released.
+async fn open_pools(args: &SandboxArgs, postgres: Option<&Postgres>) -> anyhow::Result<Pools> {
+    let database = match postgres {
+        Some(postgres) => Database::by_socket(postgres.connect_options()),
+        None => Database::among(&args.database_urls, &TlsFiles::default(), !args.asynchronous_database)?,
+    };
     let mut migrating = database.connect().await?;
     MIGRATOR.run(&mut migrating).await.context("migrations")?;
     deployment::stamp(&mut migrating, Environment::Test).await??;
@@ -160,6 +209,7 @@ async fn open_pools(postgres: &Postgres) -> anyhow::Result<Pools> {
     lease::release_all(&pools.background).await?;
     let mut conn = pools.background.acquire().await?;
     effects::free_all_claims(&mut conn).await?;
+    open_facts::free_all_claims(&mut conn).await?;
     endpoint_leases::free_all(&mut conn).await?;
     drop(conn);
     Ok(pools)
@@ -170,10 +220,10 @@ impl Running {
     async fn serve(mut self, stop: &mut Stop, readiness: &Readiness) -> anyhow::Result<()> {
         let ended = loop {
             tokio::select! {
-                () = stop.asked() => break Ok(()),
+                () = stop.requested() => break Ok(()),
                 part = self.service.part_ended() => break Err(anyhow::anyhow!("{part} ended")),
                 () = tokio::time::sleep(LOOK_AFTER) => {
-                    if self.postgres.has_exited() {
+                    if self.postgres.as_mut().is_some_and(Postgres::has_exited) {
                         break Err(anyhow::anyhow!("PostgreSQL ended"));
                     }
                     if self.anvil.has_exited() {
@@ -186,7 +236,13 @@ impl Running {
         readiness.stopping();
         self.service.stop().await;
         self.pools.close().await;
-        let (chain, database) = tokio::join!(self.anvil.stop(), self.postgres.stop());
+        let stop_database = async {
+            match self.postgres {
+                Some(postgres) => postgres.stop().await,
+                None => Ok(()),
+            }
+        };
+        let (chain, database) = tokio::join!(self.anvil.stop(), stop_database);
         for stopped in [chain, database] {
             if let Err(error) = stopped {
                 warn!(%error, "shutdown was not clean");

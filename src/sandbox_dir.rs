@@ -9,7 +9,7 @@ use dvp_chain_indexer::deploy::Deployment;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What a running sandbox says about itself.
+/// The ready file of a running sandbox.
 pub(crate) const READY: &str = "sandbox.json";
 /// The addresses of the contracts.
 pub(crate) const DEPLOYMENT: &str = "deployment.json";
@@ -25,7 +25,7 @@ pub(crate) fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> anyhow::Resul
     Ok(Some(serde_json::from_slice(&text).with_context(|| path.display().to_string())?))
 }
 
-/// What a running sandbox says about itself.
+/// The ready file of a running sandbox.
 pub(crate) fn read_ready(dir: &Path) -> anyhow::Result<Value> {
     read(dir, READY)?.with_context(|| format!("no sandbox is running in {}", dir.display()))
 }

@@ -32,10 +32,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let mut started = tokio::select! {
         started = start(&config, &readiness) => started?,
-        () = stop.asked() => bail!("stopped before it was ready"),
+        () = stop.requested() => bail!("stopped before it was ready"),
     };
     let ended = tokio::select! {
-        () = stop.asked() => Ok(()),
+        () = stop.requested() => Ok(()),
         part = started.service.part_ended() => Err(anyhow::anyhow!("{part} ended")),
     };
     info!("stopping");
@@ -48,11 +48,11 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 struct Started {
     service: Service,
     pools: Pools,
-    _metrics: AbortOnDropHandle<()>,
+    _metrics: [AbortOnDropHandle<()>; 2],
 }
 
 async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started> {
-    // First of all, so that nothing is counted in vain, and whoever asks is told what is not ready yet.
+    // Started first, so that all metrics are collected and the readiness endpoint answers during startup.
     let listen = config.metrics.listen;
     let (addr, serving) =
         metrics::serve(listen, metrics::collect()?, readiness.clone()).await.context("metrics.listen")?;
@@ -66,9 +66,12 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;
     let service = Service::start(&pools, parts(config, context, chains, &pools).await?).await?;
-    readiness.serving(service.engine());
-    info!(roles = ?config.roles, http = ?service.http, fix = ?service.fix, fix_tls = ?service.fix_tls, "ready");
-    Ok(Started { service, pools, _metrics: metrics })
+    let watching = metrics::watch(pools.clone(), readiness.clone());
+    readiness.serving(service.engine(), &config.roles);
+    info!(roles = ?config.roles, http = ?service.http, fix = ?service.fix, fix_tls = ?service.fix_tls,
+        console = ?service.console, "ready");
+    let watching = AbortOnDropHandle::new(tokio::spawn(watching));
+    Ok(Started { service, pools, _metrics: [metrics, watching] })
 }
 
 /// A schema of another version, or more connections than the server gives, is a mistake that shows at once, not at
@@ -121,9 +124,12 @@ async fn parts(
     Ok(ServiceConfig {
         context,
         chains,
+        wallets: market::wallets(&config.liquidity),
         rest: has(Role::Api).then(|| listeners::rest(config)).transpose()?,
         fix: has(Role::Fix).then(|| listeners::fix(config)).transpose()?,
+        console: has(Role::Console).then(|| listeners::console(config)).transpose()?,
         indexer: has(Role::Indexer),
+        patience: config.patience(),
         worker,
     })
 }

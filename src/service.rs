@@ -1,5 +1,7 @@
-//! The service itself, over a database and a chain that are there: wires the core to its two listeners and to the chain.
+//! The service itself, over a database and a chain that are there: wires the core to its two listeners and to the
+//! chain.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +9,26 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
 use dvp_api::{Api, Limits, WebhookRules};
+use dvp_chain_indexer::reconcile::Options;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, ChainWallets};
+use dvp_console::{Console, ConsoleSettings};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
+use dvp_core::reconciliation;
 use dvp_core::retention::{self, Ages};
 use dvp_core::secrets::Vault;
-use dvp_core::workflow;
+use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::Writer;
+use dvp_domain::asset::AssetKind;
+use dvp_domain::reconcile::Patience;
 use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig};
-use dvp_rails::Rail;
 use dvp_rails::iso20022::BankFiles;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::bank::Bank;
 use dvp_store::PgPool;
 use dvp_store::pools::Pools;
+use dvp_store::reconcile::wallets::register;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,15 +38,20 @@ use tracing::{error, info};
 /// How often the books are held against the chain.
 const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
-/// What a process of the service needs, and which parts of it run here.
+/// The dependencies of a process of the service, and its roles.
 pub(crate) struct ServiceConfig {
     pub context: Context,
     /// Every chain of the context, whether or not it is followed here.
     pub chains: Vec<ChainParts>,
+    /// Providers with the wallets that hold their tokens.
+    pub wallets: Vec<(String, String)>,
     pub rest: Option<RestParts>,
     pub fix: Option<FixParts>,
+    pub console: Option<ConsoleParts>,
     /// Follow the chains and send transactions.
     pub indexer: bool,
+    /// What the comparison of the books with the chains takes for too long.
+    pub patience: Patience,
     pub worker: Option<WorkerParts>,
 }
 
@@ -49,11 +61,19 @@ pub(crate) struct ChainParts {
     pub accounts: Vec<Account>,
 }
 
-/// Where REST listens and what it allows.
+/// The REST listener and its limits.
 pub(crate) struct RestParts {
     pub addr: SocketAddr,
     pub limits: Limits,
     pub webhook_rules: WebhookRules,
+}
+
+/// Where the console listens, and its settings. Without origins, browsers find it where it listens.
+pub(crate) struct ConsoleParts {
+    pub addr: SocketAddr,
+    /// Another port is good, too, when this one is taken.
+    pub or_any_port: bool,
+    pub settings: ConsoleSettings,
 }
 
 /// Where FIX listens.
@@ -64,38 +84,41 @@ pub(crate) struct FixParts {
     pub tls: Option<(SocketAddr, ListenerConfig)>,
 }
 
-/// Who settles, and how events are sent.
+/// The settings of settlement and webhooks.
 pub(crate) struct WorkerParts {
     pub rails: Rails,
     /// The bank of the payout rail, when it is spoken to in files.
     pub bank: Option<BankParts>,
     pub delivery: DeliveryConfig,
-    /// How long is kept what is not kept for ever.
+    /// Retention periods.
     pub ages: Ages,
 }
 
 /// Takes a bank's files in, and stands for the bank where there is none.
 pub(crate) struct BankParts {
     pub files: BankFiles,
+    /// How long statements and the ledger may differ by what is on its way.
+    pub patience: Duration,
     #[cfg(feature = "sandbox")]
     pub simulated: Option<Bank>,
 }
 
 impl BankParts {
     /// A bank of its own at the other end.
-    pub(crate) fn of(files: BankFiles) -> Self {
+    pub(crate) fn of(files: BankFiles, patience: Duration) -> Self {
         Self {
             files,
+            patience,
             #[cfg(feature = "sandbox")]
             simulated: None,
         }
     }
 }
 
-/// Who converts and who pays.
+/// The rails of conversion and payout.
 pub(crate) struct Rails {
-    pub offramp: Arc<dyn Rail>,
-    pub payout: Arc<dyn Rail>,
+    pub offramp: RailUse,
+    pub payout: RailUse,
 }
 
 /// A running service. It serves until [`stop`](Service::stop).
@@ -104,6 +127,7 @@ pub(crate) struct Service {
     pub http: Option<SocketAddr>,
     pub fix: Option<SocketAddr>,
     pub fix_tls: Option<SocketAddr>,
+    pub console: Option<SocketAddr>,
     engine: Engine,
     parts: Parts,
 }
@@ -111,11 +135,13 @@ pub(crate) struct Service {
 impl Service {
     /// Binds the listeners and starts every part.
     pub(crate) async fn start(pools: &Pools, config: ServiceConfig) -> anyhow::Result<Self> {
-        let ServiceConfig { context, chains, rest, fix, indexer, worker } = config;
+        let ServiceConfig { context, chains, wallets, rest, fix, console, indexer, patience, worker } =
+            config;
         let mut parts = Parts::default();
+        register_wallets(&pools.background, &context, &chains, &wallets).await?;
         let vault = Arc::new(context.vault.clone());
         let engine = parts.engine(pools, context, &chains)?;
-        // Nobody is let in before every door is open.
+        // No peer is admitted before every listener is open.
         let rest = match rest {
             Some(rest) => {
                 let bound = TcpListener::bind(rest.addr).await;
@@ -128,9 +154,13 @@ impl Service {
             Some(fix) => parts.fix(&engine, &pools.orders, fix).await?,
             None => (None, None),
         };
+        let console = match console {
+            Some(console) => Some(parts.console(pools, Arc::clone(&vault), console).await?),
+            None => None,
+        };
         if indexer {
             for chain in chains {
-                parts.chain(&pools.background, chain, Arc::clone(&vault));
+                parts.chain(&pools.background, chain, patience, Arc::clone(&vault));
             }
         }
         if let Some(worker) = worker {
@@ -142,7 +172,7 @@ impl Service {
             let serving = dvp_api::serve(listener, api, parts.shutdown.clone());
             parts.tasks.spawn(named("REST", logged("REST", serving)));
         }
-        Ok(Self { http, fix, fix_tls, engine, parts })
+        Ok(Self { http, fix, fix_tls, console, engine, parts })
     }
 
     pub(crate) fn engine(&self) -> Engine {
@@ -173,7 +203,7 @@ impl Service {
     }
 }
 
-/// What runs, and how it is told to end.
+/// The running tasks, and their shutdown signals.
 struct Parts {
     tasks: JoinSet<&'static str>,
     shutdown: CancellationToken,
@@ -187,7 +217,7 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// The core, with its writer and what keeps its prices and its wallets fresh.
+    /// The core, with its writer and the refreshers of prices and wallets.
     fn engine(&mut self, pools: &Pools, context: Context, chains: &[ChainParts]) -> anyhow::Result<Engine> {
         let context = Arc::new(context);
         let home = &chains.first().context("no chain")?.config;
@@ -224,14 +254,40 @@ impl Parts {
         Ok((Some(plain), tls))
     }
 
-    fn chain(&mut self, pool: &PgPool, chain: ChainParts, vault: Arc<Vault>) {
+    async fn console(
+        &mut self,
+        pools: &Pools,
+        vault: Arc<Vault>,
+        console: ConsoleParts,
+    ) -> anyhow::Result<SocketAddr> {
+        let ConsoleParts { addr, or_any_port, mut settings } = console;
+        let bound = match TcpListener::bind(addr).await {
+            Err(error) if or_any_port && error.kind() == ErrorKind::AddrInUse => {
+                TcpListener::bind((addr.ip(), 0)).await
+            }
+            bound => bound,
+        };
+        let listener = bound.with_context(|| format!("console on {addr}"))?;
+        let local = listener.local_addr()?;
+        if settings.origins.is_empty() {
+            let hosts = [local.to_string(), format!("localhost:{}", local.port())];
+            settings.origins =
+                hosts.iter().map(|host| format!("http://{host}").parse()).collect::<Result<_, _>>()?;
+        }
+        let serving =
+            dvp_console::serve(listener, Console::new(pools.clone(), vault, settings), self.shutdown.clone());
+        self.tasks.spawn(named("console", logged("console", serving)));
+        Ok(local)
+    }
+
+    fn chain(&mut self, pool: &PgPool, chain: ChainParts, patience: Patience, vault: Arc<Vault>) {
         let ChainParts { config, accounts } = chain;
         let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.clone(), self.shutdown.clone());
         self.tasks.spawn(named("indexer", logged("indexer", indexing)));
         let comparing = dvp_chain_indexer::run_reconciler(
             pool.clone(),
             config.clone(),
-            Default::default(),
+            Options { patience, ..Options::default() },
             RECONCILE_EVERY,
             self.shutdown.clone(),
         );
@@ -244,6 +300,8 @@ impl Parts {
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
         let WorkerParts { rails, bank, delivery, ages } = worker;
         if let Some(bank) = bank {
+            let comparing = reconciliation::run(engine.clone(), bank.patience, self.workers.subscribe());
+            self.tasks.spawn(named("bank reconciliation", comparing));
             self.tasks.spawn(named("bank files", bank.files.run(self.workers.subscribe())));
             #[cfg(feature = "sandbox")]
             if let Some(bank) = bank.simulated {
@@ -252,6 +310,8 @@ impl Parts {
         }
         let settling = workflow::run(engine.clone(), rails.offramp, rails.payout, self.workers.subscribe());
         self.tasks.spawn(named("settlement workflow", settling));
+        let resting = dvp_core::ranges::run(engine.clone(), self.workers.subscribe());
+        self.tasks.spawn(named("resting ranges", resting));
         let older = dvp_core::legacy::run(engine.clone(), self.workers.subscribe());
         self.tasks.spawn(named("older orders", older));
         let keeping = retention::run(engine.pool().clone(), ages, self.workers.subscribe());
@@ -262,6 +322,24 @@ impl Parts {
     }
 }
 
+/// Makes known to the reconciliation which wallets and tokens the ledger is about.
+async fn register_wallets(
+    pool: &PgPool,
+    context: &Context,
+    chains: &[ChainParts],
+    wallets: &[(String, String)],
+) -> anyhow::Result<()> {
+    let mut tokens = Vec::new();
+    for asset in &context.registry.assets {
+        let AssetKind::Erc20 { chain, address } = &asset.kind else { continue };
+        if let Some(parts) = chains.iter().find(|parts| parts.config.name == *chain) {
+            tokens.push((parts.config.chain_id.cast_signed(), asset.symbol.clone(), address.clone()));
+        }
+    }
+    let mut conn = pool.acquire().await?;
+    register(&mut conn, wallets, &tokens).await.context("providers' wallets")
+}
+
 async fn named(name: &'static str, part: impl Future<Output = ()>) -> &'static str {
     part.await;
     name
@@ -269,6 +347,6 @@ async fn named(name: &'static str, part: impl Future<Output = ()>) -> &'static s
 
 async fn logged<E: std::fmt::Display>(name: &'static str, part: impl Future<Output = Result<(), E>>) {
     if let Err(error) = part.await {
-        error!(%error, part = name, "ended");
+        error!(%error, part = name, "component ended with an error");
     }
 }

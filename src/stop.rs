@@ -1,4 +1,4 @@
-//! When a process is asked to end.
+//! Signals that request the process's end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,7 +13,7 @@ impl Stop {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    pub(crate) async fn asked(&mut self) {
+    pub(crate) async fn requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

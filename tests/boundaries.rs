@@ -1,4 +1,4 @@
-//! Boundaries: who may depend on whom, and what the pure crates may not gain.
+//! Boundaries: the permitted dependencies between crates, and those of the pure crates.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use xtask::modules;
 use xtask::workspace::{self, Member};
 
 /// Each crate and the crates of ours it may use. Optional dependencies count.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("dvp-domain", &[]),
     ("dvp-store", &["dvp-domain"]),
     ("dvp-rails", &["dvp-domain", "dvp-store"]),
@@ -18,6 +18,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("dvp-fix", &[]),
     ("dvp-core", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-api", &["dvp-core", "dvp-domain", "dvp-store"]),
+    ("dvp-console", &["dvp-core", "dvp-domain", "dvp-store"]),
     ("dvp-fix-gateway", &["dvp-core", "dvp-domain", "dvp-fix", "dvp-store"]),
     ("dvp-chain-indexer", &["dvp-core", "dvp-domain", "dvp-sandbox", "dvp-store"]),
     (
@@ -25,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
         &[
             "dvp-api",
             "dvp-chain-indexer",
+            "dvp-console",
             "dvp-core",
             "dvp-domain",
             "dvp-fix-gateway",
@@ -38,10 +40,12 @@ const ALLOWED: [(&str, &[&str]); 13] = [
         &[
             "dvp-api",
             "dvp-chain-indexer",
+            "dvp-console",
             "dvp-core",
             "dvp-domain",
             "dvp-fix",
             "dvp-fix-gateway",
+            "dvp-rails",
             "dvp-sandbox",
             "dvp-store",
             "dvp-testing",
@@ -52,7 +56,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
 ];
 
 /// The members of the workspace.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     ".",
     "core",
     "core/domain",
@@ -62,6 +66,7 @@ const FOLDERS: [&str; 13] = [
     "fix-gateway/engine",
     "chain-indexer",
     "api",
+    "console",
     "sandbox",
     "benches",
     "tests/support",
@@ -71,7 +76,7 @@ const FOLDERS: [&str; 13] = [
 /// The crates that are functions from values to values, and where they live.
 const PURE: [(&str, &str); 2] = [("dvp-domain", "core/domain"), ("dvp-fix", "fix-gateway/engine")];
 
-/// What would bring IO, a clock or randomness into a pure crate.
+/// Dependencies that would bring IO, a clock or randomness into a pure crate.
 const IMPURE: [&str; 10] =
     ["tokio", "sqlx", "axum", "alloy", "hyper", "reqwest", "mio", "getrandom", "rand", "socket2"];
 
@@ -104,7 +109,7 @@ fn crates_depend_one_way_and_services_never_on_each_other() {
 }
 
 #[test]
-fn no_modules_of_any_crate_import_each_other_in_a_cycle() {
+fn modules_have_no_import_cycles() {
     for member in members() {
         let graph = modules::graph(&modules::sources(&member.folder).unwrap());
         assert_eq!(
@@ -129,7 +134,7 @@ const STATEMENTS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn statements_stand_in_the_store() {
+fn sql_statements_are_in_the_store_only() {
     let begins = ["sqlx::query", "query_as(", "query_scalar(", "raw_sql(", "QueryBuilder"];
     for member in members() {
         let is_excepted = STATEMENTS.iter().any(|(name, _)| *name == member.name);
@@ -152,8 +157,13 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
         &[
             "approvals",
             "audit",
+            "credentials",
+            "fix_sessions",
             "ledger_operations",
             "operations",
+            "partners",
+            "pauses",
+            "reconciliation",
             "requests",
             "retention",
             "webhooks",
@@ -167,7 +177,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn writing_transactions_begin_in_the_listed_modules_only() {
+fn write_transactions_begin_in_the_listed_modules_only() {
     for member in members() {
         let Some((_, listed)) = TRANSACTIONS.iter().find(|(name, _)| *name == member.name) else { continue };
         for source in modules::sources(&member.folder).unwrap() {
@@ -214,7 +224,7 @@ fn settlement_reads_the_time_from_the_injected_clock() {
 }
 
 #[test]
-fn notifications_are_received_in_one_way() {
+fn notifications_are_received_by_one_module() {
     for member in members() {
         for source in modules::sources(&member.folder).unwrap() {
             let is_excepted = source.path.ends_with("core/store/src/notify.rs") || member.name == "xtask";
@@ -228,7 +238,7 @@ fn notifications_are_received_in_one_way() {
 }
 
 #[test]
-fn the_walks_name_files_that_exist_and_none_twice() {
+fn the_documented_walks_name_existing_files_once() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let walks = text.split("\n## ").find(|section| section.starts_with("Walks")).unwrap();
     let walks: Vec<&str> = walks.split("\n### ").skip(1).collect();
@@ -251,7 +261,7 @@ fn tree(package: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_pure_crate_is_built_from_the_committed_list_and_nothing_that_does_io() {
+fn pure_crates_have_the_committed_dependencies_without_io() {
     for (package, folder) in PURE {
         let path = root().join(folder).join("dependencies.txt");
         let found = tree(package);
@@ -277,7 +287,7 @@ fn a_servers_build_has_no_sandbox() {
 }
 
 #[test]
-fn a_pure_crates_own_clippy_bans_clocks_and_environment() {
+fn pure_crates_ban_clocks_and_environment() {
     for (package, folder) in PURE {
         let bans = fs::read_to_string(root().join(folder).join("clippy.toml")).unwrap();
         for banned in ["std::time::Instant::now", "std::time::SystemTime::now", "std::env::var"] {
@@ -287,7 +297,7 @@ fn a_pure_crates_own_clippy_bans_clocks_and_environment() {
 }
 
 #[test]
-fn every_crate_takes_the_workspaces_lints() {
+fn every_crate_inherits_the_workspace_lints() {
     for folder in FOLDERS {
         let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true"), "{folder}");
@@ -325,7 +335,7 @@ const RETIRED: [&str; 26] = [
 ];
 
 #[test]
-fn a_crates_public_types_have_different_names_and_none_that_was_retired() {
+fn public_types_have_distinct_names_and_no_retired_ones() {
     let kinds = ["struct ", "enum ", "trait ", "type "];
     let mut types = 0;
     for member in members() {

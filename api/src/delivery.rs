@@ -1,7 +1,7 @@
 //! Webhook delivery (contract section 6.2): the feed's events, sent to the endpoints that subscribe to them.
 //!
 //! ```text
-//! feed ──dispatcher──> queue ──read by the lane's holder (lease, fence)──> lanes, one an endpoint ──> client ──> endpoint
+//! feed ──dispatcher──> queue ──read by the holder of the lease (lease, fence)──> endpoint queues ──> client ──> endpoint
 //!                        ^                                                                              │
 //!                        └── outcomes, in batches: out of the queue into the log, or due again; health <┘
 //! ```
@@ -13,14 +13,14 @@
 //! the same id and the same bytes, and the log contains durable facts only.
 //!
 //! Reading order: [`address`], [`url`], [`names`] the allowed destinations; `network` the cause of an unreachable
-//! receiver; [`signature`]; `client` one attempt; `dispatcher`; `leased_queues` the leased queues; `lanes` the
+//! receiver; [`signature`]; `client` one attempt; `dispatcher`; `leased_queues` the leased queues; `endpoint_queues` the
 //! concurrency of each endpoint; `lease`, `route`, `sender`, `worker` and `outcome`. `dvp_core::retention` deletes
 //! expired rows.
 
 pub mod address;
 mod client;
 mod dispatcher;
-mod lanes;
+mod endpoint_queues;
 mod lease;
 mod leased_queues;
 pub mod names;

@@ -5,6 +5,7 @@ pub(crate) mod availability;
 pub(crate) mod body;
 pub(crate) mod error;
 pub(crate) mod fields;
+mod figures;
 pub(crate) mod load;
 mod log_limit;
 pub(crate) mod query;

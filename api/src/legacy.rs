@@ -80,7 +80,7 @@ pub(crate) async fn rate(
     let Path((base, target)) = pair.map_err(|_| ApiError::InvalidPair)?;
     let (input, output) = listed_pair(&api, &base, &target)?;
     let unit = 10_u128.checked_pow(u32::from(input.exponent)).unwrap_or(1);
-    let asked = IndicativeRequest {
+    let requested = IndicativeRequest {
         request_id: "rate",
         input,
         output,
@@ -89,7 +89,7 @@ pub(crate) async fn rate(
         settlement_pref: SettlementType::Hybrid,
         max_slippage_bps: None,
     };
-    let candidates = api.engine.quote(&asked).await?;
+    let candidates = api.engine.quote(&requested).await?;
     let best = candidates.first().ok_or(ApiError::InsufficientLiquidity)?;
     let (rate, applied) = prices(best).ok_or(ApiError::InsufficientLiquidity)?;
     let view = RateView {

@@ -16,7 +16,7 @@ pub use self::shared::resolve;
 use crate::access::scope::Access;
 use crate::http::error::Code;
 
-/// A method of a path, and what it asks of its caller.
+/// A method of a path, and its requirements.
 pub(crate) struct Endpoint {
     /// In lower case, as OpenAPI has it.
     pub(crate) method: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     pub(crate) operation: fn() -> Operation,
 }
 
-/// What an endpoint takes and answers.
+/// The requests and responses of an endpoint.
 pub(crate) struct Operation {
     pub(crate) id: &'static str,
     pub(crate) tag: &'static str,

@@ -21,7 +21,7 @@ use crate::legacy;
 use crate::openapi::{self, Endpoint, Operation, operations as doc, webhooks as webhook};
 use crate::state::Api;
 
-/// An endpoint and what answers it.
+/// An endpoint and its handler.
 pub(crate) struct Route {
     pub(crate) endpoint: Endpoint,
     pub(crate) handler: MethodRouter<Api>,
@@ -67,8 +67,8 @@ pub(crate) fn all() -> Vec<Route> {
             "delete",
             "/v1/intents/{intentId}",
             Access::Key(&[Scope::IntentsWrite]),
-            routing::delete(legacy::intents::cancel),
-            doc::cancel_legacy_intent,
+            routing::delete(intents::cancel),
+            doc::cancel_intent,
         ),
         get("/v1/rates/{base}/{target}", QUOTES, routing::get(legacy::rate), doc::rate),
         get("/v1/pairs", QUOTES, routing::get(legacy::pairs), doc::pairs),

@@ -1,4 +1,4 @@
-//! What every request needs: the engine, and what this process keeps in memory and may lose.
+//! The state that every request needs: the engine, and this process's caches, which may be lost.
 
 pub(crate) mod feed_watch;
 pub(crate) mod health;

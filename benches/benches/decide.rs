@@ -16,7 +16,7 @@ fn deciding(criterion: &mut Criterion) {
     let now = Timestamp::from_millis(request.deadline.millis() - 60_000);
     let market = Market { registry: &registry, snapshot: &liquidity.snapshot(), holdings: &Unlimited, now };
     criterion.bench_function("decide an intent", |bench| {
-        bench.iter(|| decide(black_box(&request), black_box(&market), &QuoteLookup::NotAsked, "bank"));
+        bench.iter(|| decide(black_box(&request), black_box(&market), &QuoteLookup::NotRequested, "bank"));
     });
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn decode(criterion: &mut Criterion) {
     }
 }
 
-/// What stands in the report's body, as the gateway has it: values and their tags.
+/// The report's body as in the gateway: values and their tags.
 pub(crate) const REPORT: [(u32, &str); 22] = [
     (37, "ord_0198"),
     (198, "7f2"),

@@ -1,5 +1,5 @@
 //! An indicative quote over four sources as the engine makes it from memory, beside its floor: writing the same answer
-//! as JSON, which has to be done whatever the pricing takes.
+//! as JSON, a cost that is independent of the pricing.
 
 use std::hint::black_box;
 use std::pin::Pin;
@@ -128,7 +128,7 @@ fn quoting(criterion: &mut Criterion) {
     let registry = registry();
     let liquidity = four_sources(&registry);
     let (input, output) = (registry.find("WETH").expect("listed"), registry.find("USDC").expect("listed"));
-    let asked = IndicativeRequest {
+    let request = IndicativeRequest {
         request_id: "6f1e2d3c-0000-4000-8000-000000000001",
         input,
         output,
@@ -140,7 +140,7 @@ fn quoting(criterion: &mut Criterion) {
     let quote = || {
         let snapshot = liquidity.snapshot();
         let market = Market { registry: &registry, snapshot: &snapshot, holdings: &Unlimited, now: now() };
-        indicative(&market, black_box(&asked), 0)
+        indicative(&market, black_box(&request), 0)
     };
     let candidates = quote();
     assert_eq!(candidates.len(), 4, "every source has a candidate");

@@ -35,7 +35,7 @@ const ROUNDS: u32 = 3;
 const WORKERS: [&str; 2] = ["postgres", "anvil"];
 const SENDER: Address = Address::repeat_byte(0x5e);
 
-/// A chain with so many events, and where they begin and end.
+/// A chain with a number of events, and their first and last block.
 pub struct Storm {
     pub node: Anvil,
     pub deployment: Deployment,
@@ -43,7 +43,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// A chain whose anchor storms when it is asked to.
+    /// A chain with a contract that emits bursts of anchor events on request.
     pub async fn start() -> anyhow::Result<Self> {
         let options = AnvilOptions { slots_in_an_epoch: 1, ..AnvilOptions::default() };
         let node = Anvil::start(options).await.context("anvil")?;
@@ -69,13 +69,13 @@ impl Storm {
         Ok(self.provider.raw_request(method.into(), params).await?)
     }
 
-    /// The contract as it runs: what its constructor returns.
+    /// The runtime code of the contract, which its constructor returns.
     async fn code(&self) -> anyhow::Result<Bytes> {
         let request = json!({"from": SENDER, "data": AnchorStorm::BYTECODE});
         Ok(self.provider.raw_request("eth_call".into(), json!([request, "latest"])).await?)
     }
 
-    /// A block with so many events, in transactions of `IN_A_TRANSACTION`, the same account's.
+    /// A block with a number of events of one account, in transactions of `IN_A_TRANSACTION`.
     pub async fn block(&self, events: u64) -> anyhow::Result<()> {
         for _ in 0..events / IN_A_TRANSACTION {
             let data: Bytes =
@@ -88,7 +88,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Empty blocks, so that what came before is final, with room for what is read one by one.
+    /// Empty blocks, so that earlier blocks are final, with room for those read one by one.
     pub async fn settle(&self) -> anyhow::Result<()> {
         self.ask("anvil_mine", json!(["0x4"])).await?;
         Ok(())
@@ -110,7 +110,7 @@ pub async fn database() -> anyhow::Result<(tempfile::TempDir, Postgres, PgPool)>
     Ok((dir, postgres, pool))
 }
 
-/// Forgets what was read.
+/// Deletes the blocks that were read.
 pub async fn empty(pool: &PgPool) -> anyhow::Result<()> {
     sqlx::query("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_status, lease cascade")
         .execute(pool)
@@ -162,7 +162,7 @@ async fn measure_rounds(
         let filling = started.elapsed();
         tell(name, round, "kept", per_second(count, filling), &before);
         best = best.min(filling);
-        let (kept, told): (i64, i64) = sqlx::query_as(
+        let (kept, facts): (i64, i64) = sqlx::query_as(
             "select (select count(*) from chain_log where canonical), (select count(*) from chain_fact)",
         )
         .fetch_one(pool)
@@ -171,7 +171,7 @@ async fn measure_rounds(
             u64::try_from(kept)? == events && done.events == events,
             "{kept} events were kept of {events}"
         );
-        ensure!(u64::try_from(told)? == ours, "{told} facts were told of {ours}");
+        ensure!(u64::try_from(facts)? == ours, "{facts} facts were recorded of {ours}");
     }
     Ok(Figure { name, value: per_second(count, best), unit: "events/s", floor: per_second(count, floor) })
 }
@@ -199,7 +199,7 @@ fn tell(name: &str, round: u32, what: &str, pace: u64, before: &[Duration]) {
     let after = worked(&WORKERS);
     let worked: Vec<_> =
         after.iter().zip(before).map(|(after, before)| after.saturating_sub(*before)).collect();
-    let _told = writeln!(
+    let _written = writeln!(
         std::io::stderr(),
         "{name}, round {round}: {pace} events/s {what}; we, PostgreSQL and anvil worked {worked:?}"
     );
@@ -218,7 +218,7 @@ pub async fn measure_all(events: u64, many: u64, seconds: u64) -> anyhow::Result
 /// Time between blocks while the lag is measured.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after a block is there its ten events are in the database: the worst of so many blocks, in milliseconds.
+/// How long after a block is there its ten events are in the database: the worst of several blocks, in milliseconds.
 /// The floor is the time between blocks.
 pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
     let storm = Storm::start().await?;
@@ -243,7 +243,7 @@ pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
             ensure!(mined.elapsed() < Duration::from_secs(60), "events do not arrive");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // The first ones wait for the lease and for what was there before.
+        // The first ones wait for the lease and for earlier blocks.
         if round >= 2 {
             worst = worst.max(mined.elapsed());
         }

@@ -15,8 +15,8 @@ const FEW: i64 = 10_000;
 const ROUNDS: usize = 200;
 const TURNS: usize = 3;
 
-/// Pages a second with `events` in the feed; the floor is pages a second with ten thousand. The feeds are kept in `dir`,
-/// where one is given: filling them takes minutes, measuring them seconds.
+/// Pages a second with `events` in the feed; the floor is pages a second with ten thousand. The feeds are kept in
+/// `dir`, where one is given: filling them takes minutes, measuring them seconds.
 pub async fn measure(events: i64, dir: Option<&Path>) -> anyhow::Result<Figure> {
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
@@ -33,7 +33,7 @@ pub async fn measure(events: i64, dir: Option<&Path>) -> anyhow::Result<Figure> 
     Ok(Figure { name: "feed-pages", value: pages(many_time), unit: "pages/s", floor: pages(few_time) })
 }
 
-/// A harness whose feed has so many events.
+/// A harness whose feed has `events` events.
 async fn filled(dir: &Path, events: i64) -> anyhow::Result<DurableHarness> {
     std::fs::create_dir_all(dir)?;
     let harness = DurableHarness::start(dir).await?;

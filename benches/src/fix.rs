@@ -15,11 +15,11 @@ use server::{Server, target};
 use crate::figure::{Figure, per_second};
 use crate::fix_client::{Client, Driven, drive};
 
-/// Sessions of the last part: so many idle ones, and so many that send orders.
+/// Sessions of the last part: the number of idle ones, and of those that send orders.
 const IDLE: usize = 1_000;
 const BUSY: usize = 100;
 
-/// So many sessions, each with so many orders unanswered; the names of the figures, beside the floor and the peer.
+/// The number of sessions, the unanswered orders of each, and the names of the figures, beside the floor and the peer.
 struct Part {
     sessions: usize,
     window: usize,
@@ -45,7 +45,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// What one server did in one part.
+/// The result of one server in one part.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     orders_a_second: u64,

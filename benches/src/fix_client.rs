@@ -35,7 +35,7 @@ pub(crate) struct Client {
     out: Vec<u8>,
 }
 
-/// What [`drive`] measured.
+/// The measurements of [`drive`].
 pub(crate) struct Driven<W> {
     pub(crate) workloads: Vec<W>,
     pub(crate) elapsed: Duration,
@@ -88,7 +88,7 @@ impl Client {
         self.seq + 1
     }
 
-    /// Appends a message to what the next flush sends.
+    /// Appends a message to the next flush.
     pub(crate) fn write(&mut self, msg_type: MsgType, body: &Body, sending_time: UtcNanos) {
         self.seq += 1;
         let head = Head {

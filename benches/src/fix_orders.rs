@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use dvp_core::workflow;
+use dvp_core::workflow::{self, RailUse};
 use dvp_fix_gateway::{FixGateway, GatewayConfig};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::fix::{self, NewFixSession};
@@ -32,7 +32,7 @@ const USERNAME: &str = "acme";
 const PASSWORD: &str = "password";
 const POSTGRES: &str = "postgres";
 
-/// So many sessions, each with so many orders on their way; the names of its figures.
+/// The number of sessions, the orders in flight of each, and the names of the figures.
 struct Part {
     sessions: usize,
     window: usize,
@@ -86,7 +86,7 @@ const PARTS: [Part; 2] = [
     },
 ];
 
-/// A rate, and what an order of it cost in nanoseconds of processor time.
+/// A rate, and the processor time of an order in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     orders_a_second: u64,
@@ -95,19 +95,30 @@ struct Measured {
     client: u64,
 }
 
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// The gateway archives messages.
+    pub archives: bool,
+    /// Settlement is measured, too.
+    pub settles: bool,
+}
+
 /// Measures each part for `seconds`, first acceptance alone and then with settlement.
-pub async fn measure(seconds: u64) -> anyhow::Result<Vec<Figure>> {
-    let (mut figures, accepted) = acceptance(seconds).await?;
-    figures.extend(settlement(seconds, accepted).await?);
+pub async fn measure(seconds: u64, subject: Subject) -> anyhow::Result<Vec<Figure>> {
+    let (mut figures, accepted) = acceptance(seconds, subject).await?;
+    if subject.settles {
+        figures.extend(settlement(seconds, accepted, subject).await?);
+    }
     Ok(figures)
 }
 
 /// Without the worker: the engine, REST and FIX with the same orders, and one order at a time beside one commit.
-async fn acceptance(seconds: u64) -> anyhow::Result<(Vec<Figure>, [Measured; 2])> {
+async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figure>, [Measured; 2])> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
     let served = Served::start(&harness).await?;
-    let gateway = Gateway::start(&harness).await?;
+    let gateway = Gateway::start(&harness, subject).await?;
     let mut figures = Vec::new();
     // Before and after the busy parts, each beside commits of the same moment: what was written for tens of thousands
     // of orders keeps the disk busy for a while, and a commit waits for it.
@@ -155,14 +166,18 @@ async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow
 
 /// With settlement in the same process, beside acceptance alone. A database of its own: what was accepted before would
 /// be settled first.
-async fn settlement(seconds: u64, accepted: [Measured; 2]) -> anyhow::Result<Vec<Figure>> {
+async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     let stop = watch::Sender::new(false);
-    let settling =
-        tokio::spawn(workflow::run(harness.engine.clone(), rails.clone(), rails, stop.subscribe()));
-    let gateway = Gateway::start(&harness).await?;
+    let settling = tokio::spawn(workflow::run(
+        harness.engine.clone(),
+        RailUse::of(rails.clone()),
+        RailUse::of(rails),
+        stop.subscribe(),
+    ));
+    let gateway = Gateway::start(&harness, subject).await?;
     let mut figures = Vec::new();
     let commits = commits(&harness, seconds).await?;
     let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Filled).await?;
@@ -183,14 +198,14 @@ async fn settlement(seconds: u64, accepted: [Measured; 2]) -> anyhow::Result<Vec
 }
 
 /// The gateway of a harness on loopback, with its sessions.
-struct Gateway {
+pub struct Gateway {
     addr: SocketAddr,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Gateway {
-    async fn start(harness: &DurableHarness) -> anyhow::Result<Self> {
+    pub async fn start(harness: &DurableHarness, subject: Subject) -> anyhow::Result<Self> {
         let mut conn = harness.pool().acquire().await?;
         for n in 0..PARTS.iter().map(|part| part.sessions).max().unwrap_or(1) {
             let client = comp_id(n);
@@ -211,7 +226,8 @@ impl Gateway {
         drop(conn);
         let addr = SocketAddr::from(([127, 0, 0, 1], 0));
         let (engine, pool) = (harness.engine.clone(), harness.pool().clone());
-        let (gateway, addr) = FixGateway::bind(addr, engine, pool, GatewayConfig::default()).await?;
+        let config = GatewayConfig { archives_messages: subject.archives, ..GatewayConfig::default() };
+        let (gateway, addr) = FixGateway::bind(addr, engine, pool, config).await?;
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
         // Sessions are taken in the background: the gateway is ready when it admits one.
@@ -219,7 +235,7 @@ impl Gateway {
         Ok(Self { addr, shutdown, task })
     }
 
-    /// Runs so many sessions at once, each on a thread of its own.
+    /// Runs the sessions concurrently, each on a thread of its own.
     async fn drive(
         &self,
         sessions: usize,
@@ -241,7 +257,12 @@ impl Gateway {
         Ok((measured(&before, latencies.len(), elapsed, worked), latencies))
     }
 
-    async fn stop(self) -> anyhow::Result<()> {
+    /// Sends orders over one session, and waits until they are filled.
+    pub async fn fill(&self, orders: usize) -> anyhow::Result<()> {
+        self.drive(1, orders, 0, Goal::Filled).await.map(drop)
+    }
+
+    pub async fn stop(self) -> anyhow::Result<()> {
         self.shutdown.cancel();
         self.task.await.context("the gateway")
     }
@@ -262,7 +283,7 @@ fn comp_id(n: usize) -> String {
     format!("CLNT{n}")
 }
 
-/// What an order cost since `before`, the client's part taken apart.
+/// The cost of an order since `before`, with the client's part separate.
 fn measured(before: &[Duration], orders: usize, elapsed: Duration, client: Duration) -> Measured {
     let after = cpu::worked(&[POSTGRES]);
     let used = |n: usize| {

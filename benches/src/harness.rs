@@ -1,4 +1,4 @@
-//! What is measured: the harness over a durable PostgreSQL of its own, and orders to give it.
+//! The subject of the measurements: the harness over a durable PostgreSQL of its own, and its orders.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -74,7 +74,12 @@ impl DurableHarness {
     }
 
     async fn start_with(dir: &Path, market: Market) -> anyhow::Result<Self> {
-        let postgres = Postgres::start(dir, Options::default()).await?;
+        Self::start_under(dir, market, Options::default()).await
+    }
+
+    /// The same for a market, with a PostgreSQL of these options.
+    pub(crate) async fn start_under(dir: &Path, market: Market, options: Options) -> anyhow::Result<Self> {
+        let postgres = Postgres::start(dir, options).await?;
         let pool = dvp_store::pool::pool_options()
             .max_connections(CONNECTIONS)
             .min_connections(CONNECTIONS)
@@ -108,7 +113,7 @@ pub fn order() -> anyhow::Result<IntentRequest> {
     }))?)
 }
 
-/// An order of 100 USD for euros, paid from what the partner has sent ahead.
+/// An order of 100 USD for euros, paid from the partner's prefunded balance.
 pub fn fiat_order() -> anyhow::Result<IntentRequest> {
     let id = uuid::Uuid::new_v4();
     Ok(serde_json::from_value(json!({

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::DurableHarness;
 use crate::receiver::Authority;
 
-/// What deliveries of a measurement may reach: this machine, and the public internet.
+/// The addresses that deliveries of a measurement may reach: this machine, and the public internet.
 pub fn config(authority: &Authority) -> DeliveryConfig {
     DeliveryConfig {
         reach: Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]),

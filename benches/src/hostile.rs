@@ -1,9 +1,10 @@
-//! Hostile peers at both interfaces while one partner behaves well: what it is promised holds, whoever else is there.
+//! Hostile peers at both interfaces: the promises to a well-behaved partner hold regardless of them.
 //!
-//! The well-behaved partner sends orders at a fixed rate over REST and over FIX, first with nobody else there, then
+//! The well-behaved partner sends orders at a fixed rate over REST and over FIX, first alone, then
 //! among hostile peers that a seed chooses: sessions of another partner with values that no field should have,
-//! strangers at both interfaces, half-open requests, long-polls, and more valid orders than its share. The hostile load is
-//! paced, so that it tests isolation and not how two processors are shared by more work than they can do.
+//! unauthenticated callers at both interfaces, half-open requests, long-polls, and more valid orders than its share.
+//! The hostile load is paced, so that it tests isolation and not how two processors are shared by more work than they
+//! can do.
 
 mod dictionary;
 mod fix_peers;
@@ -52,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 /// Connections to the database and webhook clients may have been opened meanwhile.
 const DESCRIPTORS_MORE: usize = 64;
-/// What may be kept for a while of honest work: nonces, idempotency keys, messages to send again.
+/// The memory that legitimate work may use for a while: nonces, idempotency keys, messages to resend.
 const RESIDENT_MORE: u64 = 48 * 1024 * 1024;
 
 /// A kind of hostile peer.
@@ -123,14 +124,14 @@ pub struct HostilePlan {
     pub answer_max: Duration,
 }
 
-/// What was seen, and which promises were broken.
+/// The observations, and the broken promises.
 #[derive(Debug, Clone, Default)]
 pub struct HostileReport {
     pub quiet: BTreeMap<Interface, Summary>,
     pub hostile: BTreeMap<Interface, Summary>,
     /// After a third of the hostile phase, at its end, and when all its peers are gone.
     pub vitals: [Vitals; 3],
-    /// What each kind of hostile peer did, counted.
+    /// The counts of each kind of hostile peer.
     pub done: BTreeMap<&'static str, u64>,
     pub broken: Vec<String>,
 }
@@ -174,16 +175,16 @@ async fn among_hostile_peers(plan: &HostilePlan, dir: &Path) -> anyhow::Result<H
     report.done = peers.stop(&promises).await?;
 
     terms.stop.cancel();
-    let told = steady.join().await.with_context(|| process.log_tail());
+    let joined = steady.join().await.with_context(|| process.log_tail());
     promises.check(process.is_running()?, "the service runs", || process.log_tail());
     let after = closed(target.pid, before.descriptors + DESCRIPTORS_MORE).await?;
     report.vitals = [warm, end, after];
     check_vitals(before, &report, &promises);
     check_latencies(plan, &report, &promises);
     check_log(&process, &promises);
-    match told {
-        Ok((placed, told)) => {
-            if let Err(error) = check_books(&target, &placed, &told).await {
+    match joined {
+        Ok((placed, transcript)) => {
+            if let Err(error) = check_books(&target, &placed, &transcript).await {
                 promises.broken("the books hold", || format!("{error:#}"));
             }
         }
@@ -196,7 +197,7 @@ async fn among_hostile_peers(plan: &HostilePlan, dir: &Path) -> anyhow::Result<H
     Ok(report)
 }
 
-/// The service's process once the connections of those who are gone are closed.
+/// The service's process once the connections of departed peers are closed.
 async fn closed(pid: u32, descriptors: usize) -> anyhow::Result<Vitals> {
     let until = Instant::now() + CLOSED_WITHIN;
     loop {
@@ -242,20 +243,21 @@ fn check_log(process: &Process, promises: &Promises) {
     }
 }
 
-/// Every order has ended, the books agree, and the well-behaved partner was told what is kept.
+/// Every order has ended, the books agree, and the well-behaved partner received the stored messages.
 async fn check_books(
     target: &Target,
     placed: &[crate::crash::rest::Placed],
-    told: &crate::crash::fix::SessionTranscript,
+    transcript: &crate::crash::fix::SessionTranscript,
 ) -> anyhow::Result<()> {
     let mut conn = PgConnection::connect(text(&target.ready, "/databaseUrl")?).await?;
     // The receipts of hostile orders are anchored later; that takes nothing from anybody.
-    check::settled(&mut conn, check::Until::Ended, Instant::now() + PATIENCE).await?;
+    // A hostile peer's order may rest for days.
+    check::settled(&mut conn, check::Until::EndedOrResting, Instant::now() + PATIENCE).await?;
     check::check_rest(&mut conn, placed).await?;
-    check::check_fix(&mut conn, told).await
+    check::check_fix(&mut conn, transcript).await
 }
 
-/// The hostile peers while they are at it: on one thread, which bounds what they take of the machine.
+/// The hostile peers at work, on one thread, which bounds their processor time.
 struct Hostile {
     stop: CancellationToken,
     thread: std::thread::JoinHandle<anyhow::Result<BTreeMap<&'static str, u64>>>,
@@ -304,7 +306,7 @@ impl Hostile {
     }
 }
 
-/// What hostile peers are made from.
+/// The common parameters of hostile peers.
 struct Crowd {
     seed: u64,
     load: Load,
@@ -335,7 +337,7 @@ impl Crowd {
         let login = self.target.hostile_sessions.get(session).context("a hostile session")?;
         Ok(Peer {
             fix: self.target.fix,
-            // An address of its own: strangers' wrong Logons may close theirs.
+            // An address of its own: wrong Logons of unauthenticated peers may lock theirs out.
             from: Ipv4Addr::new(127, 0, 0, 20),
             login: login.clone(),
             promises: self.promises.clone(),

@@ -47,7 +47,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     Ok(Figure { name: "http", value, unit: "orders/s", floor })
 }
 
-/// What a caller signs with.
+/// A caller's keys.
 #[derive(Clone)]
 pub struct Keys {
     pub api_key: String,

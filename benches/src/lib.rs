@@ -1,21 +1,29 @@
 //! Measurements and drills: an engine with one partner and one provider, orders with really signed permits, and
 //! figures beside their floor in the same run.
 
+pub mod auctions;
 pub mod backfill;
 pub mod cpu;
 pub mod crash;
+pub mod failover;
 pub mod feed_pages;
 pub mod figure;
 pub mod fix;
 mod fix_client;
 pub mod fix_messages;
 pub mod fix_orders;
+pub mod grow;
 pub mod harness;
+pub mod history;
 pub mod hooks;
 pub mod hostile;
 pub mod http;
+pub mod interfaces;
+pub mod plans;
+pub mod processes;
 pub mod reads;
 pub mod receiver;
+pub mod screens;
 pub mod settle;
 pub mod submit;
 pub mod webhooks;

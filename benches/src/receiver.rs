@@ -1,4 +1,4 @@
-//! A webhook receiver over TLS that answers as it is told, well or badly. Self-contained: the API's tests use this
+//! A webhook receiver over TLS with configurable, also faulty, responses. Self-contained: the API's tests use this
 //! file too.
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// Why a receiver could not be started.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// An authority that the sender is told to trust.
+/// An authority that the sender is configured to trust.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -109,7 +109,7 @@ pub struct Receiver {
     task: JoinHandle<()>,
 }
 
-/// What a receiver is.
+/// The settings of a receiver.
 pub struct Manner {
     pub ip: IpAddr,
     pub names: Vec<&'static str>,
@@ -190,7 +190,7 @@ async fn connection(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
 
 type Tls = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// One request; what follows it stays in the buffer.
+/// One request; later bytes stay in the buffer.
 async fn read(stream: &mut Tls, buffer: &mut Vec<u8>) -> Option<Got> {
     loop {
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {

@@ -1,6 +1,6 @@
 //! Orders of tokens for money, of tokens for tokens and of money for money, from their submission over REST to their
-//! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks have
-//! gas for.
+//! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks
+//! have gas for.
 
 mod chain;
 
@@ -32,7 +32,7 @@ const ACCOUNT: &str = "bene_straight:dest_10000000";
 const AMOUNT: u64 = 10_000_000;
 /// Requests on their way at any time.
 const CALLERS: usize = 16;
-/// What takes longer does not end.
+/// The time limit of an order.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// How much is measured.
@@ -67,7 +67,7 @@ struct MeasuredSandbox {
     client: reqwest::Client,
 }
 
-/// What an order may take of the chain.
+/// The limits on an order's use of the chain.
 #[derive(Clone, Copy)]
 struct Goal {
     gas: u64,
@@ -172,8 +172,8 @@ impl MeasuredSandbox {
         Ok(figures)
     }
 
-    /// Wallets that nobody has used, with tokens for all their orders: two for single orders, one for many, and the rest
-    /// for one each.
+    /// Wallets that nobody has used, with tokens for all their orders: two for single orders, one for many, and the
+    /// rest for one each.
     async fn wallets(&self, size: Size) -> anyhow::Result<Vec<Wallet>> {
         let (started, count) = (unix_secs()?, size.orders + 3);
         let mut wallets = Vec::with_capacity(count);
@@ -210,7 +210,7 @@ impl MeasuredSandbox {
         Ok(PgConnection::connect(text(&self.ready, "/databaseUrl")?).await?)
     }
 
-    /// Submits the orders with so many callers and follows them to their receipts' anchors.
+    /// Submits the orders with a number of callers and follows them to their receipts' anchors.
     async fn lot(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<Lot> {
         let mut database = self.database().await?;
         let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
@@ -308,13 +308,13 @@ const COMPLETED: &str = "select count(*) from execution where state_name = 'comp
 const ANCHORED: &str = "select count(*) from execution where state_name = 'completed' \
                         and jsonb_typeof(state -> 'finality') = 'object'";
 const LOCKS: &str = "select count(*) from chain_log where event = 'Created' and canonical";
-/// Receipts of nobody.
+/// Receipts without an execution.
 const ADD_ANCHORS: &str = "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
                            select $2, 'backlog ' || n, 'backlog ' || n, hash, 'anchor', jsonb_build_object( \
                                'kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex')) \
                            from generate_series(1, $1) n, lateral (select sha256(n::text::bytea) as hash) h";
 
-/// Waits until so many are counted.
+/// Waits until the count is reached.
 async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
@@ -330,7 +330,7 @@ async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyh
 }
 
 impl Lot {
-    /// What an order took of the processors, beside what they had while the orders were completed.
+    /// The processor time of an order, beside the available time while the orders were completed.
     fn processor_time(&self) -> Vec<Figure> {
         let names = [
             "processors, callers",

@@ -1,5 +1,5 @@
 //! Deliveries a second to a TLS receiver on this machine, beside the same HTTP client in a bare loop to the same
-//! receiver: what durability, signing and the log cost.
+//! receiver: the cost of durability, signing and the log.
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
                 kind: EventType::IntentAccepted.as_str().to_owned(),
                 origin: Origin::Feed,
                 body: body.clone(),
+                trace: None,
             })
             .collect();
         deliveries::insert(&mut *harness.pool().acquire().await?, &new).await?;

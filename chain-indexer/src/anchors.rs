@@ -1,4 +1,4 @@
-//! Whether a content hash is anchored, asked of a node.
+//! Queries a node whether a content hash is anchored.
 
 use alloy::primitives::{Address, B256};
 use alloy::providers::Provider;
@@ -10,7 +10,7 @@ use dvp_domain::chain::BlockNumber;
 use crate::contracts::anchor::ReceiptAnchor;
 use crate::rpc;
 
-/// Where a hash was anchored.
+/// The place of an anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnchorSeen {
     pub chain_id: u64,
@@ -20,8 +20,8 @@ pub struct AnchorSeen {
     pub block_number: BlockNumber,
 }
 
-/// The first `Anchored` event of a contract with this content hash. With `tx` only that transaction is looked at:
-/// nodes of large chains refuse to search all blocks.
+/// The first `Anchored` event of a contract with this content hash. With `tx` only that transaction is read: nodes of
+/// large chains refuse to search all blocks.
 pub async fn find_anchor(
     rpc_url: &str,
     contract: Address,

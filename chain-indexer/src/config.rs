@@ -1,4 +1,4 @@
-//! What the indexer and the relayer of one chain need to know.
+//! The configuration of the indexer and the relayer of one chain.
 
 use crate::deploy::Deployment;
 use crate::gate::{PayoutGate, Wait};
@@ -7,64 +7,63 @@ use std::time::Duration;
 /// One chain.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
-    /// Must be what the node says it is.
+    /// Must equal the node's chain id.
     pub chain_id: u64,
-    /// For people.
+    /// The chain's name for operators.
     pub name: String,
-    /// HTTP endpoint of a node, the first that is asked.
+    /// HTTP endpoint of a node, the preferred one.
     pub rpc_url: String,
-    /// Further endpoints of the same chain. With any, a final block counts once two endpoints agree
-    /// on its hash.
+    /// Further endpoints of the same chain. With any, a final block counts once two endpoints agree on its hash.
     pub further_rpc_urls: Vec<String>,
-    /// Websocket endpoint: news of blocks from there end a wait early, nothing else depends on it.
+    /// Websocket endpoint: its notifications of blocks end a wait early, nothing else depends on it.
     pub ws_url: Option<String>,
-    /// Depth at which an event is told: 1 as soon as its block is there.
+    /// Depth at which an event is reported: 1 as soon as it is in a block.
     pub confirmations: u64,
-    /// What a fill waits for before it is told.
+    /// The finality that a fill requires before it is reported.
     pub payout_gate: PayoutGate,
-    /// Blocks below the node's `finalized` that may still change. Zero on a real chain, where a change there is a
-    /// reason to stop; more on a development node, which may lose its newest blocks when it is killed.
+    /// The number of blocks below the node's `finalized` that may still change. Zero on a real chain, which is halted
+    /// by such a change; more on a development node, which may lose its newest blocks when it is killed.
     pub finality_margin: u64,
-    /// For a node that has never told a finalized block: so far below its head a block counts as final. `None` trusts
-    /// the tag alone.
+    /// For a node that has never reported a finalized block: the depth below its head at which a block counts as final.
+    /// `None` trusts the tag alone.
     pub finality_depth: Option<u64>,
-    /// Ranges end so many blocks below the final one, the rest is read block by block: by so much the machines behind
-    /// one endpoint may lag behind each other without our noticing.
+    /// Ranges end this many blocks below the final one, and the rest is read block by block: an undetected lag between
+    /// the machines behind one endpoint may be that large.
     pub range_margin: u64,
     /// Whether a header's logs bloom counts as evidence. Some chains leave it empty.
     pub trust_bloom: bool,
     /// Whether a header's receipts root counts as evidence. Some chains have receipts that are not in it.
     pub trust_receipts: bool,
-    /// How often the node is asked for a new head.
+    /// The interval of queries for a new head.
     pub poll_interval: Duration,
     pub fees: FeePolicy,
-    /// A transaction without a block is sent again after so long, the same bytes.
+    /// A transaction without a block is broadcast again, unchanged, after this time.
     pub resend_after: Duration,
-    /// The relayer leaves an endpoint that has told no new block for so long for another.
+    /// The relayer switches to another endpoint when the present one has reported no new block for this time.
     pub stale_after: Duration,
-    /// A newest block older than this is an alarm: the endpoints, or the chain, stand still. `None` for a chain that
-    /// makes blocks only when there is something to put in.
+    /// A newest block older than this raises an alarm: the endpoints, or the chain, have stalled. `None` for a chain
+    /// that makes blocks only when there are transactions.
     pub stalled_after: Option<Duration>,
-    /// An account of the relayer's that holds less is reported.
+    /// A relayer account with a lower balance is reported.
     pub balance_low_wei: u128,
     pub deployment: Deployment,
 }
 
-/// What the relayer pays for gas. Between floor and cap it follows what the newest blocks took.
+/// The relayer's gas fees. Between floor and cap they follow those of the newest blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeePolicy {
     /// The smallest tip offered, in wei per gas.
     pub tip_floor_wei: u128,
-    /// The most paid in all, in wei per gas.
+    /// The highest fee paid in total, in wei per gas.
     pub cap_wei: u128,
-    /// A transaction that offers too little is replaced after so many blocks.
+    /// A transaction that offers too little is replaced after this many blocks.
     pub bump_blocks: u64,
-    /// Added to the gas that a node says a transaction needs, in percent.
+    /// Added to the node's gas estimate of a transaction, in percent.
     pub gas_margin_percent: u64,
 }
 
 impl Default for FeePolicy {
-    /// For a chain whose blocks are a few seconds apart.
+    /// For a chain with a block every few seconds.
     fn default() -> Self {
         Self {
             tip_floor_wei: 1_000_000_000,
@@ -76,7 +75,7 @@ impl Default for FeePolicy {
 }
 
 impl ChainConfig {
-    /// The defaults for a chain that many share: its `finalized` tag is believed, and a change below it halts.
+    /// The defaults for a public chain: its `finalized` tag is trusted, and a change below it halts the chain.
     #[must_use]
     pub fn public(name: &str, rpc_url: &str, deployment: Deployment) -> Self {
         Self {

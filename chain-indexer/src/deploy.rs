@@ -1,7 +1,7 @@
-//! Puts the contracts on a chain and wires them together.
+//! Deploys the contracts to a chain and connects them.
 //!
-//! The caller keeps the [`Deployment`] it gets and brings it back the next time: what is on the chain already is
-//! left alone, missing grants are made up for, and only a chain without our code gets a new set.
+//! The caller stores the returned [`Deployment`] and passes it the next time: contracts that exist are left alone,
+//! missing grants are added, and only a chain without the service's code gets a new set.
 
 mod batch;
 mod grant;
@@ -21,10 +21,11 @@ use dvp_domain::chain::BlockNumber;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+pub use batch::Sent;
 pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_solvers, fund_wallets};
 
-/// Where the contracts are.
+/// The addresses of the contracts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     pub chain_id: u64,
@@ -32,13 +33,13 @@ pub struct Deployment {
     pub escrow: Address,
     pub settler: Address,
     pub anchor: Address,
-    /// Pays in tokens. Zero in a record from before there was one, which is then not live.
+    /// Pays in tokens. Zero in a record from before this contract existed; such a record is not live.
     #[serde(default)]
     pub payouts: Address,
-    /// Accounts that may call the settler; the anchors that count are theirs.
+    /// Accounts that may call the settler; only their anchors count.
     pub relayers: Vec<Address>,
     pub tokens: Vec<DeployedToken>,
-    /// The first block in which all of them are there; none of their numbered events is in an earlier one.
+    /// A block in which all contracts exist; none of their numbered events is in an earlier one.
     pub deployed_block: BlockNumber,
 }
 
@@ -50,24 +51,24 @@ pub struct DeployedToken {
     pub decimals: u8,
 }
 
-/// What shall be there.
+/// The contracts and grants to deploy.
 #[derive(Debug, Clone, Default)]
 pub struct DeployPlan {
     pub tokens: Vec<TokenSpec>,
-    /// Solver wallets for the settler's list of receivers.
+    /// Solver wallets for the settler's allow-list of receivers.
     pub solvers: Vec<Address>,
     pub relayers: Vec<Address>,
-    /// Accounts of which two decide to return the funds of a filled order. None of them may be a relayer.
+    /// Accounts of which two decide to return the funds of a filled order. None may be a relayer.
     pub operators: Vec<Address>,
-    /// Accounts that may pause beside the administrator.
+    /// Accounts that may pause, in addition to the administrator.
     pub pausers: Vec<Address>,
-    /// What solvers may pay a day. Without a cap a solver pays nothing.
+    /// The daily caps of solvers. A solver without a cap pays nothing.
     pub caps: Vec<CapSpec>,
-    /// How long a handover of the administration takes at least. Used when the contracts are created.
+    /// The minimum duration of a handover of the administration. Used when the contracts are created.
     pub admin_delay: Duration,
 }
 
-/// What a solver's allowance may pay of a token in a day.
+/// The most that a solver's allowance may pay of a token in a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapSpec {
     pub payer: Address,
@@ -84,7 +85,7 @@ pub struct TokenSpec {
     pub decimals: u8,
 }
 
-/// Why a deployment did not come about.
+/// Why a deployment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
     #[error("chain call failed")]
@@ -97,12 +98,12 @@ pub enum DeployError {
     NotMined { what: String, seconds: u64 },
     #[error("a cap names the token {0}, which is neither an address nor a test token of this deployment")]
     UnknownToken(String),
-    #[error("{0} is to be operator and relayer: an operator decides beside the relayer")]
+    #[error("{0} is both operator and relayer: an operator must not be a relayer")]
     OperatorIsRelayer(Address),
 }
 
-/// Deploys what is missing. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key,
-/// whose nonces belong to the relayer alone.
+/// Deploys what is missing. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key, whose
+/// nonces the relayer alone may use.
 pub async fn deploy(
     rpc_url: &str,
     admin: &PrivateKeySigner,
@@ -114,11 +115,22 @@ pub async fn deploy(
     }
     let provider = rpc::connect(rpc_url)?;
     let chain_id = provider.get_chain_id().await?;
-    let mut deployment = match record {
-        Some(record) if record.chain_id == chain_id && is_live(&provider, &record).await? => record,
-        Some(_) | None => deploy_core(&provider, admin, plan.admin_delay, chain_id).await?,
+    let known = match record {
+        Some(record) if record.chain_id == chain_id && is_live(&provider, &record).await? => Some(record),
+        Some(_) | None => None,
     };
-    deploy_tokens(&provider, admin, plan, &mut deployment).await?;
+    let is_new = known.is_none();
+    let mut batch = DeployBatch::start(&provider, admin).await?;
+    let mut deployment = match known {
+        Some(record) => record,
+        None => create_core(&mut batch, admin, plan.admin_delay, chain_id).await?,
+    };
+    create_tokens(&mut batch, plan, &mut deployment).await?;
+    let block = batch.finish().await?;
+    if is_new {
+        deployment.deployed_block = BlockNumber(block);
+        tracing::info!(?deployment, "contracts deployed");
+    }
     grant::grant(&provider, admin, plan, &mut deployment).await?;
     Ok(deployment)
 }
@@ -135,18 +147,19 @@ async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, Tr
     Ok(true)
 }
 
-async fn deploy_core(
-    provider: &DynProvider,
+/// Its block is known when the batch is mined.
+async fn create_core(
+    batch: &mut DeployBatch<'_>,
     admin: &PrivateKeySigner,
     admin_delay: Duration,
     chain_id: u64,
 ) -> Result<Deployment, DeployError> {
-    let mut batch = DeployBatch::start(provider, admin).await?;
     let by = admin.address();
     let delay = U48::saturating_from(admin_delay.as_secs());
     let permit = batch.create("Permit", permit::Permit::BYTECODE.clone()).await?;
-    // Escrow, settler and payouts name each other for ever, so each is told where the next ones will be. A settler or
-    // payouts that is not where its predecessor expects it refuses to be created.
+    // Escrow, settler and payouts store each other's addresses permanently, so each is created with the next ones'
+    // future addresses. A settler or payouts contract at another address than its predecessor expects refuses to be
+    // created.
     let (settler, payouts) = (batch.upcoming(1), batch.upcoming(2));
     let args = escrow::Escrow::constructorCall { permit_: permit, settler_: settler }.abi_encode();
     let escrow = batch.create("Escrow", with_args(&escrow::Escrow::BYTECODE, &args)).await?;
@@ -161,8 +174,6 @@ async fn deploy_core(
     let args = payouts::Payouts::constructorCall { settler_: settler, admin: by, adminDelay: delay };
     batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args.abi_encode())).await?;
     let anchor = batch.create("ReceiptAnchor", anchor::ReceiptAnchor::BYTECODE.clone()).await?;
-    let deployed_block = batch.finish().await?;
-    tracing::info!(%permit, %escrow, %settler, %anchor, %payouts, deployed_block, "contracts deployed");
     Ok(Deployment {
         chain_id,
         permit,
@@ -172,17 +183,15 @@ async fn deploy_core(
         payouts,
         relayers: Vec::new(),
         tokens: Vec::new(),
-        deployed_block: BlockNumber(deployed_block),
+        deployed_block: BlockNumber::default(),
     })
 }
 
-async fn deploy_tokens(
-    provider: &DynProvider,
-    admin: &PrivateKeySigner,
+async fn create_tokens(
+    batch: &mut DeployBatch<'_>,
     plan: &DeployPlan,
     deployment: &mut Deployment,
 ) -> Result<(), DeployError> {
-    let mut batch = DeployBatch::start(provider, admin).await?;
     for spec in &plan.tokens {
         if deployment.tokens.iter().any(|token| token.symbol == spec.symbol) {
             continue;
@@ -197,7 +206,6 @@ async fn deploy_tokens(
         let symbol = spec.symbol.clone();
         deployment.tokens.push(DeployedToken { symbol, address, decimals: spec.decimals });
     }
-    batch.finish().await?;
     Ok(())
 }
 

@@ -1,15 +1,15 @@
-//! How sure the chain must be of a fill before the beneficiary is paid, by token and amount. Pure.
+//! The finality that a fill requires before the beneficiary is paid, by token and amount. Pure.
 
 use alloy::primitives::{Address, U256};
 
-/// What the block of a fill must have reached.
+/// The finality of a fill's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// So many blocks, its own included.
+    /// This many blocks, its own included.
     Depth(u64),
     /// The node's `safe` block.
     Safe,
-    /// What counts as final here: the node's `finalized` block, less the chain's finality margin, and agreed on by two
+    /// A final block: at or below the node's `finalized` block, less the chain's finality margin, and agreed on by two
     /// endpoints where there are several.
     Finalized,
 }
@@ -17,14 +17,14 @@ pub enum Wait {
 /// One step of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateStep {
-    /// The token locked; `None`: any.
+    /// The locked token; `None`: any.
     pub token: Option<Address>,
     /// Amounts below this, in token units; `None`: any.
     pub below: Option<U256>,
     pub wait: Wait,
 }
 
-/// A chain's steps, of which the first that fits an order holds.
+/// A chain's steps, of which the first that matches an order applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayoutGate(Vec<GateStep>);
 
@@ -35,14 +35,14 @@ impl PayoutGate {
         Self(vec![GateStep { token: None, below: None, wait }])
     }
 
-    /// Steps in the order in which they are looked at.
+    /// Steps in the order in which they are matched.
     #[must_use]
     pub const fn new(steps: Vec<GateStep>) -> Self {
         Self(steps)
     }
 
-    /// What an order of so much of a token waits for. One that no step fits, or whose token or amount is not known, waits
-    /// longest.
+    /// The finality required for an order of this token and amount. An order that no step matches, or whose token or
+    /// amount is unknown, requires the highest.
     #[must_use]
     pub fn wait(&self, order: Option<(Address, U256)>) -> Wait {
         let Some((token, amount)) = order else { return Wait::Finalized };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_step_that_fits_holds_and_what_fits_none_waits_longest() {
+    fn the_first_matching_step_applies_and_no_match_waits_longest() {
         let (usdc, weth) = (Address::repeat_byte(1), Address::repeat_byte(2));
         let step = |token, below: Option<u64>, wait| GateStep { token, below: below.map(U256::from), wait };
         let gate = PayoutGate::new(vec![

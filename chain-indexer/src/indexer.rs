@@ -1,20 +1,20 @@
-//! Follows the contracts' events and gives the engine facts.
+//! Follows the contracts' events and publishes facts for the engine.
 //!
-//! Two zones. Up to some way below the chain's finalized block, ranges of blocks are read by number (`ranges`).
-//! Above it one block at a time is read, linked to its parent, with its events by its hash; when the link breaks we
-//! go back to the last block that is still there (`reorg`). Blocks, events, facts and the cursor are written in one
-//! transaction under the lease of the lease.
+//! Two zones. Up to a margin below the chain's finalized block, ranges of blocks are read by number (`ranges`). Above
+//! it blocks are read one by one, each linked to its parent, with its events by its hash; when the link breaks, the
+//! indexer goes back to the last block that is still canonical (`reorg`). Blocks, events, facts and the cursor are
+//! written in one transaction under the lease.
 //!
 //! Invariants:
 //! - the cursor never passes a hot block whose events are not proven complete (`proof`): the header's own bloom
-//!   excludes our contracts, or the events' numbers are contiguous and end at the contract's `seq()` at that very
-//!   block, or the header's own receipts root is that of the receipts the events are taken from;
-//! - what is in doubt is read again, from another endpoint if there is one, never skipped;
-//! - nothing at or below `final_number` is ever taken back: a chain that does is halted, over restarts too;
-//! - one step asks one endpoint; what the others are asked for is only whether they agree;
-//! - a fill is handed over only once it has passed the payout gate (`gate`).
+//!   excludes the contracts, or the events' numbers are contiguous and end at the contract's `seq()` at that very
+//!   block, or the header's own receipts root is that of the receipts that the events are taken from;
+//! - events in doubt are read again, from another endpoint if there is one, never skipped;
+//! - no block at or below `final_number` is ever reverted: a chain that reverts one is halted, even after a restart;
+//! - one step queries one endpoint; the others are only queried to compare their answers;
+//! - a fill is published only once it has passed the payout gate (`gate`).
 //!
-//! A step may be dropped at any await: it has then committed all of something or nothing.
+//! A step may be dropped at any await: it has then committed completely or not at all.
 
 mod backfill;
 mod decode;
@@ -48,28 +48,28 @@ pub use error::IndexError;
 pub use follow::{run_indexer, run_indexer_on};
 pub use ranges::scan;
 
-/// Shorter stretches of final blocks are read one by one.
+/// Shorter ranges of final blocks are read one by one.
 const RANGE_FROM: u64 = 16;
-/// After so many ranges in a row that could not be read, a block is read by itself, where more can be proven.
+/// After this many consecutive failed ranges, one block is read alone, for which more proofs are available.
 const RANGE_TRIES: u32 = 4;
-/// Canonical blocks remembered below the final one.
+/// The number of canonical blocks kept below the final one.
 const KEEP_BLOCKS: u64 = 1_024;
 const PRUNE_EVERY: u64 = 256;
 const _: () = assert!(PRUNE_EVERY < KEEP_BLOCKS, "pruning leaves the blocks that are compared");
-/// So often in a row an endpoint must say that a final block has changed before we believe it: behind one endpoint
-/// may be machines of which some lag.
+/// The number of consecutive times an endpoint must report that a final block has changed before it is believed: of
+/// several machines behind one endpoint some may lag.
 const SURE_AFTER: u32 = 8;
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Blocks were read; there may be more.
     Advanced,
-    /// Blocks were taken back.
+    /// Blocks were reverted.
     Unwound,
-    /// Events that a range had left out were added.
+    /// Events missing from a range were added.
     Repaired,
-    /// We are at the head, as far as the endpoint knows.
+    /// The indexer is at the head, as far as the endpoint knows.
     Idle,
 }
 
@@ -78,30 +78,30 @@ pub struct Indexer<R = HttpReader> {
     pool: PgPool,
     config: ChainConfig,
     endpoints: Pool<R>,
-    /// Whether commands that came after their events were looked for.
+    /// Whether commands inserted after their events were looked for.
     late_facts_given: bool,
-    /// Whether every number up to the cursor is known to be the last of its contract there.
+    /// Whether the numbers up to the cursor are known to be the last of each contract there.
     tail_proven: AtomicBool,
-    /// Events written so far, for people.
+    /// Events written so far, for display.
     events: AtomicU64,
     /// The last final block that endpoints agreed on.
     agreed: Option<(BlockNumber, B256)>,
-    /// The backfill under way, for people.
+    /// The backfill in progress, for display.
     backfill: Option<Backfill>,
     range_failures: u32,
-    /// How often in a row an endpoint said that a final block had changed.
+    /// The consecutive reports of an endpoint that a final block had changed.
     violations: u32,
     /// Head and finalized block of the last step's endpoint.
     node: (BlockNumber, BlockNumber),
     gate: gate::GateKeeper,
-    /// Looks at the same head in a row.
+    /// Consecutive steps with the same head.
     still: u32,
-    /// Time of the newest block that was seen, in Unix seconds.
+    /// Time of the newest block seen, in Unix seconds.
     newest: u64,
 }
 
 impl Indexer<HttpReader> {
-    /// No traffic yet.
+    /// Does not connect yet.
     pub fn new(pool: PgPool, config: ChainConfig) -> Result<Self, IndexError> {
         let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
         let readers = urls.map(|url| HttpReader::new(url)).collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +110,7 @@ impl Indexer<HttpReader> {
 }
 
 impl<R: ChainReader> Indexer<R> {
-    /// An indexer that asks these endpoints, the first one by preference.
+    /// An indexer over these endpoints, the first one preferred.
     pub fn over(pool: PgPool, config: ChainConfig, readers: Vec<R>) -> Result<Self, IndexError> {
         let endpoints = Pool::new(readers).ok_or(IndexError::NoEndpoint)?;
         Ok(Self {
@@ -131,7 +131,7 @@ impl<R: ChainReader> Indexer<R> {
         })
     }
 
-    /// Reads the next block or ranges, or goes back, if there is reason to.
+    /// Reads the next block or ranges, or reverts blocks if necessary.
     pub async fn step(&mut self, lease: &Lease) -> Result<Step, IndexError> {
         let at = self.endpoints.pick();
         let node = Arc::clone(&self.endpoints.at(at).reader);
@@ -159,8 +159,8 @@ impl<R: ChainReader> Indexer<R> {
         self.give_late_facts(lease).await?;
         let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
         let finalized = self.finalized(at, node, &head).await?;
-        let final_told = finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number);
-        self.node = (head.number, final_told);
+        let final_reported = finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number);
+        self.node = (head.number, final_reported);
         self.newest = self.newest.max(head.timestamp);
         if head.number <= cursor.head_number {
             return self.compare_head(node, at, lease, &cursor, &head).await;
@@ -189,7 +189,7 @@ impl<R: ChainReader> Indexer<R> {
         Ok(())
     }
 
-    /// Where we are; at first, just before the contracts.
+    /// The indexer's position; at first, just before the contracts.
     async fn cursor(&self, node: &R) -> Result<Cursor, IndexError> {
         let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;
@@ -215,23 +215,23 @@ impl<R: ChainReader> Indexer<R> {
         Ok(store::find_cursor(&mut conn, chain_id).await?.unwrap_or(start))
     }
 
-    /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as such. An
-    /// endpoint that has known the tag once only has nothing to say now.
+    /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as final. For an
+    /// endpoint that has supported the tag before, a missing tag is an error.
     async fn finalized(
         &mut self,
         at: usize,
         node: &R,
         head: &BlockHead,
     ) -> Result<Option<BlockHead>, IndexError> {
-        let told = match node.block(BlockId::finalized()).await {
-            Ok(told) => told,
+        let reported = match node.block(BlockId::finalized()).await {
+            Ok(reported) => reported,
             Err(RpcError::ErrorResp(_)) => None,
             Err(error) => return Err(error.into()),
         };
         let endpoint = self.endpoints.at_mut(at);
-        endpoint.knows_finalized |= told.is_some();
-        if told.is_some() || endpoint.knows_finalized {
-            return Ok(told);
+        endpoint.knows_finalized |= reported.is_some();
+        if reported.is_some() || endpoint.knows_finalized {
+            return Ok(reported);
         }
         endpoint.tagless = endpoint.tagless.saturating_add(1);
         let Some(depth) = self.config.finality_depth.filter(|_| endpoint.tagless >= SURE_AFTER) else {
@@ -241,7 +241,7 @@ impl<R: ChainReader> Indexer<R> {
         Ok(node.block(BlockId::number(number.0)).await?)
     }
 
-    /// The finalized block once another endpoint has the same one under its number; alone, an endpoint is believed.
+    /// The finalized block once another endpoint has the same one at its number; a single endpoint is believed.
     async fn agreed_on(&mut self, at: usize, finalized: Option<BlockHead>) -> Option<BlockHead> {
         let block = finalized?;
         let place = (block.number, block.hash);
@@ -302,7 +302,7 @@ impl<R: ChainReader> Indexer<R> {
         Ok(Step::Advanced)
     }
 
-    /// What is final once `block` is read: as much of our own chain as the finalized block is the end of.
+    /// The final block after `block` is read: the newest block of the indexed chain at or below the finalized block.
     async fn final_for(
         &self,
         cursor: &Cursor,
@@ -325,7 +325,7 @@ impl<R: ChainReader> Indexer<R> {
         Ok(if ours == Some(finalized.hash) { final_number } else { cursor.final_number })
     }
 
-    /// Everything about these blocks in one transaction; gives the cursor after it.
+    /// Writes these blocks with their events and facts in one transaction; returns the new cursor.
     async fn commit(
         &self,
         lease: &Lease,
@@ -348,21 +348,21 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, &to, blocks, logs).await?;
-        let told = store::publish_events(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
+        let reported = store::publish_events(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
         if to.head_number.0 / PRUNE_EVERY > cursor.head_number.0 / PRUNE_EVERY {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
         }
-        if blocks.len() > 1 && told.facts.is_empty() {
+        if blocks.len() > 1 && reported.facts.is_empty() {
             store::commit_without_waiting(&mut tx).await?;
         }
         tx.commit().await?;
         self.events.fetch_add(u64::try_from(logs.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.tell(&told, (cursor.facts_number, to.facts_number));
+        self.tell(&reported, (cursor.facts_number, to.facts_number));
         Ok(Cursor { version: cursor.version + 1, ..to })
     }
 
-    /// What commands wait for that came into the database after their events were read, as from a backup.
+    /// Publishes the events of commands that were inserted after their events were read, as from a backup.
     async fn give_late_facts(&mut self, lease: &Lease) -> Result<(), IndexError> {
         if self.late_facts_given {
             return Ok(());
@@ -385,11 +385,11 @@ impl<R: ChainReader> Indexer<R> {
         Ok(())
     }
 
-    /// For people: what was given, and that somebody else uses the contracts.
-    fn tell(&self, told: &DerivedFacts, (after, up_to): (BlockNumber, BlockNumber)) {
-        told.facts.iter().for_each(tell);
-        if told.foreign > 0 {
-            let foreign = told.foreign;
+    /// Logs the published facts, and foreign uses of the contracts.
+    fn tell(&self, reported: &DerivedFacts, (after, up_to): (BlockNumber, BlockNumber)) {
+        reported.facts.iter().for_each(tell);
+        if reported.foreign > 0 {
+            let foreign = reported.foreign;
             tracing::error!(
                 chain = self.config.name,
                 foreign,
@@ -400,7 +400,7 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// Halts the chain. The error to return: that it is halted, or why it could not be.
+    /// Halts the chain. Returns the error to report: that it is halted, or why it could not be.
     async fn halt(&self, lease: &Lease, cursor: &Cursor, reason: HaltReason, detail: String) -> IndexError {
         let halted = Halted { reason, detail };
         let write = async {
@@ -425,7 +425,7 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// Events written since this indexer was made, those that were taken back later included.
+    /// Events written since this indexer was created, including those reverted later.
     pub fn events_written(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! Where a signing key comes from: the environment, an encrypted keystore file, or a plain file.
+//! Sources of signing keys: the environment, an encrypted keystore file, or a plain file.
 //!
-//! Invariant: a key is read once, at the start, and never printed; what is printed of a source is where it is.
+//! Invariant: a key is read once, at the start, and never printed; only the place of a source is printed.
 
 use alloy::signers::local::{LocalSignerError, PrivateKeySigner};
 use std::fmt;
@@ -21,7 +21,7 @@ pub enum KeySource {
     Keystore { path: PathBuf, password_env: String },
 }
 
-/// Why there is no key.
+/// Why a key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("a key's place is env:NAME, file:PATH or keystore:PATH#PASSWORD_ENV")]
@@ -77,10 +77,10 @@ impl fmt::Display for KeySource {
 }
 
 impl KeySource {
-    /// Reads the key. A keystore takes a moment of a processor, by design.
+    /// Reads the key. Decrypting a keystore takes processor time, by design.
     ///
     /// # Errors
-    /// What is missing, or may be read by others.
+    /// The source is missing, unusable, or readable by others.
     pub fn load(&self) -> Result<PrivateKeySigner, KeyError> {
         match self {
             Self::Env { name } => self.parse(&variable(name)?),
@@ -128,7 +128,7 @@ mod tests {
         "version": 3}"#;
 
     #[test]
-    fn a_plain_key_file_is_the_owners_alone() {
+    fn a_plain_key_file_must_be_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("relayer.key");
         fs::write(&path, format!("{KEY}\n")).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keystore_opens_with_its_password_only() {
+    fn a_keystore_opens_only_with_its_password() {
         let dir = tempfile::tempdir().unwrap();
         // Its password is the crate's name, which cargo gives every test in a variable.
         let path = dir.path().join("relayer.json");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_read_and_errors_do_not_quote_keys() {
+    fn sources_are_parsed_and_errors_do_not_quote_keys() {
         assert_eq!("env:RELAYER".parse::<KeySource>().unwrap(), KeySource::Env { name: "RELAYER".into() });
         assert_eq!("keystore:/k#PW".parse::<KeySource>().unwrap().to_string(), "keystore:/k#PW");
         assert!(matches!(KEY.parse::<KeySource>(), Err(KeyError::Place)));

@@ -1,4 +1,4 @@
-//! A lease that one process at a time has: waiting for it, and the delays after errors.
+//! A lease held by one process at a time: acquisition, and the delays after errors.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use dvp_store::{PgPool, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// A dead owner is replaced after so long.
+/// The time after which a dead owner is replaced.
 const TTL: Duration = Duration::from_secs(10);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits until the lease is ours; `None` when we are to stop first.
+/// Waits until the lease is acquired; `None` when `shutdown` is cancelled first.
 pub(crate) async fn acquire(pool: &PgPool, name: &str, shutdown: &CancellationToken) -> Option<LeaseGuard> {
     let owner = Uuid::new_v4();
     while !shutdown.is_cancelled() {
@@ -31,12 +31,12 @@ pub(crate) async fn acquire(pool: &PgPool, name: &str, shutdown: &CancellationTo
     None
 }
 
-/// The lease, if nobody has it.
+/// Acquires the lease, if it is free.
 pub(crate) async fn try_acquire(pool: &PgPool, name: &str) -> Result<Option<LeaseGuard>, StoreError> {
     LeaseGuard::try_acquire(pool, name, Uuid::new_v4(), TTL).await
 }
 
-/// How long to wait after errors: twice as long after each, up to a limit.
+/// The delay after errors: doubled after each, up to a limit.
 pub(crate) struct Backoff(Duration);
 
 impl Backoff {

@@ -1,21 +1,21 @@
 //! The chain side of dvp: contracts, indexer, relayer.
 //!
-//! It never talks to the engine. The engine leaves commands in the database and the [`relayer`] carries them out; the
-//! [`indexer`] follows the contracts' events and leaves facts there.
+//! It never calls the engine. The engine inserts commands into the database and the [`relayer`] carries them out; the
+//! [`indexer`] follows the contracts' events and inserts facts.
 //!
-//! Architecture invariant: nothing here knows quotes, partners or rails, and no transaction is sent whose bytes
-//! were not committed first.
+//! Architecture invariant: nothing here depends on quotes, partners or rails, and a transaction is sent only after its
+//! bytes were committed.
 //!
-//! A service runs three things for each of its chains, in any of its processes, as often as it likes; leases in the
-//! database see to it that one at a time does the work:
+//! A service runs three tasks for each of its chains, in any number of processes; leases in the database ensure that
+//! one of them at a time works:
 //!
 //! - [`run_indexer`], over [`ChainConfig::rpc_url`] and [`ChainConfig::further_rpc_urls`], woken by
 //!   [`ChainConfig::ws_url`];
 //! - [`run_relayers`], with an account for each [`KeySource`] that the chain's config names;
 //! - [`run_reconciler`], every minute or so.
 //!
-//! Reading order: [`contracts`], [`deploy`], [`config`], [`gate`], [`relayer`], [`indexer`], [`reconcile`](mod@reconcile),
-//! [`wallets`], [`prices`], then the means: [`rpc`], [`signing`].
+//! Reading order: [`contracts`], [`deploy`], [`config`], [`gate`], [`relayer`], [`indexer`],
+//! [`reconcile`](mod@reconcile), [`wallets`], [`prices`], then the utilities: [`rpc`], [`signing`].
 
 pub mod anchors;
 pub mod config;

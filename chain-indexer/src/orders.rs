@@ -1,4 +1,4 @@
-//! The terms of an order as the contracts take them, hash them and tell them. Pure.
+//! The terms of an order as the contracts receive, hash and emit them. Pure.
 
 use crate::contracts::settler::Orders::{Order, Output};
 use crate::rpc::parse_amount;
@@ -6,14 +6,14 @@ use alloy::primitives::{Address, B256, U256, keccak256};
 use alloy::sol_types::SolValue;
 use dvp_domain::chain::{ChainFact, CreateCommand, OutputArgs};
 
-/// A field of a command that is not what its name says.
+/// A field of a command that has an invalid value.
 #[derive(Debug, thiserror::Error)]
 #[error("command's {field} is malformed")]
 pub struct Malformed {
     pub(crate) field: &'static str,
 }
 
-/// The terms that a command asks to lock.
+/// The terms of the lock that a command requests.
 pub fn order(create: &CreateCommand) -> Result<Order, Malformed> {
     Ok(Order {
         maker: address("maker", &create.maker)?,
@@ -27,7 +27,7 @@ pub fn order(create: &CreateCommand) -> Result<Order, Malformed> {
     })
 }
 
-/// What a swap with these agreed terms delivers.
+/// The output of a swap with these agreed terms.
 pub fn output(agreed: &str, output: &OutputArgs) -> Result<Output, Malformed> {
     Ok(Output {
         token: address("output.token", &output.token)?,
@@ -37,8 +37,8 @@ pub fn output(agreed: &str, output: &OutputArgs) -> Result<Output, Malformed> {
     })
 }
 
-/// The terms that the events of a lock told; `None` for another fact, or one that cannot be read.
-pub fn told(fact: &ChainFact) -> Option<Order> {
+/// The terms in the events of a lock; `None` for another fact, or one that cannot be decoded.
+pub fn reported(fact: &ChainFact) -> Option<Order> {
     let ChainFact::Created { timelock, amount: value, lock } = fact else { return None };
     Some(Order {
         maker: address("maker", &lock.maker).ok()?,
@@ -52,7 +52,7 @@ pub fn told(fact: &ChainFact) -> Option<Order> {
     })
 }
 
-/// `Orders.commitment`: the escrow keeps its first 31 bytes.
+/// `Orders.commitment`: the escrow stores its first 31 bytes.
 pub fn commitment(order: &Order) -> B256 {
     keccak256(order.abi_encode())
 }

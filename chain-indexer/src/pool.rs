@@ -1,8 +1,8 @@
-//! The endpoints of one chain: which one a step asks, and which sit out.
+//! The endpoints of one chain: which one a step queries, and which are suspended.
 //!
-//! A step asks one endpoint, so that its answers come from one view of the chain; a step that fails because of what
-//! the endpoint said, or did not say, costs it some turns. Time is counted in turns, not by a clock: a chain that is
-//! asked more often forgives sooner.
+//! A step queries one endpoint, so that its answers come from one view of the chain; an endpoint whose answer, or
+//! silence, made a step fail is suspended for some turns. Time is counted in turns, not by a clock: a chain that is
+//! queried more often resumes its endpoints sooner.
 
 mod length;
 
@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 pub(crate) use length::{EVENTS_WANTED, RangeLength};
 
-/// After so many failures in a row the pause does not grow any more.
+/// After this many consecutive failures the suspension does not grow any more.
 const FAILURES_MAX: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Endpoint<R> {
     pub(crate) reader: Arc<R>,
-    /// Whether it was asked which chain it is on.
+    /// Whether its chain id was checked.
     pub(crate) chain_checked: bool,
-    /// Whether it has ever told a finalized block, and how often it has not before.
+    /// Whether it has ever reported a finalized block, and how often it has not before.
     pub(crate) knows_finalized: bool,
     pub(crate) tagless: u32,
     pub(crate) length: RangeLength,
@@ -52,8 +52,8 @@ impl<R> Pool<R> {
         (!endpoints.is_empty()).then_some(Self { endpoints, pinned: 0, turn: 0 })
     }
 
-    /// The endpoint for the next step: the same as before unless it sits out; when all do, the one whose turn comes
-    /// first.
+    /// The endpoint for the next step: the same as before unless it is suspended; when all are, the one whose
+    /// suspension ends first.
     pub(crate) fn pick(&mut self) -> usize {
         self.turn += 1;
         if self.endpoints[self.pinned].out_until > self.turn {
@@ -77,24 +77,24 @@ impl<R> Pool<R> {
         &mut self.endpoints[at]
     }
 
-    /// The other endpoints, those first that do not sit out.
+    /// The other endpoints, those that are not suspended first.
     pub(crate) fn others(&self, but: usize) -> Vec<Arc<R>> {
         let mut others: Vec<usize> = (0..self.len()).filter(|&at| at != but).collect();
         others.sort_by_key(|&at| self.endpoints[at].out_until > self.turn);
         others.into_iter().map(|at| Arc::clone(&self.endpoints[at].reader)).collect()
     }
 
-    /// A length that every endpoint takes, as far as we know.
+    /// A range length that every endpoint accepts, as far as known.
     pub(crate) fn shortest_range(&self) -> u64 {
         self.endpoints.iter().map(|endpoint| endpoint.length.blocks()).min().unwrap_or(1).max(1)
     }
 
-    /// The endpoint did its part.
+    /// The endpoint answered correctly.
     pub(crate) fn record_success(&mut self, at: usize) {
         self.endpoints[at].failures = 0;
     }
 
-    /// The step failed because of the endpoint: it sits out, longer each time in a row.
+    /// The step failed because of the endpoint: it is suspended, longer after each consecutive failure.
     pub(crate) fn record_failure(&mut self, at: usize) {
         let turn = self.turn;
         let endpoint = &mut self.endpoints[at];
@@ -102,12 +102,12 @@ impl<R> Pool<R> {
         endpoint.out_until = turn + (1 << endpoint.failures);
     }
 
-    /// The endpoint is behind: another one may know more.
+    /// The endpoint lags: another one may be ahead.
     pub(crate) fn rotate(&mut self) {
         self.pinned = (self.pinned + 1) % self.endpoints.len();
     }
 
-    /// This endpoint knows more than the others.
+    /// This endpoint is ahead of the others.
     pub(crate) const fn pin(&mut self, at: usize) {
         self.pinned = at;
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_that_fails_sits_out_and_comes_back() {
+    fn a_failing_endpoint_is_suspended_and_resumed() {
         let mut pool = Pool::new(vec!["a", "b"]).unwrap();
         assert_eq!((pool.pick(), pool.pick()), (0, 0), "pinned");
         pool.record_failure(0);

@@ -1,6 +1,6 @@
-//! Pools and price feeds as the liquidity sources ask them: plain views at the latest block.
+//! Pools and price feeds for the liquidity sources: views at the latest block.
 //!
-//! What is read here makes prices, not settlements, so a block that is reorganised away costs a stale quote at worst.
+//! This data makes prices, not settlements, so a block that is reorganised away costs a stale quote at worst.
 
 use crate::contracts::feed::PriceFeed;
 use crate::contracts::pool::ConstantProductPool;
@@ -14,7 +14,7 @@ use dvp_core::chain::{ChainUnavailable, FeedReader, FeedRound, PoolReader, PoolR
 use std::pin::Pin;
 use std::time::Duration;
 
-/// How long one answer may take.
+/// The time limit of one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// Reads a chain through one endpoint.
@@ -26,7 +26,7 @@ pub struct ChainPrices {
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ChainUnavailable>> + Send + 'a>>;
 
 impl ChainPrices {
-    /// No traffic yet.
+    /// Does not connect yet.
     pub fn new(rpc_url: &str) -> Result<Self, TransportError> {
         Ok(Self { provider: rpc::connect(rpc_url)? })
     }
@@ -49,7 +49,7 @@ impl ChainPrices {
             token1: format!("{token1:#x}"),
             reserve0: reserves.reserve0,
             reserve1: reserves.reserve1,
-            fee_bps: u32::try_from(fee).map_err(|_| ChainUnavailable("a fee beyond all sense".into()))?,
+            fee_bps: u32::try_from(fee).map_err(|_| ChainUnavailable("a fee out of range".into()))?,
         })
     }
 
@@ -57,10 +57,10 @@ impl ChainPrices {
         let at = address(feed)?;
         let decimals = self.view(at, PriceFeed::decimalsCall {}).await?;
         let round = self.view(at, PriceFeed::latestRoundDataCall {}).await?;
-        let beyond = |_| ChainUnavailable("an answer beyond all sense".into());
+        let beyond = |_| ChainUnavailable("an answer out of range".into());
         Ok(FeedRound {
             answer: i128::try_from(round.answer)
-                .map_err(|_| ChainUnavailable("an answer beyond all sense".into()))?,
+                .map_err(|_| ChainUnavailable("an answer out of range".into()))?,
             decimals,
             updated_at: u64::try_from(round.updatedAt).map_err(beyond)?,
         })

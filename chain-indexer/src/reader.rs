@@ -1,6 +1,6 @@
-//! The chain as the indexer asks it: six questions, answered by an HTTP endpoint or by the simulator.
+//! The chain as the indexer queries it: six queries, answered by an HTTP endpoint or by the simulator.
 //!
-//! Invariant: a reader answers or fails. It does not retry, check, sort or complete; whoever asks judges.
+//! Invariant: a reader answers or fails. It does not retry, check, sort or complete; the caller judges the answer.
 
 use crate::contracts::anchor::ReceiptAnchor;
 use crate::rpc::{self, BlockHead};
@@ -13,23 +13,23 @@ use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Headers asked for in one exchange.
+/// Headers requested in one exchange.
 const BATCH: usize = 100;
 
-/// One endpoint of a chain. `None` is the endpoint's own "I have no such block".
+/// One endpoint of a chain. `None` is the endpoint's own answer that it has no such block.
 pub trait ChainReader: Send + Sync + 'static {
     /// `eth_chainId`.
     fn chain_id(&self) -> impl Future<Output = Result<u64, TransportError>> + Send;
     /// One block by tag, number or hash.
     fn block(&self, id: BlockId) -> impl Future<Output = Result<Option<BlockHead>, TransportError>> + Send;
-    /// Many blocks by number, in the order asked for.
+    /// Many blocks by number, in the order of the request.
     fn blocks(
         &self,
         numbers: &[BlockNumber],
     ) -> impl Future<Output = Result<Vec<Option<BlockHead>>, TransportError>> + Send;
     /// `eth_getLogs`.
     fn logs(&self, filter: &Filter) -> impl Future<Output = Result<Vec<Log>, TransportError>> + Send;
-    /// How many numbered events a contract had emitted at the end of a block.
+    /// The number of numbered events that a contract had emitted at the end of a block.
     fn seq(&self, contract: Address, at: B256) -> impl Future<Output = Result<u64, TransportError>> + Send;
     /// `eth_getBlockReceipts`.
     fn receipts(
@@ -43,7 +43,7 @@ pub trait ChainReader: Send + Sync + 'static {
 pub struct HttpReader(DynProvider);
 
 impl HttpReader {
-    /// No traffic yet.
+    /// Does not connect yet.
     pub fn new(rpc_url: &str) -> Result<Self, TransportError> {
         Ok(Self(rpc::connect(rpc_url)?))
     }
@@ -81,7 +81,7 @@ impl ChainReader for HttpReader {
     }
 }
 
-/// Long answers are work to read: beside whoever waits for them, who may have something to write meanwhile.
+/// Decodes long answers in a separate task, so that the caller can write at the same time.
 async fn aside<T: Send + 'static>(
     asking: impl Future<Output = Result<T, TransportError>> + Send + 'static,
 ) -> Result<T, TransportError> {
@@ -107,20 +107,20 @@ async fn headers(
     Ok(heads)
 }
 
-/// What an endpoint's failure means to a reader of ranges.
+/// The meaning of an endpoint's failure for a reader of ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The range is too long, or holds too much; `hint`: so many blocks would do.
+    /// The range is too long, or has too many events; `hint`: a number of blocks that would be accepted.
     Range { hint: Option<u64> },
     /// Too many requests: come back later.
     Limited,
-    /// The endpoint answered that it cannot.
+    /// The endpoint answered that it cannot comply.
     Refused,
-    /// No answer that can be understood.
+    /// No intelligible answer.
     Broken,
 }
 
-/// Reads an error as providers word them.
+/// Classifies an error by the providers' wording.
 #[must_use]
 pub fn classify(error: &TransportError) -> Fault {
     use alloy::transports::RpcError as E;
@@ -181,8 +181,8 @@ fn wording(code: i64, message: &str) -> Fault {
     if code == 429 || code == -32029 { Fault::Limited } else { Fault::Refused }
 }
 
-/// The number of blocks a refusal names: as a range that would do, or as a limit on blocks. A limit on results is
-/// none.
+/// The number of blocks that a refusal names: an acceptable range, or a limit on blocks. A limit on results is not a
+/// hint.
 fn range_hint(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once('[')
         && let Some((pair, _)) = rest.split_once(']')
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn providers_name_the_range_that_would_do() {
+    fn the_acceptable_range_is_read_from_providers_errors() {
         let hint = |code, message| match wording(code, message) {
             Fault::Range { hint } => hint,
             other => panic!("{message}: {other:?}"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_requests_is_no_limit_on_ranges() {
+    fn a_limit_on_requests_is_not_a_limit_on_ranges() {
         assert_eq!(
             wording(429, "Your app has exceeded its compute units per second capacity"),
             Fault::Limited

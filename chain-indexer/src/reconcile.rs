@@ -1,9 +1,10 @@
-//! Holds our books against the chain at one final block: events against contracts, executions against both.
+//! Compares the service's books with the chain at one final block: events with contracts, executions with both.
 //!
-//! Reads one snapshot of the database and asks one endpoint by the block's hash; what differs is judged by
-//! [`dvp_domain::reconcile`], kept as a run, and never acted on.
+//! Reads one snapshot of the database and queries one endpoint by the block's hash; [`dvp_domain::reconcile`]
+//! classifies the differences, which are stored as a run and never acted on.
 
 mod contracts;
+mod wallets;
 
 use crate::config::ChainConfig;
 use crate::contracts::settler::Orders::Order;
@@ -15,25 +16,28 @@ use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use contracts::ContractsAt;
 use dvp_core::context::now;
+use dvp_core::reconciliation::wallets::InFlight;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
 use dvp_store::chain::{self as chain_store, Cursor};
-use dvp_store::reconcile::{self as store, NewRun, Scope};
+use dvp_store::reconcile::wallets::{NewWalletBalance, replace_balances};
+use dvp_store::reconcile::{self as store, AtBlock, NewRun, Scope};
 use dvp_store::{PgConnection, PgPool, StoreError};
 use std::collections::{BTreeMap, HashMap};
+use std::str::FromStr as _;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Subjects looked at together.
+/// Subjects compared together.
 const PAGE: i64 = 256;
-/// Ended settlements of a page that the contracts are asked about all the same.
+/// The number of ended settlements of a page that the contracts are queried about as a sample.
 const SAMPLE: usize = 32;
-/// Kept final blocks whose hash is compared.
+/// The number of stored final blocks whose hash is compared.
 const BLOCKS: i64 = 64;
-/// Runs kept of a chain.
+/// The number of runs kept for a chain.
 const RUNS: i64 = 200;
 
-/// Why there is no comparison.
+/// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     #[error("chain call failed: {0}")]
@@ -58,11 +62,11 @@ impl From<sqlx::Error> for ReconcileError {
     }
 }
 
-/// How far back, and what counts as too long.
+/// The period to compare, and the limits of durations.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub patience: Patience,
-    /// Executions that ended earlier are looked at again only if the chain has something open for them.
+    /// Executions that ended earlier are compared again only if the chain has something open for them.
     pub ended_within: Duration,
 }
 
@@ -72,21 +76,21 @@ impl Default for Options {
     }
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub run_id: i64,
     pub chain_id: u64,
     pub block_number: BlockNumber,
     pub block_hash: B256,
-    /// Ids that were judged.
+    /// The number of compared ids.
     pub subjects: u64,
-    /// Those that the contracts were asked about.
-    pub asked: u64,
+    /// The number of ids that the contracts were queried about.
+    pub queries: u64,
     pub breaks: Vec<Break>,
 }
 
-/// Compares once and keeps the run. Endpoints are asked in turn until one answers everything.
+/// Compares once and stores the run. Endpoints are tried in turn until one answers every query.
 pub async fn reconcile(
     pool: &PgPool,
     config: &ChainConfig,
@@ -106,7 +110,7 @@ pub async fn reconcile(
     Err(last.unwrap_or(ReconcileError::NothingFinal))
 }
 
-/// Compares again and again until cancelled; one process at a time does, for each chain.
+/// Compares repeatedly until cancelled; one process at a time does so for each chain.
 pub async fn run_reconciler(
     pool: PgPool,
     config: ChainConfig,
@@ -132,7 +136,7 @@ pub async fn run_reconciler(
     }
 }
 
-/// How often the lease is prolonged between runs.
+/// The interval of lease renewals between runs.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
@@ -144,8 +148,9 @@ fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
                 let (reference, entity) = (found.reference.as_deref(), found.entity.as_deref());
                 tracing::error!(chain, kind, action, reference, entity, detail = found.detail, "break");
             }
-            let Report { run_id, block_number, subjects, asked, breaks, .. } = &report;
-            tracing::info!(chain, run_id, %block_number, subjects, asked, breaks = breaks.len(), "reconciliation completed");
+            dvp_core::reconciliation::count_breaks(chain, &report.breaks);
+            let Report { run_id, block_number, subjects, queries, breaks, .. } = &report;
+            tracing::info!(chain, run_id, %block_number, subjects, queries, breaks = breaks.len(), "reconciliation completed");
         }
         Err(error) => tracing::warn!(chain, %error, "reconciliation failed, will retry"),
     }
@@ -156,13 +161,16 @@ struct Comparison<'a> {
     at: Option<ContractsAt<'a>>,
     scope: Scope,
     moment: Moment,
-    /// What is in the escrow at the block, by id.
+    /// The open funds in the escrow at the block, by id.
     open: BTreeMap<String, Contracts>,
-    /// Where in a page the sample begins.
+    /// The beginning of the sample in a page.
     salt: usize,
     subjects: u64,
-    asked: u64,
+    queries: u64,
     breaks: Vec<Break>,
+    in_flight: InFlight,
+    /// What was read of wallets and the escrow.
+    balances: Vec<NewWalletBalance>,
 }
 
 impl<'a> Comparison<'a> {
@@ -197,25 +205,29 @@ impl<'a> Comparison<'a> {
             open: BTreeMap::new(),
             salt,
             subjects: 0,
-            asked: 0,
+            queries: 0,
             breaks: differs.into_iter().collect(),
+            in_flight: InFlight::default(),
+            balances: Vec::new(),
         };
         comparison.compare(provider).await?;
-        let Comparison { subjects, asked, breaks, .. } = comparison;
+        let Comparison { subjects, queries, breaks, balances, .. } = comparison;
         snapshot.rollback().await?;
         let run = NewRun {
-            chain_id: chain_id.cast_signed(),
-            block_number: block.number.0.cast_signed(),
-            block_hash: ours.to_vec(),
-            block_secs: block.timestamp.cast_signed(),
+            at: Some(AtBlock {
+                chain_id: chain_id.cast_signed(),
+                number: block.number.0.cast_signed(),
+                hash: ours.to_vec(),
+                secs: block.timestamp.cast_signed(),
+            }),
             subjects: subjects.cast_signed(),
-            asked: asked.cast_signed(),
+            queries: queries.cast_signed(),
             started_at: started_at.to_utc(),
             breaks,
         };
-        let run_id = keep(pool, &run).await?;
+        let run_id = keep(pool, &run, &balances).await?;
         let (block_number, block_hash) = (block.number, ours);
-        Ok(Report { run_id, chain_id, block_number, block_hash, subjects, asked, breaks: run.breaks })
+        Ok(Report { run_id, chain_id, block_number, block_hash, subjects, queries, breaks: run.breaks })
     }
 
     async fn compare(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
@@ -223,7 +235,8 @@ impl<'a> Comparison<'a> {
         self.counts().await?;
         self.balances().await?;
         self.executions().await?;
-        self.foreign().await
+        self.foreign().await?;
+        self.wallets().await
     }
 
     async fn blocks(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
@@ -249,7 +262,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// What is open in the escrow, and whether its balances cover it.
+    /// Reads the open funds in the escrow, and checks that its balances cover them.
     async fn balances(&mut self) -> Result<(), ReconcileError> {
         let Some(at) = &self.at else { return Ok(()) };
         let mut after = Vec::new();
@@ -258,8 +271,8 @@ impl<'a> Comparison<'a> {
             let Some(last) = page.last() else { break };
             after.clone_from(last);
             let ids: Vec<B256> = page.iter().map(|id| B256::from_slice(id)).collect();
-            let told = told(self.conn, &self.scope, &ids).await?;
-            for (id, contracts) in ids.iter().zip(at.read(&ids, &told).await?) {
+            let reported = reported(self.conn, &self.scope, &ids).await?;
+            for (id, contracts) in ids.iter().zip(at.read(&ids, &reported).await?) {
                 self.open.insert(id.to_string(), contracts);
             }
         }
@@ -270,7 +283,7 @@ impl<'a> Comparison<'a> {
             *total = sum.ok_or_else(|| ReconcileError::Sum { token: held.token.clone() })?;
         }
         for (token, open) in owed {
-            let held = at.escrow_balance(token).await?;
+            let held = at.balance(token, at.escrow()).await?;
             self.breaks.extend(rules::judge_balance(token, held, open));
         }
         Ok(())
@@ -278,8 +291,13 @@ impl<'a> Comparison<'a> {
 
     async fn executions(&mut self) -> Result<(), ReconcileError> {
         let mut after = String::new();
+        let open = self
+            .open
+            .keys()
+            .map(|id| Ok(B256::from_str(id).map_err(|_| ReconcileError::Entity(id.clone()))?.to_vec()));
+        let open: Vec<Vec<u8>> = open.collect::<Result<_, ReconcileError>>()?;
         loop {
-            let (page, last) = store::list_booked(self.conn, &self.scope, &after, PAGE).await?;
+            let (page, last) = store::list_booked(self.conn, &self.scope, &open, &after, PAGE).await?;
             let Some(last) = last else { return Ok(()) };
             after = last;
             self.judge(page).await?;
@@ -301,15 +319,18 @@ impl<'a> Comparison<'a> {
 
     async fn judge(&mut self, mut page: Vec<Subject>) -> Result<(), ReconcileError> {
         self.ask(&mut page).await?;
+        let booked =
+            page.iter().filter_map(|subject| Some((&subject.booked.as_ref()?.terms, subject.kept.at_block)));
+        self.in_flight.add(self.conn, booked).await?;
         for subject in &page {
             self.subjects += 1;
-            self.asked += u64::from(subject.contracts.is_some());
+            self.queries += u64::from(subject.contracts.is_some());
             self.breaks.extend(rules::judge(subject, &self.moment));
         }
         Ok(())
     }
 
-    /// The contracts tell of everything that is open, of every live execution, and of some that have ended.
+    /// Queries the contracts about everything that is open, every live execution, and some that have ended.
     async fn ask(&mut self, page: &mut [Subject]) -> Result<(), ReconcileError> {
         for subject in page.iter_mut() {
             subject.contracts = self.open.remove(&subject.entity);
@@ -323,8 +344,8 @@ impl<'a> Comparison<'a> {
             .filter(|&index| page[index].contracts.is_none() && (live(&page[index]) || sampled(index)))
             .collect();
         let ids = wanted.iter().map(|&index| entity_of(&page[index])).collect::<Result<Vec<_>, _>>()?;
-        let told = told(self.conn, &self.scope, &ids).await?;
-        for (index, contracts) in wanted.into_iter().zip(at.read(&ids, &told).await?) {
+        let reported = reported(self.conn, &self.scope, &ids).await?;
+        for (index, contracts) in wanted.into_iter().zip(at.read(&ids, &reported).await?) {
             page[index].contracts = Some(contracts);
         }
         Ok(())
@@ -335,7 +356,7 @@ fn entity_of(subject: &Subject) -> Result<B256, ReconcileError> {
     subject.entity.parse().map_err(|_| ReconcileError::Entity(subject.entity.clone()))
 }
 
-/// The newest block that is final for the node and read and told by us, and its hash as we have it.
+/// The newest block that is final for the node and whose events are published, with its indexed hash.
 async fn final_block(
     conn: &mut PgConnection,
     provider: &DynProvider,
@@ -361,22 +382,26 @@ async fn final_block(
     Ok((block, ours))
 }
 
-/// The terms that events told of these ids. The escrow keeps only a hash of them.
-async fn told(
+/// The terms in the events of these ids. The escrow stores only their hash.
+async fn reported(
     conn: &mut PgConnection,
     scope: &Scope,
     ids: &[B256],
 ) -> Result<HashMap<B256, Order>, ReconcileError> {
     let ids: Vec<Vec<u8>> = ids.iter().map(|id| id.to_vec()).collect();
     let facts = store::list_lock_facts(conn, scope, &ids).await?;
-    let told = facts.iter().filter_map(|(id, fact)| Some((B256::from_slice(id), orders::told(fact)?)));
-    Ok(told.collect())
+    let reported =
+        facts.iter().filter_map(|(id, fact)| Some((B256::from_slice(id), orders::reported(fact)?)));
+    Ok(reported.collect())
 }
 
-async fn keep(pool: &PgPool, run: &NewRun) -> Result<i64, ReconcileError> {
+async fn keep(pool: &PgPool, run: &NewRun, balances: &[NewWalletBalance]) -> Result<i64, ReconcileError> {
     let mut tx = pool.begin().await?;
     let id = store::insert_run(&mut tx, run).await?;
-    store::delete_old_runs(&mut tx, run.chain_id, RUNS).await?;
+    if let Some(at) = &run.at {
+        replace_balances(&mut tx, (at.chain_id, at.number, &at.hash), balances).await?;
+    }
+    store::delete_old_runs(&mut tx, run.at.as_ref().map(|at| at.chain_id), RUNS).await?;
     tx.commit().await?;
     Ok(id)
 }

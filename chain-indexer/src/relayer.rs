@@ -1,21 +1,21 @@
 //! Carries out the engine's commands: several in one transaction where they wait together, each exactly once, however
-//! often the process or the node dies.
+//! often the process or the node fails.
 //!
-//! Commands are taken by their kinds' deadlines (`plan`) and simulated together at one block (`work`). Those that would
-//! be carried out are signed as one transaction with a nonce, and the bytes are committed; only then are they sent,
-//! and sent again until they are in a block (`slots`). A command that would be refused is looked at alone (`look`,
-//! `outlook`). It is done when the indexer has seen its event, not when we have a receipt; one whose transaction left
-//! it out is open again.
+//! Commands are selected by their kinds' deadlines (`plan`) and simulated together at one block (`work`). Those that
+//! would succeed are signed as one transaction with a nonce, and the bytes are committed; only then are they broadcast,
+//! repeatedly until they are in a block (`slots`). A command that would be refused is checked alone (`look`,
+//! `outlook`). It is done when the indexer has stored its event, not when there is a receipt; a command that its
+//! transaction left out is open again.
 //!
 //! Invariants:
-//! - a preimage is derived when its `settle` is sent; the bytes that hold it are kept sealed;
-//! - bytes are committed before they are sent, so after a crash the same transaction is sent, not a second one;
+//! - a preimage is derived when its `settle` is sent; the bytes that contain it are stored encrypted;
+//! - bytes are committed before they are broadcast, so after a crash the same transaction is sent, not a second one;
 //! - a command is in one live transaction at most;
-//! - a transaction that cannot be found is not a failed one: nothing is given up for want of an answer;
-//! - a command fails only when the contracts' state at a confirmed block says that it can never succeed and its goal is
-//!   not reached at that block; what is refused for any other reason is tried again, and operators are told;
-//! - a block that is taken back makes its transactions open again: their same bytes are sent again, but for commands
-//!   that were given up or are in another transaction by then, which are taken out first.
+//! - a transaction that cannot be found is not a failed one: nothing is abandoned because of a missing answer;
+//! - a command fails only when the contracts' state at a confirmed block proves that it can never succeed and its goal
+//!   is not reached at that block; any other refusal is retried and reported to operators;
+//! - a reverted block makes its transactions open again: the same bytes are broadcast again, except for commands that
+//!   were abandoned or are in another transaction meanwhile, which are removed first.
 
 mod action;
 mod batch;
@@ -49,16 +49,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// A command that has to wait for another is looked at again after so long.
+/// A command that has to wait for another is checked again after this time.
 const WAIT: Duration = Duration::from_millis(250);
 const BALANCE_EVERY: Duration = Duration::from_secs(30);
-const FIGURES_EVERY: Duration = Duration::from_secs(10);
-/// Without news we look at least so often.
+/// The longest wait without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Blocks that the market's tip is taken from.
+/// The number of blocks from which the market's tip is computed.
 const HISTORY_BLOCKS: u64 = 10;
 
-/// Why the relayer does not go on for now.
+/// Why the relayer cannot continue for now.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     #[error("chain call failed: {0}")]
@@ -71,7 +70,7 @@ pub enum RelayError {
     Undecodable { nonce: u64, reason: String },
     #[error("the node is on chain {found}, not {expected}")]
     WrongChain { expected: u64, found: u64 },
-    #[error("the settler is in state {0}, which we do not know")]
+    #[error("the settler is in the unknown state {0}")]
     UnknownState(u8),
     #[error("no endpoint is configured")]
     NoEndpoint,
@@ -96,8 +95,8 @@ pub async fn run_relayer(
     run_relayers(pool, config, vec![Arc::new(signer)], vault, shutdown).await
 }
 
-/// The same with several accounts, which divide the commands: more transactions under way than nodes keep for one.
-/// Any one of them does them all when the others are gone.
+/// The same with several accounts, which divide the commands: more pending transactions than nodes keep for one
+/// account. If the other accounts stop, any one of them handles all commands.
 pub async fn run_relayers(
     pool: PgPool,
     config: ChainConfig,
@@ -108,14 +107,18 @@ pub async fn run_relayers(
     let mut running = Vec::with_capacity(accounts.len());
     for account in accounts {
         let relayer = Relayer::of(pool.clone(), config.clone(), account, Arc::clone(&vault))?;
-        running.push(run_lane(pool.clone(), relayer, shutdown.clone()));
+        running.push(run_account(pool.clone(), relayer, shutdown.clone()));
     }
     futures_util::future::try_join_all(running).await?;
     Ok(())
 }
 
-async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToken) -> Result<(), RelayError> {
-    // Its form is known to `list_retired`.
+async fn run_account(
+    pool: PgPool,
+    mut relayer: Relayer,
+    shutdown: CancellationToken,
+) -> Result<(), RelayError> {
+    // `list_retired` parses names of this form.
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
     while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         relayer.follow(&mut guard, &shutdown).await;
@@ -124,7 +127,7 @@ async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToke
     Ok(())
 }
 
-/// A node, and whether it was asked which chain it is on.
+/// A node, and whether its chain id was checked.
 struct Endpoint {
     provider: DynProvider,
     chain_checked: bool,
@@ -135,24 +138,23 @@ pub struct Relayer {
     pool: PgPool,
     /// Never empty.
     endpoints: Vec<Endpoint>,
-    /// The one that is asked.
+    /// The endpoint in use.
     at: usize,
     config: ChainConfig,
     signer: Account,
-    /// Derives preimages, and seals the signed bytes that hold them.
+    /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
     balance_checked: Option<Instant>,
-    figures_told: Option<Instant>,
-    /// The highest block that was told, and when it was new.
+    /// The highest reported block, and when it was first reported.
     newest: (BlockNumber, Instant),
-    /// The account cannot pay for gas: the others do its work.
+    /// The account cannot pay for gas: the others take over its commands.
     is_out_of_funds: AtomicBool,
-    /// Some command waits for something that no notification tells of.
+    /// A command waits for an event without a notification.
     waiting: AtomicBool,
 }
 
 impl Relayer {
-    /// No traffic yet.
+    /// Does not connect yet.
     pub fn new(
         pool: PgPool,
         config: ChainConfig,
@@ -168,7 +170,7 @@ impl Relayer {
         Self::over(pool, config, providers, signer, vault)
     }
 
-    /// Over connections that are there.
+    /// Over existing connections.
     pub fn over(
         pool: PgPool,
         config: ChainConfig,
@@ -189,15 +191,14 @@ impl Relayer {
             signer,
             vault,
             balance_checked: None,
-            figures_told: None,
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         })
     }
 
-    /// Signed bytes as they are kept. Those of a `settle` have its preimage, which is in the database for nobody to read
-    /// before it is on the chain.
+    /// Signed bytes as they are stored. Those of a `settle` contain its preimage, which must not be readable in the
+    /// database before it is on the chain.
     fn seal(&self, signed: &Signed) -> Result<Bytes, RelayError> {
         let sealed = self.vault.seal(&format!("tx:{}", signed.hash), &signed.raw);
         Ok(sealed.map_err(|_| RelayError::Sealed { tx: signed.hash })?.into())
@@ -249,8 +250,7 @@ impl Relayer {
         self.at = (self.at + 1) % self.endpoints.len();
     }
 
-    /// A turn when there is a new head, when we were woken (`seen` is empty) and once in a while. `false`: the lease
-    /// is lost.
+    /// A turn when there is a new head, after a wake-up (`seen` is empty) and at intervals. `false`: the lease is lost.
     async fn turn_if_news(
         &mut self,
         guard: &mut LeaseGuard,
@@ -270,7 +270,7 @@ impl Relayer {
         Ok(true)
     }
 
-    /// An endpoint that stands still is left for the next turn's.
+    /// Replaces an endpoint that has stalled, for the next turn.
     fn note_head(&mut self, head: &BlockHead) {
         if head.number > self.newest.0 {
             self.newest = (head.number, Instant::now());
@@ -288,7 +288,7 @@ impl Relayer {
         }
     }
 
-    /// Completes, signs and sends whatever there is to.
+    /// Completes, signs and broadcasts everything that is due.
     pub async fn turn(&mut self, lease: &Lease) -> Result<(), RelayError> {
         let head = rpc::head(self.provider()).await?;
         self.turn_at(lease, &head).await
@@ -306,14 +306,16 @@ impl Relayer {
         }
         self.check_balance(head).await?;
         let market = self.market(head).await?;
+        let chain = || self.config.name.clone();
+        gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
+        gauge!("dvp_relayer_tip_wei", "chain" => chain()).set(wei(market.tip));
         self.fill_gap(lease, head, market).await?;
         self.send_open(lease, head, market).await?;
         self.sign_and_send(lease, head, market).await?;
-        self.drain_retired().await?;
-        self.tell_figures().await
+        self.drain_retired().await
     }
 
-    /// What the newest blocks took; by the head alone when the node has no history.
+    /// The fees of the newest blocks; those of the head alone when the node has no history.
     async fn market(&self, head: &BlockHead) -> Result<Market, RelayError> {
         let newest = BlockNumberOrTag::Latest;
         let history = self.provider().get_fee_history(HISTORY_BLOCKS, newest, &[50.0]).await;
@@ -324,7 +326,7 @@ impl Relayer {
         }
     }
 
-    /// Says so before the account cannot pay for gas any more.
+    /// Reports a low balance before the account cannot pay for gas any more.
     async fn check_balance(&mut self, head: &BlockHead) -> Result<(), RelayError> {
         if self.balance_checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
             return Ok(());
@@ -332,6 +334,10 @@ impl Relayer {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let balance = self.provider().get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
         let balance = u128::try_from(balance).unwrap_or(u128::MAX);
+        let labels = [("chain", self.config.name.clone()), ("account", signer.to_string())];
+        gauge!("dvp_relayer_balance_wei", &labels).set(wei(balance));
+        gauge!("dvp_relayer_balance_low_wei", "chain" => self.config.name.clone())
+            .set(wei(self.config.balance_low_wei));
         let low = balance < self.config.balance_low_wei;
         let mut conn = self.pool.acquire().await?;
         if store::note_balance(&mut conn, chain_id, signer, balance, low).await? && low {
@@ -353,29 +359,9 @@ impl Relayer {
         }
         Ok(())
     }
-
-    /// What waits, for whoever watches the service.
-    async fn tell_figures(&mut self) -> Result<(), RelayError> {
-        if self.figures_told.is_some_and(|at| at.elapsed() < FIGURES_EVERY) {
-            return Ok(());
-        }
-        let mut conn = self.pool.acquire().await?;
-        let rows = store::count_waiting(&mut conn, self.config.chain_id).await?;
-        drop(conn);
-        for kind in plan::ORDER {
-            let row = rows.iter().find(|row| row.kind == kind);
-            let labels = [("chain", self.config.name.clone()), ("kind", kind.name().to_owned())];
-            let (waiting, troubled, oldest) =
-                row.map_or((0, 0, 0), |row| (row.waiting, row.troubled, row.oldest_seconds));
-            gauge!("dvp_chain_commands_waiting", &labels).set(figure(waiting));
-            gauge!("dvp_chain_commands_troubled", &labels).set(figure(troubled));
-            gauge!("dvp_chain_command_oldest_seconds", &labels).set(figure(oldest));
-        }
-        self.figures_told = Some(Instant::now());
-        Ok(())
-    }
 }
 
-fn figure(count: i64) -> f64 {
-    f64::from(i32::try_from(count).unwrap_or(i32::MAX))
+/// The nearest floating point number: a metric needs no more digits.
+fn wei(amount: u128) -> f64 {
+    amount.to_string().parse().unwrap_or(f64::MAX)
 }

@@ -1,7 +1,7 @@
 //! One endpoint of the chain, over HTTP, with a time limit on every call.
 //!
-//! Invariant: nothing here waits for ever, retries, or decides. An answer is an answer, everything else is a
-//! [`TransportError`] for the caller to judge.
+//! Invariant: nothing here waits for ever, retries, or decides. Everything but an answer is a [`TransportError`] for
+//! the caller to judge.
 
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
@@ -14,7 +14,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use std::time::Duration;
 
-/// How long one HTTP exchange with the endpoint may take.
+/// The time limit of one HTTP exchange with the endpoint.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects lazily: no traffic until the first call.
@@ -32,7 +32,7 @@ fn reqwest_client() -> Result<alloy::transports::http::reqwest::Client, Transpor
         .map_err(TransportErrorKind::non_retryable)
 }
 
-/// A block as far as we need it.
+/// The fields of a block that are used here.
 #[derive(Debug, Clone)]
 pub struct BlockHead {
     pub number: BlockNumber,
@@ -41,13 +41,13 @@ pub struct BlockHead {
     /// Unix seconds.
     pub timestamp: u64,
     pub base_fee: u64,
-    /// What all transactions of a block may use.
+    /// The gas limit of a block.
     pub gas_limit: u64,
     /// Present when the header hashes to its own hash: only then is it evidence.
     pub proven: Option<Commitments>,
 }
 
-/// What a header says about its block's logs.
+/// The commitments of a header to its block's logs.
 #[derive(Debug, Clone)]
 pub struct Commitments {
     pub bloom: Bloom,
@@ -94,7 +94,7 @@ pub async fn view<C: SolCall>(
     C::abi_decode_returns(&answer).map_err(TransportErrorKind::custom)
 }
 
-/// What a transaction would do at a block.
+/// The result of a transaction at a block.
 #[derive(Debug, Clone)]
 pub enum Simulated {
     /// What the call returns.
@@ -103,7 +103,7 @@ pub enum Simulated {
     Reverts { data: Bytes, message: String },
 }
 
-/// `eth_call` of a transaction with at most so much gas.
+/// `eth_call` of a transaction with at most this much gas.
 pub async fn simulate(
     provider: &DynProvider,
     from: Address,
@@ -120,7 +120,7 @@ pub async fn simulate(
     }
 }
 
-/// The gas that a transaction needs at the newest block, or how it reverts with at most so much.
+/// The gas that a transaction needs at the newest block, or how it reverts with at most this much.
 pub async fn estimate(
     provider: &DynProvider,
     from: Address,

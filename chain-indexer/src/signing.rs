@@ -1,7 +1,7 @@
 //! Transactions as signed bytes.
 //!
-//! The caller brings nonce and fees. With a key in memory the same input gives the same bytes (ECDSA nonces by RFC
-//! 6979); a key elsewhere need not, which is one reason why bytes are stored before they are sent.
+//! The caller supplies nonce and fees. With a key in memory the same input gives the same bytes (ECDSA nonces by RFC
+//! 6979); an external key may not, which is one reason why bytes are stored before they are broadcast.
 
 use alloy::consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy::eips::eip2718::Encodable2718;
@@ -20,7 +20,7 @@ pub struct Fees {
 const MIN_PRIORITY_FEE: u128 = 1_000_000_000;
 
 impl Fees {
-    /// Room for the base fee to double, and the smallest tip.
+    /// Allows the base fee to double, with the smallest tip.
     #[must_use]
     pub fn for_base_fee(base_fee: u64) -> Self {
         let priority_fee = MIN_PRIORITY_FEE;
@@ -54,7 +54,7 @@ pub struct Signed {
     pub raw: Bytes,
 }
 
-/// An account that signs, wherever its key is.
+/// An account that signs, with a key in memory or elsewhere.
 pub type Account = std::sync::Arc<dyn Signer + Send + Sync>;
 
 /// Signs an EIP-1559 transaction with a key in memory.
@@ -64,7 +64,7 @@ pub fn sign(signer: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, alloy::si
     Ok(signed(tx, signature))
 }
 
-/// Signs an EIP-1559 transaction with a key that may be elsewhere.
+/// Signs an EIP-1559 transaction with a key that may be external.
 pub async fn sign_by(account: &Account, tx: Unsigned) -> Result<Signed, alloy::signers::Error> {
     let tx = eip1559(tx);
     let signature = account.sign_hash(&tx.signature_hash()).await?;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bump_raises_both_fees_by_an_eighth_at_least() {
+    fn a_bump_raises_both_fees_by_at_least_an_eighth() {
         let low = Fees { max_fee: 9, priority_fee: 1 };
         assert_eq!(low.bumped(low), Fees { max_fee: 11, priority_fee: 2 });
         let market = Fees { max_fee: 1_000, priority_fee: 5 };

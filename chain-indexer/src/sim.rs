@@ -1,12 +1,12 @@
-//! A simulated chain with a seed, and the real indexer on the real database over it.
+//! A simulated chain with a seed, and the real indexer on a real database over it.
 //!
-//! The chain grows, forks and becomes final while it is read; its endpoints lose logs, lag, lie about ranges and fail;
-//! the database fails at a statement, connections are cut, and steps are dropped at an await. What must hold
-//! (`oracle`): the canonical rows are the chain's, contract by contract without a hole, and what was told is final
-//! or was taken back, once.
+//! The chain grows, forks and becomes final while it is read; its endpoints lose logs, lag, give wrong errors about
+//! ranges and fail; the database fails at a statement, connections are cut, and steps are dropped at an await. Required
+//! (`oracle`): the canonical rows are the chain's, without a gap in any contract's numbers, and every reported event is
+//! final or was reported as lost, once.
 //!
-//! What the chain does and what the endpoints answer follow from the seed alone. At which await a step is dropped or
-//! a connection is cut depends on how the operating system wakes us, too.
+//! The chain's events and the endpoints' answers follow from the seed alone. The await at which a step is dropped or a
+//! connection is cut also depends on the operating system's scheduling.
 
 mod chain;
 mod node;

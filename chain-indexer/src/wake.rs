@@ -1,7 +1,7 @@
-//! News of blocks over a websocket, to end a wait early.
+//! Notifications of new blocks over a websocket, to end a wait early.
 //!
-//! Invariant: nothing that comes over the websocket is believed, it only makes somebody look. A connection that is
-//! lost costs nothing but speed, and is made again.
+//! Invariant: data from the websocket is not used; a notification only triggers a query. A lost connection only costs
+//! time, and is reconnected.
 
 use alloy::providers::{Provider, ProviderBuilder, WsConnect};
 use alloy::transports::TransportError;
@@ -24,7 +24,7 @@ pub(crate) fn on_heads(ws_url: String, news: Arc<Notify>) -> AbortOnDropHandle<(
     }))
 }
 
-/// Until the connection ends.
+/// Returns when the connection ends.
 async fn listen(ws_url: &str, news: &Notify) -> Result<(), TransportError> {
     let provider = ProviderBuilder::new().connect_ws(WsConnect::new(ws_url)).await?;
     let mut heads = provider.subscribe_blocks().await?;

@@ -1,4 +1,4 @@
-//! Wallets as the core asks about them: permit nonce, balance and allowance, many in one request.
+//! Wallet data for the core: permit nonce, balance and allowance, many wallets in one request.
 
 use crate::contracts::permit::Permit;
 use crate::contracts::token::TestToken;
@@ -20,17 +20,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// An order may wait for this answer, so it comes soon or not at all. All endpoints share it.
+/// An order may wait for this answer, so the limit is short. All endpoints share it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-/// How often wallets are read at most for answers of one block.
+/// The maximum number of readings to get answers of one block.
 const READINGS: u32 = 3;
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TransportError>> + Send + 'a>>;
 
-/// Reads wallets at the latest block, of the endpoint that answered last; when it does not, of the next one.
+/// Reads wallets at the latest block, from the endpoint that answered last, or from the next one if it does not answer.
 ///
-/// An endpoint that lags tells an older nonce and balance; what was locked since is counted as pending for some time.
+/// An endpoint that lags returns an older nonce and balance; what was locked since counts as pending for some time.
 #[derive(Clone)]
 pub struct ChainWallets {
     providers: Arc<[DynProvider]>,
@@ -39,7 +39,7 @@ pub struct ChainWallets {
 }
 
 impl ChainWallets {
-    /// Over the endpoints of one chain. No traffic yet.
+    /// Over the endpoints of one chain. Does not connect yet.
     pub fn over<'a>(
         rpc_urls: impl IntoIterator<Item = &'a str>,
         permit: Address,
@@ -48,7 +48,7 @@ impl ChainWallets {
         Ok(Self { providers, answering: Arc::default(), permit })
     }
 
-    /// Asks one endpoint after the other, beginning with the one that answered last.
+    /// Queries one endpoint after the other, beginning with the one that answered last.
     async fn ask<'a, T>(
         &self,
         question: impl Fn(DynProvider) -> Answer<'a, T> + Send,
@@ -87,7 +87,7 @@ impl WalletToken {
     }
 }
 
-/// The calls about one wallet in a batch that is to be sent.
+/// The calls about one wallet in a batch to be sent.
 struct Calls {
     nonce: Waiter<Bytes>,
     balance: Waiter<Bytes>,
@@ -98,10 +98,10 @@ impl Calls {
     fn add(
         batch: &mut BatchRequest<'_>,
         permit: Address,
-        asked: WalletToken,
+        requested: WalletToken,
     ) -> Result<Self, TransportError> {
-        let WalletToken { owner, token } = asked;
-        // The nonce first: a lock in between counts as pending and as gone, never as neither.
+        let WalletToken { owner, token } = requested;
+        // The nonce first: a lock in between counts as pending and as spent, never as neither.
         Ok(Self {
             nonce: view(batch, permit, &Permit::noncesCall { owner })?,
             balance: view(batch, token, &TestToken::balanceOfCall { account: owner })?,
@@ -111,9 +111,9 @@ impl Calls {
 
     async fn answers(self) -> Result<WalletFacts, TransportError> {
         let nonce = answer::<Permit::noncesCall>(self.nonce).await?;
-        let beyond_all_use = |_| TransportErrorKind::custom_str("a nonce beyond all use");
+        let out_of_range = |_| TransportErrorKind::custom_str("a nonce out of range");
         Ok(WalletFacts {
-            nonce: u128::try_from(nonce).map_err(beyond_all_use)?,
+            nonce: u128::try_from(nonce).map_err(out_of_range)?,
             balance: saturated(answer::<TestToken::balanceOfCall>(self.balance).await?),
             allowance: saturated(answer::<TestToken::allowanceCall>(self.allowance).await?),
         })
@@ -137,7 +137,7 @@ fn saturated(amount: U256) -> u128 {
     u128::try_from(amount).unwrap_or(u128::MAX)
 }
 
-/// Reads again when a block came in between: its locks would be in some answers and not in others.
+/// Reads again when a block arrived in between: some answers would include its locks and others not.
 async fn read(
     provider: &DynProvider,
     permit: Address,
@@ -158,7 +158,7 @@ async fn read_once(
     wallets: &[WalletToken],
 ) -> Result<(WalletReading, bool), TransportError> {
     let mut batch = BatchRequest::new(provider.client());
-    // Answered first, so that the calls behind it see this block or a later one.
+    // Answered first, so that the following calls see this block or a later one.
     let head = batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &("latest", false))?;
     let calls = wallets.iter().map(|wallet| Calls::add(&mut batch, permit, *wallet));
     let calls = calls.collect::<Result<Vec<_>, _>>()?;
@@ -186,10 +186,10 @@ impl WalletReader for ChainWallets {
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
         Box::pin(async move {
-            let asked = wallets.iter().map(WalletToken::parse).collect::<Result<Vec<_>, _>>()?;
-            let asked = asked.as_slice();
+            let requested = wallets.iter().map(WalletToken::parse).collect::<Result<Vec<_>, _>>()?;
+            let requested = requested.as_slice();
             let question = |provider: DynProvider| -> Answer<'_, WalletReading> {
-                Box::pin(async move { read(&provider, self.permit, asked).await })
+                Box::pin(async move { read(&provider, self.permit, requested).await })
             };
             self.ask(question).await
         })

@@ -1,32 +1,35 @@
-//! Four eyes: what moves money or changes a limit is requested by one operator and carried out when another one approves it.
+//! Four eyes: an action that moves money or changes a limit or an operator is requested by one operator and carried out when another
+//! one approves it.
 //!
 //! ```text
 //! pending --approve, another operator--> approved   (carried out in the same transaction)
-//!    |------deny, anybody--------------> denied
+//!    |------deny, any operator---------> denied
 //!    '------a day, or a newer version--> lapsed
 //! ```
 //!
-//! Invariants: a request holds exactly what is carried out, and the version of what it is about; an approval of another
-//! version is refused. Nothing is carried out whose approval was not committed with it.
+//! Invariants: a request holds exactly the action that is carried out, and the version of its subject; an approval of
+//! another version is refused. An action and its approval are committed together.
 
 use dvp_store::approvals::{self as store, Approval, Decision};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 
 use crate::bands::{self, BAND, BandError};
+use crate::credentials::{self, CREDENTIAL, CredentialError};
+use crate::invitations::{self, InvitationError, OPERATOR};
 use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
 use crate::makers::{self, MAKER, MakerError};
 use crate::operations::{self, EXECUTION, ResolveError};
 use crate::requests::is_same_operator;
 
-/// Nothing was approved or denied.
+/// Why a request was neither approved nor denied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {
     #[error("there is no request {0}")]
     Unknown(String),
     #[error("the request is {0} already")]
     Ended(String),
-    #[error("nobody approved the request within a day: request it again")]
+    #[error("the request expired after a day without approval: request it again")]
     Expired,
     #[error("the maker cannot approve a request of its own: another operator does")]
     OwnRequest,
@@ -45,6 +48,10 @@ pub enum ApprovalError {
     #[error(transparent)]
     Maker(#[from] MakerError),
     #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error(transparent)]
+    Invitation(#[from] InvitationError),
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 
@@ -54,7 +61,7 @@ impl From<sqlx::Error> for ApprovalError {
     }
 }
 
-/// Carries out what another operator has requested.
+/// Carries out the action that another operator requested.
 pub async fn approve(
     conn: &mut PgConnection,
     id: &str,
@@ -66,7 +73,7 @@ pub async fn approve(
     }
     let mut tx = conn.begin().await?;
     let approved = approve_in(&mut tx, id, checker, note).await;
-    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    // Immediately: a transaction that is only dropped keeps its locks until the connection is used again.
     if approved.is_ok() {
         tx.commit().await?;
     } else {
@@ -99,12 +106,14 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
         BAND => Ok(bands::carry_out_requested(conn, request).await?),
         MAKER => Ok(makers::carry_out_requested(conn, request).await?),
+        CREDENTIAL => Ok(credentials::carry_out_requested(conn, request).await?),
+        OPERATOR => Ok(invitations::carry_out_requested(conn, request, checker).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }
 }
 
-/// Ends a request without carrying it out. Its maker may, too.
+/// Ends a request without carrying it out. Its maker may do so, too.
 pub async fn deny(
     conn: &mut PgConnection,
     id: &str,

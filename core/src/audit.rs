@@ -1,8 +1,8 @@
-//! The audit log: every row is checked against the hash before it, and the head is anchored on the chain every day.
+//! The audit log: every row is checked against the previous hash, and the head is anchored on the chain every day.
 //!
-//! A row's hash is SHA-256 over the hash before it and the row's number, time, source and text, each on a line of its own;
-//! the first row follows 32 zero bytes. A changed, added or missing row makes every later hash wrong, and a log that was
-//! rewritten as a whole has other heads than those that were anchored.
+//! A row's hash is SHA-256 over the previous hash and the row's number, time, source and text, each on a line of its
+//! own; the first row follows 32 zero bytes. A changed, added or missing row makes every later hash wrong, and a log
+//! that was rewritten as a whole has other heads than the anchored ones.
 
 use std::time::Duration;
 
@@ -17,32 +17,32 @@ use tracing::{info, warn};
 use crate::engine::{Engine, EngineError};
 
 const PAGE: i64 = 1_000;
-/// How often the day's head is looked for.
+/// The interval of checking for a head to anchor.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// A log that holds together.
+/// A valid log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub entries: i64,
     pub head: [u8; 32],
-    /// Heads that the chain has.
+    /// The number of heads that are anchored on the chain.
     pub anchored: u64,
     /// The last of them.
     pub last_anchor: Option<Anchor>,
 }
 
-/// Why the log is not what was written.
+/// How the log is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error("entry {0} is missing")]
     Missing(i64),
     #[error("entry {0} does not follow the one before it")]
     Unlinked(i64),
-    #[error("entry {0} is not what its hash was made of")]
+    #[error("entry {0} does not match its hash")]
     Changed(i64),
     #[error("the log ends at entry {found}, its head says {head}")]
     Head { found: i64, head: i64 },
-    #[error("the head that was anchored at entry {0} is another one")]
+    #[error("the head anchored at entry {0} differs")]
     Anchor(i64),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -95,7 +95,7 @@ pub async fn verify(conn: &mut PgConnection) -> Result<Verified, AuditError> {
     Ok(Verified { entries: seq, head: last, anchored, last_anchor })
 }
 
-/// Hands today's head over to be anchored, once a day in whichever process comes first.
+/// Hands the head to the relayer once a day, from the first process that finds it due.
 pub async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
@@ -104,9 +104,9 @@ pub async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
         }
         match todays(engine).await {
             Ok(None) => {}
-            Ok(Some(anchor)) => info!(entry = anchor.seq, "the head of the audit log is being anchored"),
+            Ok(Some(anchor)) => info!(entry = anchor.seq, "anchoring the head of the audit log"),
             Err(error) => {
-                warn!(%error, "the head of the audit log was not handed over; tried again in 10 min")
+                warn!(%error, "anchoring the head of the audit log failed, will retry in 10 min")
             }
         }
     }
@@ -117,7 +117,7 @@ async fn todays(engine: &Engine) -> Result<Option<Anchor>, EngineError> {
     Ok(anchor(&mut conn, engine.context.chain.chain_id).await?)
 }
 
-/// Hands the head over to be anchored. `None`: today's was, or nothing was done since.
+/// Hands the head to the relayer. `None`: it was done today, or the log has no new row.
 pub async fn anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anchor>, StoreError> {
     let mut tx = conn.begin().await?;
     let Some(anchor) = store::insert_anchor(&mut tx, chain_id).await? else { return Ok(None) };
@@ -128,6 +128,7 @@ pub async fn anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anc
         intent_id: String::new(),
         entity: content_hash.clone(),
         command: ChainCommand::Anchor { content_hash },
+        trace: None,
     };
     commands::insert(&mut tx, &[command]).await?;
     tx.commit().await?;

@@ -116,7 +116,7 @@ impl Backlog {
         gauge!("dvp_relayer_commands_per_window").set(u32::try_from(next.commands).unwrap_or(u32::MAX));
     }
 
-    /// Takes a sample every second until told to stop.
+    /// Takes a sample every second until `stop` turns true.
     pub async fn run(self, pool: PgPool, chain_id: i64, mut stop: watch::Receiver<bool>) {
         let mut is_known = true;
         while !*stop.borrow() {
@@ -163,21 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_what_was_seen_while_something_waited_all_the_time() {
+    fn the_rate_is_the_throughput_while_commands_were_always_waiting() {
         let busy = |done| OpenCommands { locks: 10, done, ..IDLE };
-        assert_eq!(after([IDLE]).commands, LEAST, "nothing was shown yet");
+        assert_eq!(after([IDLE]).commands, LEAST, "no sample yet");
         assert_eq!(after([busy(5000)]).commands, 5000, "the least that it can");
-        assert_eq!(after([busy(5000), IDLE]).commands, 5000, "idleness says nothing");
+        assert_eq!(after([busy(5000), IDLE]).commands, 5000, "idle samples are ignored");
         let slower = [busy(5000)].into_iter().chain([busy(2000); 30]);
         assert_eq!(after(slower.clone().take(29)).commands, 5000, "the window has begun before");
         assert_eq!(after(slower).commands, 2000);
-        assert_eq!(after([busy(0); 100]).commands, LEAST, "what is stuck closes no door");
+        assert_eq!(after([busy(0); 100]).commands, LEAST, "stuck commands do not stop admission");
     }
 
     #[test]
-    fn a_lock_waits_for_what_is_urgent_and_for_earlier_locks_with_what_follows_them() {
+    fn a_lock_waits_for_urgent_commands_and_earlier_orders() {
         let backlog = Backlog::default();
-        assert!(backlog.admits(Duration::ZERO), "nobody has looked");
+        assert!(backlog.admits(Duration::ZERO), "no sample yet");
         backlog.look(&OpenCommands { urgent: 300, locks: 100, swaps: 300, done: 0 });
         assert_eq!(backlog.wait(), Duration::from_secs(15));
         assert!(backlog.admits(Duration::from_secs(15)) && !backlog.admits(Duration::from_secs(14)));

@@ -1,5 +1,5 @@
-//! Price bands of pairs, changed by two operators: a change is requested, and holds from its approval on
-//! ([`crate::approvals`]). Its version is how many changes the same pair's band has had.
+//! Price bands of pairs, changed by two operators: a change is requested, and applies from its approval on
+//! ([`crate::approvals`]). Its version is the number of changes of the same pair's band.
 
 use dvp_domain::liquidity::band::Band;
 use dvp_store::approvals::Approval;
@@ -12,15 +12,15 @@ use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 /// The kind of requests about price bands.
 pub const BAND: &str = "band";
 
-/// A pair's band as it shall be.
+/// The requested band of a pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BandChange {
-    /// What orders pay.
+    /// The asset that orders pay.
     pub input: String,
-    /// What they get.
+    /// The asset that orders receive.
     pub output: String,
-    /// `None`: the configured band holds, if there is one.
+    /// `None`: the configured band applies, if there is one.
     pub deviation_bps: Option<u32>,
     /// The operators' own price; `None`: the reference price is the middle.
     pub middle: Option<Decimal>,
@@ -38,7 +38,7 @@ impl BandChange {
     }
 }
 
-/// Nothing was requested or changed.
+/// Why a change was not requested or made.
 #[derive(Debug, thiserror::Error)]
 pub enum BandError {
     #[error("a price band needs a pair: INPUT/OUTPUT")]
@@ -65,7 +65,7 @@ pub async fn request(
     Ok(requests::request_change(conn, change, maker).await?)
 }
 
-/// Changes a band as another operator approves it.
+/// Changes a band when another operator approves it.
 pub(crate) async fn carry_out_requested(
     conn: &mut PgConnection,
     request: &Approval,

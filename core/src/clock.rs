@@ -8,7 +8,7 @@ use dvp_domain::time::Timestamp;
 /// The time of decisions and of recorded events: the system's, except in a test that supplies its own.
 ///
 /// Two things are measured by other clocks: the age of an answer of a provider, a price source or the node by the
-/// system's, and whatever several processes must agree on, such as the end of a lease, by the database's.
+/// system's, and times that several processes must agree on, such as the end of a lease, by the database's.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 

@@ -55,7 +55,7 @@ pub struct Context {
     pub rest_millis: fn(account: &str) -> i64,
     /// Orders that the payout rail cannot pay are not accepted.
     pub check_payout: CheckPayout,
-    /// What orders are screened by before they settle.
+    /// How orders are screened before they settle.
     pub screening: Screening,
 }
 

@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::wallets::Wallets;
 use crate::writer::FixPart;
 pub use crate::writer::Pending;
-use crate::writer::{Done, IdempotencyPart, Lane, Outcome, Unit, UnitSource, Work, WriteError, Writer};
+use crate::writer::{Done, Flow, IdempotencyPart, Unit, UnitSource, Work, WriteError, Writer};
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Engine {
 
     /// Stores the answer of a request that writes no other row.
     pub async fn keep_refusal(&self, key: IdempotencyPart) -> Result<Done, EngineError> {
-        let work = Work::Refuse(Outcome::Written);
+        let work = Work::AnswerOnly;
         Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
@@ -132,8 +132,8 @@ impl Engine {
     }
 }
 
-/// The lane of a FIX session, or of a tenant over REST.
-fn lane(tenant: Tenant, fix: Option<&FixPart>) -> Lane {
+/// The flow of a FIX session, or of a tenant over REST.
+fn flow(tenant: Tenant, fix: Option<&FixPart>) -> Flow {
     let source = fix.map_or(UnitSource::Rest, |part| UnitSource::Session(part.numbers.session_id.clone()));
-    Lane { tenant, source }
+    Flow { tenant, source }
 }

@@ -1,4 +1,4 @@
-//! Credentials of partners: how an API key and its signing secret are drawn, and what a key may be used for.
+//! Credentials of partners: the generation of API keys and their signing secrets, and the scopes of a key.
 //!
 //! Invariant: the texts returned by [`issue`] exist nowhere else. The database holds a keyed hash of the API key and
 //! the sealed signing secret.
@@ -40,7 +40,7 @@ pub struct Issued {
     pub signing_secret: String,
 }
 
-/// A key could not be issued.
+/// Why a key could not be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
     #[error("the operating system gives no random bytes: {0}")]

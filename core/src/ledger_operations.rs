@@ -1,10 +1,10 @@
 //! Operations of the ledger that operators request and approve: withdrawals, returns of deposits, adjustments, sweeps of
-//! fees, transfers between providers, settlements of claims.
+//! fees, charges of a bank, transfers between providers, settlements of claims.
 //!
-//! An operation has an id of its maker's, once and for all: the same again changes nothing, another one under the id is
-//! refused. It is checked when it is requested and once more when it is approved, and posted under `operation:<id>` in
-//! the transaction that approves it. Its version is how many operations its accounts have had: one that was approved in
-//! between leaves the request behind.
+//! An operation has a permanent id given by its maker: a repetition changes nothing, a different operation under the id
+//! is refused. It is checked when it is requested and again when it is approved, and posted under `operation:<id>` in
+//! the transaction that approves it. Its version is the number of operations on its accounts: if another one was
+//! approved in between, the request is out of date.
 
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
@@ -13,6 +13,7 @@ use dvp_store::approvals::{self as approval_store, Approval};
 use dvp_store::ledger::{self, Deposited, NewPosting, balances};
 use dvp_store::orders::operations::{self as actions, NewAction};
 use dvp_store::orders::quote_holds;
+use dvp_store::reconcile::bank::{ChargedEntry, find_charge};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ use crate::requests::{self, Maker, Wanted};
 /// The kind of requests about the ledger.
 pub const LEDGER: &str = "ledger";
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Requested {
     pub approval: Approval,
@@ -29,7 +30,7 @@ pub struct Requested {
     pub repeated: bool,
 }
 
-/// Nothing was requested or posted.
+/// Why an operation was not requested or posted.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error("id, operator, reason and evidence are needed")]
@@ -44,9 +45,17 @@ pub enum LedgerError {
     UnknownDeposit(String),
     #[error("the deposit is less than what would have been sent back of it")]
     MoreThanDeposit,
+    #[error("the id of a charge is the reference of the bank's entry")]
+    OtherEntry,
+    #[error("no statement has a debit of the amount with the reference {0} that is about nothing else")]
+    UnknownEntry(String),
+    #[error("the entry is the debit of a payment that was ordered")]
+    EntryOfPayment,
+    #[error("the entry was posted under another of its references")]
+    EntryPosted,
     #[error("{0} is less than the amount")]
     Short(String),
-    #[error("the id stands for another operation")]
+    #[error("the id belongs to another operation")]
     Conflict,
     #[error("another operation on the same account was approved since: request it again")]
     Moved,
@@ -79,6 +88,11 @@ pub async fn request(
     let given = [id, maker.operator, maker.reason, maker.evidence];
     if given.iter().any(|text| text.trim().is_empty()) {
         return Err(LedgerError::NoReason);
+    }
+    if let Operation::Charge { entry, .. } = operation
+        && entry != id
+    {
+        return Err(LedgerError::OtherEntry);
     }
     let mut tx = conn.begin().await?;
     let requested = request_in(&mut tx, id, operation, maker).await;
@@ -156,9 +170,9 @@ async fn record(
     Ok(actions::insert_action(conn, &new).await?)
 }
 
-/// Whether the ledger has what the operation takes.
+/// Checks that the ledger has the amounts that the operation takes.
 async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), LedgerError> {
-    // All of them in the order in which the writer locks balances, and before the holds of firm quotes are read.
+    // All of them in the writer's locking order, and before the holds of firm quotes are read.
     balances::lock(conn, &operation.posting()?.balances().collect()).await?;
     let asset = operation.asset();
     if !balances::is_known(conn, None, Some(asset)).await? {
@@ -181,6 +195,12 @@ async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), Led
             }
             (Adjusted::Fees, Direction::Debit) => hold(conn, &Account::Fees, asset, *amount).await,
             (Adjusted::Fees, Direction::Credit) => Ok(()),
+        },
+        Operation::Charge { amount, entry, .. } => match find_charge(conn, entry, asset, *amount).await? {
+            Some(ChargedEntry::Open) => Ok(()),
+            Some(ChargedEntry::OfPayment) => Err(LedgerError::EntryOfPayment),
+            Some(ChargedEntry::Posted) => Err(LedgerError::EntryPosted),
+            None => Err(LedgerError::UnknownEntry(entry.clone())),
         },
         Operation::FeeSweep { amount, .. } => hold(conn, &Account::Fees, asset, *amount).await,
         Operation::Transfer { from, to, amount, .. } => {
@@ -217,7 +237,7 @@ async fn spend(
 ) -> Result<(), LedgerError> {
     known(conn, owner).await?;
     let available = balances::find(conn, owner, asset).await?.available;
-    // What open firm quotes hold was promised to others.
+    // The amount held by open firm quotes belongs to others.
     let held = match owner {
         Owner::Provider(id) => quote_holds::find_held(conn, id, asset).await?,
         Owner::Partner { .. } => Minor::ZERO,

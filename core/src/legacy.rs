@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pending ─┐                      ┌─> rejected (constraints unmet, no liquidity)
-//! queued  ─┼─> solving ─> submitting ─> submitted (executing, settled, …: what its execution says)
+//! queued  ─┼─> solving ─> submitting ─> submitted (executing, settled, …: the status of its execution)
 //! (epoch)  │      └─> expired     └─> solving (a later window)
 //!          └─> cancelled, until submitting
 //! ```
@@ -12,9 +12,9 @@
 //! is decided only while its attempt's lease is valid, and its acceptance ends the order in the same commit: an attempt
 //! that outlasted its lease executes nothing.
 
+mod prices;
+mod schedule;
 mod strategy;
-
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::asset::{Asset, AssetDescriptor, AssetKind, AssetType};
@@ -31,19 +31,18 @@ use dvp_store::orders::legacy::{
 };
 use dvp_store::partners::nonces::{self, NewNonce};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use tracing::{info, warn};
 
+pub use self::schedule::{LegacyFigures, LegacyView, run, run_with};
 use self::strategy::{Offer, StrategyDecision, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::engine::{Engine, EngineError};
 use crate::reads::SNAPSHOT;
-use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
+use crate::writer::{Done, IdempotencyPart, Outcome, Refusal, Unit, Work};
 
 /// The lease of an attempt; afterwards another process may start a new one.
 const LEASE_SECS: f64 = 30.0;
 const BATCH: i64 = 32;
-const POLL: Duration = Duration::from_millis(100);
 
 /// The error code of unmet constraints in the legacy API.
 pub const CONSTRAINTS_NOT_MET: &str = "CONSTRAINTS_NOT_MET";
@@ -139,25 +138,6 @@ impl Engine {
     }
 }
 
-/// Evaluates due orders until `stop`. Several processes may run this at once.
-pub async fn run(engine: Engine, mut stop: watch::Receiver<bool>) {
-    while !*stop.borrow() {
-        let idle = match turns(&engine).await {
-            Ok(taken) => taken == 0,
-            Err(error) => {
-                warn!(%error, "legacy order poll failed, will retry");
-                true
-            }
-        };
-        if idle {
-            tokio::select! {
-                () = tokio::time::sleep(POLL) => {}
-                _ = stop.changed() => {}
-            }
-        }
-    }
-}
-
 /// Evaluates each due order once. Returns the number of orders.
 pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
     let mut conn = engine.pool().acquire().await?;
@@ -229,7 +209,7 @@ async fn offers(
     let Some((input, output)) = registry.find(&order.source).zip(registry.find(&order.target)) else {
         return Ok(Vec::new());
     };
-    let asked = IndicativeRequest {
+    let requested = IndicativeRequest {
         request_id: &order.intent_id,
         input,
         output,
@@ -238,7 +218,7 @@ async fn offers(
         settlement_pref: settlement(&request.constraints.settlement_pref),
         max_slippage_bps: Some(u128::from(request.constraints.max_slippage_bps)),
     };
-    let candidates = engine.quote(&asked).await?;
+    let candidates = engine.quote(&requested).await?;
     Ok(candidates
         .iter()
         .filter_map(|candidate| {
@@ -280,19 +260,20 @@ async fn submit(
             return Ok(());
         }
         Outcome::Rejected { reason, .. } => after_rejection(request, window, code(reason)),
-        Outcome::DuplicateIntent => match submission(engine, order).await?.flatten() {
+        Outcome::Refused(Refusal::DuplicateIntent) => match submission(engine, order).await?.flatten() {
             Some(reference) => Turn::Submitted { reference },
             None => after_rejection(request, window, CONSTRAINTS_NOT_MET),
         },
-        Outcome::PartnerDisabled => Turn::Rejected { code: API_KEY_DISABLED },
-        Outcome::DuplicateClientReference
-        | Outcome::InvalidPermit(_)
-        | Outcome::Unpayable(_)
-        | Outcome::NotHeld
+        Outcome::Refused(Refusal::PartnerDisabled) => Turn::Rejected { code: API_KEY_DISABLED },
+        Outcome::Refused(
+            Refusal::DuplicateClientReference
+            | Refusal::InvalidPermit(_)
+            | Refusal::Unpayable(_)
+            | Refusal::NotHeld,
+        )
+        | Outcome::Unfilled(_)
         | Outcome::Written
-        | Outcome::Replayed(_)
-        | Outcome::KeyConflict
-        | Outcome::KeyProcessing => Turn::Rejected { code: CONSTRAINTS_NOT_MET },
+        | Outcome::KeyUsed(_) => Turn::Rejected { code: CONSTRAINTS_NOT_MET },
     };
     finish(engine, order, &turn).await
 }

@@ -1,5 +1,5 @@
-//! Limits of orders, changed by two operators: a change is requested, and holds from its approval on
-//! ([`crate::approvals`]). Its version is how many changes the same limit has had.
+//! Limits of orders, changed by two operators: a change is requested, and applies from its approval on
+//! ([`crate::approvals`]). Its version is the number of changes of the same limit.
 
 use dvp_domain::limit::{LimitKey, LimitScope, Period};
 use dvp_domain::money::Minor;
@@ -13,7 +13,7 @@ use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 /// The kind of requests about limits.
 pub const LIMIT: &str = "limit";
 
-/// A limit as it shall be.
+/// The requested limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitChange {
@@ -21,7 +21,7 @@ pub struct LimitChange {
     pub target: String,
     pub asset: String,
     pub period: Period,
-    /// `None`: no limit any more.
+    /// `None`: the limit is removed.
     pub amount_minor: Option<Minor>,
 }
 
@@ -53,7 +53,7 @@ impl LimitChange {
     }
 }
 
-/// Nothing was requested or changed.
+/// Why a change was not requested or made.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
     #[error(
@@ -82,7 +82,7 @@ pub async fn request(
     Ok(requests::request_change(conn, change, maker).await?)
 }
 
-/// Changes a limit as another operator approves it.
+/// Changes a limit when another operator approves it.
 pub(crate) async fn carry_out_requested(
     conn: &mut PgConnection,
     request: &Approval,

@@ -1,7 +1,7 @@
 //! The sources of liquidity and of reference prices, behind one trait each.
 //!
 //! ```text
-//! world ──refresh (background)──> sources, references ──offer()──> Snapshot ──> quotes and decisions
+//! outside ──refresh (background)──> sources, references ──offer()──> Snapshot ──> quotes and decisions
 //! ```
 //!
 //! Invariants: external requests run in the background or under a deadline of their own, and quotes and decisions read
@@ -29,6 +29,7 @@ use dvp_domain::liquidity::band::{Bands, RefusedPrice};
 use dvp_domain::liquidity::{Offer, Reference, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
+use dvp_domain::range::demand::Demand;
 use dvp_store::StoreError;
 use dvp_store::controls::{self, Controls};
 use rust_decimal::Decimal;
@@ -42,7 +43,7 @@ use crate::clock::now;
 
 pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
-pub use self::external::{ExternalConfig, ExternalProvider};
+pub use self::external::{DemandConfig, ExternalConfig, ExternalProvider};
 pub(crate) use self::http::HttpClient;
 pub use self::pool::{AmmPool, PoolConfig};
 pub use self::providers::ConfiguredProvider;
@@ -100,6 +101,16 @@ pub trait LiquiditySource: Send + Sync {
     fn request<'a>(&'a self, _request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
         None
     }
+
+    /// Follows the demand of resting orders until it is dropped, and calls `quoted` when its offers have changed;
+    /// `None`: it does not subscribe.
+    fn follow_demand<'a>(
+        &'a self,
+        _demand: watch::Receiver<Demand>,
+        _quoted: &'a (dyn Fn() + Send + Sync),
+    ) -> Option<Boxed<'a, ()>> {
+        None
+    }
 }
 
 /// A source of reference prices.
@@ -121,7 +132,7 @@ pub trait ReferenceSource: Send + Sync {
     }
 }
 
-/// Half of it: two partners at least have quotes at a time.
+/// Half of the balance, so that at least two partners can have quotes at a time.
 pub const FIRM_SHARE_BPS: u32 = 5_000;
 
 /// All sources and their present offers.
@@ -132,24 +143,26 @@ pub struct Liquidity {
     references: Vec<Arc<dyn ReferenceSource>>,
     published: RwLock<Published>,
     balances: KnownBalances,
-    /// The configured price bands, which those of operators take the place of.
+    /// The configured price bands, which those of operators replace.
     configured_bands: Bands,
     /// The controls as last read: this process's quotes offer neither paused liquidity nor prices outside of a band.
     /// Held while offers are published, so that the newest controls are published last.
     known: Mutex<Known>,
     refused: RefusedPrices,
+    /// Grows when offers or balances may have changed.
+    changes: watch::Sender<u64>,
     /// See [`with_firm_share`](Self::with_firm_share).
     firm_share_bps: u32,
 }
 
-/// The controls that offers are held against.
+/// The controls that offers are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     pauses: Pauses,
     bands: Bands,
 }
 
-/// The present offers, and the controls they are under.
+/// The present offers, and the controls applied to them.
 #[derive(Debug, Clone, Default)]
 struct Published {
     snapshot: Arc<Snapshot>,
@@ -189,6 +202,7 @@ impl Liquidity {
             known: Mutex::new(Known { pauses: Pauses::default(), bands: bands.clone() }),
             configured_bands: bands,
             refused: RefusedPrices::default(),
+            changes: watch::Sender::new(0),
             firm_share_bps: FIRM_SHARE_BPS,
         };
         liquidity.publish();
@@ -286,17 +300,23 @@ impl Liquidity {
         let published = Published { snapshot: Arc::new(snapshot), under: known.clone() };
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
         self.refused.report(refused);
+        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    /// Ends a wait when offers or balances may have changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The present offers, with the answers of the sources that answer requests in place of their last offers. All are
-    /// asked concurrently, each under its own time limit.
+    /// called concurrently, each under its own time limit.
     pub async fn snapshot_with_answers(&self, request: PriceRequest<'_>) -> Arc<Snapshot> {
         let Published { snapshot, under } = self.published().clone();
-        let asked: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
-        if asked.is_empty() {
+        let requested: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
+        if requested.is_empty() {
             return snapshot;
         }
-        let answers = futures_util::future::join_all(asked).await;
+        let answers = futures_util::future::join_all(requested).await;
         let mut with_answers = Snapshot::clone(&snapshot);
         let PairAssets { input, output } = request.pair;
         let offers = &mut with_answers.pair_mut(&input.symbol, &output.symbol).offers;
@@ -317,6 +337,21 @@ impl Liquidity {
             report(source.id(), source.refresh().await, &mut false);
         }
         self.publish();
+    }
+
+    /// Shows the demand of resting orders to the sources that subscribe to it, until the result is dropped.
+    pub fn show_demand(self: &Arc<Self>, demand: &watch::Receiver<Demand>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for source in &self.sources {
+            let (liquidity, source, demand) = (Arc::clone(self), Arc::clone(source), demand.clone());
+            tasks.spawn(async move {
+                let publish = || liquidity.publish();
+                if let Some(following) = source.follow_demand(demand, &publish) {
+                    following.await;
+                }
+            });
+        }
+        tasks
     }
 
     /// Refreshes all sources until `stop` turns true.
@@ -351,6 +386,7 @@ impl Liquidity {
             let mut failed = false;
             loop {
                 let loaded = liquidity.balances.load(&pool).await;
+                liquidity.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
                 let loaded = match loaded {
                     Ok(()) => liquidity.load_controls(&pool).await,
                     Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! Makers: partners that place, list and cancel resting orders of a provider, as two operators have allowed.
 //!
 //! A resting order offers the provider's balance at one rate; it reserves nothing, and fills are checked against the
-//! balance as they commit. A taker that ends unpaid gives back what it had taken, unless the order was cancelled.
+//! balance when they commit. A taker that ends unpaid returns what it had taken, unless the order was cancelled.
 
 use alloy::primitives::Address;
 use dvp_domain::money::Minor;
@@ -18,18 +18,18 @@ use crate::requests::{self, ChangeError, RequestedChange, SettingChange};
 /// The kind of requests about makers.
 pub const MAKER: &str = "maker";
 
-/// Who places orders for a provider, as it shall be.
+/// The requested maker of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MakerChange {
     pub partner_id: String,
     pub provider_id: String,
     pub wallet: String,
-    /// It is the provider's maker no more.
+    /// The partner stops being the provider's maker.
     pub is_ended: bool,
 }
 
-/// A resting order to be placed.
+/// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placing {
     pub client_order_id: String,
@@ -41,7 +41,7 @@ pub struct Placing {
     pub amount: Minor,
 }
 
-/// Nothing was placed, cancelled or changed.
+/// Why nothing was placed, cancelled or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MakerError {
     #[error("the partner is no maker")]
@@ -75,7 +75,7 @@ pub fn parse_rate(text: &str) -> Option<Decimal> {
     (rate > Decimal::ZERO && rate.scale() <= 18).then_some(rate)
 }
 
-/// Requests that a partner becomes a provider's maker, or is it no more.
+/// Requests that a partner becomes, or stops being, a provider's maker.
 pub async fn request(
     conn: &mut PgConnection,
     change: &MakerChange,
@@ -90,7 +90,7 @@ pub async fn request(
     Ok(requests::request_change(conn, wanted, maker).await?)
 }
 
-/// Changes a maker as another operator approves it.
+/// Changes a maker when another operator approves it.
 pub(crate) async fn carry_out_requested(
     conn: &mut PgConnection,
     request: &Approval,
@@ -102,13 +102,13 @@ pub(crate) async fn carry_out_requested(
     Ok(makers::set(conn, &partner_id, (&provider_id, &wallet), is_ended, &request.id).await?)
 }
 
-/// What a partner is the maker of.
+/// The provider that a partner is the maker of.
 pub async fn find(conn: &mut PgConnection, partner_id: &str) -> Result<Maker, MakerError> {
     makers::find(conn, partner_id).await?.ok_or(MakerError::NotMaker)
 }
 
-/// Places a resting order, of a pair that the caller has found to exist. The same order again is the order that stands;
-/// `true`: it is new.
+/// Places a resting order, of a pair that the caller has found to exist. A repetition returns the existing order;
+/// `true`: the order is new.
 pub async fn place(
     conn: &mut PgConnection,
     maker: &Maker,
@@ -147,12 +147,12 @@ pub async fn place(
             let placed = resting_orders::find(conn, &maker.provider_id, id).await?;
             Ok((placed.ok_or(MakerError::Unknown)?, true))
         }
-        // The same request at the same time.
+        // A concurrent repetition.
         None => Ok((standing(conn, maker, placing).await?.ok_or(MakerError::Unknown)?, false)),
     }
 }
 
-/// The order that the maker calls so already, which must be the same.
+/// The existing order with the maker's id, which must be equal.
 async fn standing(
     conn: &mut PgConnection,
     maker: &Maker,
@@ -169,7 +169,7 @@ async fn standing(
     if same { Ok(Some(known)) } else { Err(MakerError::AlreadyExists) }
 }
 
-/// Cancels what remains of a resting order; a cancelled one stays cancelled.
+/// Cancels the remaining amount of a resting order; cancelling twice changes nothing.
 pub async fn cancel(conn: &mut PgConnection, maker: &Maker, id: i64) -> Result<RestingOrderRow, MakerError> {
     resting_orders::cancel(conn, &maker.provider_id, id).await?;
     resting_orders::find(conn, &maker.provider_id, id).await?.ok_or(MakerError::Unknown)

@@ -1,30 +1,35 @@
-//! What operators may decide about an execution that does not come to its end by itself.
+//! The decisions of operators about an execution that does not end by itself.
 //!
-//! A decision is a row that the workflow carries out like any due work, and a second row that says who decided what,
-//! why and on which evidence: both in one transaction, and neither is ever changed. Nothing here moves a settlement;
-//! what an operator knows of a leg takes the place of the rail's answer.
+//! A decision is a row that the workflow carries out like other due work, and a second row with its operator, reason
+//! and evidence: both in one transaction, and neither is ever changed. No settlement is changed here; an operator's
+//! finding about a leg replaces the rail's answer.
 //!
-//! What moves money, or says where money is, takes two: the first operator's decision is a request
-//! ([`crate::requests`]), and another one's approval, or the same decision, carries it out. Returning committed funds
+//! A decision that moves money, or states where money is, takes two operators: the first one's decision is a request
+//! ([`crate::requests`]), which another one's approval, or the same decision, carries out. Returning committed funds
 //! takes two operators' signatures, which the contract checks.
 //!
-//! A decision that what is known contradicts is refused, or, when it is known by the time that the decision is carried
-//! out, not carried out. What comes to be known after that is a break until two operators have closed it.
+//! A decision that contradicts known facts is refused, or not carried out if they become known before then. A
+//! contradiction that becomes known later is a break until two operators have closed it.
 
 mod action;
 pub mod bank_alarms;
 
 use dvp_domain::chain::ChainCommand;
+use dvp_domain::ids::RecallId;
+use dvp_domain::recall::INFORMATION_MAX;
 use dvp_domain::screening::ScreeningResult;
+use dvp_domain::settlement::State;
 use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
 use dvp_store::approvals::{self as approval_store, Approval, Decision};
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
+use dvp_store::orders::recalls::{self, NewRecall};
 use dvp_store::orders::{bank, screenings};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 pub use self::action::Action;
 use crate::requests::{self, Maker, Wanted};
@@ -32,21 +37,21 @@ use crate::requests::{self, Maker, Wanted};
 /// The kind of requests about executions.
 pub const EXECUTION: &str = "execution";
 
-/// A decision with who made it and why.
+/// A decision with its operator and reason.
 #[derive(Debug, Clone)]
 pub struct Resolution<'a> {
     pub reference: &'a str,
     pub action: Action,
     pub operator: &'a str,
     pub reason: &'a str,
-    /// What it rests on: a bank statement's line, a ticket.
+    /// Its evidence: a bank statement's line, a ticket.
     pub evidence: &'a str,
 }
 
-/// What became of a decision.
+/// The result of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorDecision {
-    /// The settlement's state as it was decided on.
+    /// The settlement's state at the decision.
     pub state: &'static str,
     /// It is a request: nothing happens until another operator approves it.
     pub is_proposal: bool,
@@ -54,27 +59,33 @@ pub struct OperatorDecision {
     pub approval: Option<String>,
 }
 
-/// Nothing was decided.
+/// Why a decision was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error("there is no execution {0}")]
     Unknown(String),
     #[error("the settlement is {state} and does not wait for {what}")]
     NotWaiting { state: &'static str, what: &'static str },
-    #[error("a call may still be on its way: look again in a minute")]
+    #[error("a call may still be in flight: retry in a minute")]
     InFlight,
-    #[error("the funds are on their way back: see `dvp chain command list`")]
+    #[error("the funds are being returned: see `dvp chain command list`")]
     Returning,
     #[error("both signatures are one operator's: two operators sign")]
     OneSigner,
+    #[error("a signature is 65 bytes: 0x and 130 hex digits")]
+    Signature,
     #[error("operator, reason and evidence are needed")]
     NoReason,
-    /// It cannot be, by what is known.
+    /// Known facts contradict it.
     #[error("{0}")]
     Contradicted(&'static str),
     #[error("another decision waits for approval: approve or deny {0} first")]
     OtherRequested(String),
-    #[error("the settlement has moved on since it was requested: request it again")]
+    #[error("the payment is being recalled: {0}")]
+    Recalled(String),
+    #[error("what a bank is told has {INFORMATION_MAX} characters at most, and no control characters")]
+    Information,
+    #[error("the settlement changed since the request: request it again")]
     Moved,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -86,7 +97,7 @@ impl From<sqlx::Error> for ResolveError {
     }
 }
 
-/// Records a decision and leaves it to the workflow, or requests it.
+/// Records a decision for the workflow, or requests it.
 pub async fn resolve(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
@@ -100,7 +111,7 @@ pub async fn resolve(
     }
     let mut tx = conn.begin().await?;
     let decided = decide(&mut tx, resolution).await;
-    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    // Immediately: a transaction that is only dropped keeps its locks until the connection is used again.
     if decided.is_ok() {
         tx.commit().await?
     } else {
@@ -138,7 +149,7 @@ async fn decide(
     Ok(OperatorDecision { state, is_proposal, approval: Some(standing.id) })
 }
 
-/// The execution, and the kind of work that the decision is about, unless what is known stands against it.
+/// The execution, and the kind of work that the decision is about, unless known facts contradict it.
 async fn load(
     conn: &mut PgConnection,
     reference: &str,
@@ -151,6 +162,7 @@ async fn load(
     if let Some(why) = action.contradicted(&execution, standing) {
         return Err(ResolveError::Contradicted(why));
     }
+    check_recall(conn, &execution, action).await?;
     let is_about_hold = matches!(action, Action::Release | Action::Refuse { .. });
     if is_about_hold && screenings::find_latest(conn, reference).await? != Some(ScreeningResult::Hold) {
         return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::HELD });
@@ -160,6 +172,30 @@ async fn load(
         return Err(ResolveError::NotWaiting { state, what: "a contradiction to be closed" });
     }
     Ok((execution, kind))
+}
+
+/// A payment has one recall at a time, and one that is closed is open.
+async fn check_recall(
+    conn: &mut PgConnection,
+    execution: &Execution,
+    action: &Action,
+) -> Result<(), ResolveError> {
+    let information = match action {
+        Action::Recall { information, .. } => information.as_deref().unwrap_or_default(),
+        Action::CloseRecall => "",
+        _ => return Ok(()),
+    };
+    if information.chars().count() > INFORMATION_MAX || information.chars().any(char::is_control) {
+        return Err(ResolveError::Information);
+    }
+    let open = recalls::find_open(conn, execution.terms.reference.as_str()).await?;
+    match open {
+        Some(open) if *action != Action::CloseRecall => Err(ResolveError::Recalled(open.id.into())),
+        None if *action == Action::CloseRecall => {
+            Err(ResolveError::NotWaiting { state: execution.state.name(), what: "the end of a recall" })
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 async fn propose(
@@ -188,7 +224,7 @@ fn requested(request: &Approval) -> Result<Action, ResolveError> {
     Ok(action.map_err(|error| StoreError::corrupt("approval", error))?)
 }
 
-/// Carries out a decision that `checker` approves, if the execution stands as it stood when it was requested.
+/// Carries out a decision that `checker` approves, if the execution has not changed since the request.
 pub(crate) async fn carry_out_requested(
     conn: &mut PgConnection,
     request: &Approval,
@@ -212,7 +248,7 @@ pub(crate) async fn carry_out_requested(
     record(conn, &resolution, &execution, word, more).await
 }
 
-/// Writes down who decided what, for ever.
+/// Records the decision and its operator, for ever.
 async fn record(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
@@ -233,7 +269,7 @@ async fn record(
     Ok(store::insert_action(conn, &new).await?)
 }
 
-/// Makes an operator's word due where nothing else is.
+/// Inserts an operator's verdict as due work where none is due.
 async fn due(
     conn: &mut PgConnection,
     reference: &str,
@@ -245,6 +281,22 @@ async fn due(
     } else {
         Err(ResolveError::InFlight)
     }
+}
+
+/// Whether the execution's state allows the decision. Facts of the bank may contradict it all the same.
+pub fn is_possible(execution: &Execution, action: &Action) -> bool {
+    action.waited_for(execution).is_ok()
+}
+
+/// Whether two operators may return the execution's committed funds now.
+pub fn may_return(execution: &Execution) -> bool {
+    matches!(execution.state, State::PayoutFailed { debt_returned: None, .. })
+        && execution.state.lock().is_some_and(|lock| lock.filled && lock.holds())
+}
+
+fn is_signature(text: &str) -> bool {
+    let digits = text.strip_prefix("0x");
+    digits.is_some_and(|digits| digits.len() == 130 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 async fn carry_out(
@@ -259,6 +311,9 @@ async fn carry_out(
         (Action::Return { signatures: [first, second], .. }, _) if first.eq_ignore_ascii_case(second) => {
             return Err(ResolveError::OneSigner);
         }
+        (Action::Return { signatures, .. }, _) if !signatures.iter().all(|one| is_signature(one)) => {
+            return Err(ResolveError::Signature);
+        }
         (Action::Return { deadline, signatures }, _) => {
             let entity = execution.terms.entity.clone();
             let chain_id = commands::find_chain(conn, reference).await?;
@@ -272,15 +327,27 @@ async fn carry_out(
                     deadline: *deadline,
                     signatures: signatures.clone(),
                 },
+                trace: execution.terms.trace,
             };
             let is_new = commands::insert_again(conn, &returns).await?;
             return if is_new { Ok(()) } else { Err(ResolveError::Returning) };
+        }
+        (Action::Recall { reason, information }, _) => {
+            let id = RecallId::from_unique(Uuid::now_v7().simple());
+            let (reason, information) = (*reason, information.as_deref());
+            let new = NewRecall { id: &id, execution: reference, reason, information };
+            let is_new = recalls::insert(conn, &new).await?;
+            return if is_new { Ok(()) } else { Err(ResolveError::Moved) };
+        }
+        (Action::CloseRecall, _) => {
+            recalls::close(conn, reference).await?;
+            return Ok(());
         }
         (Action::CloseContradiction, _) => {
             bank::close_contradiction(conn, reference).await?;
             return Ok(());
         }
-        // Nothing is due any more that could take it in.
+        // No due work would apply it any more.
         (Action::ReturnDebt { .. }, Some(verdict)) => {
             return due(conn, reference, EffectKind::Payout, verdict).await;
         }

@@ -1,4 +1,4 @@
-//! Requests of operators: what one wants done, until another one approves it ([`crate::approvals`]).
+//! Requests of operators, each pending until another operator approves it ([`crate::approvals`]).
 
 use dvp_domain::ids::ApprovalId;
 use dvp_store::approvals::{self as store, Approval, Decision, NewApproval};
@@ -6,7 +6,7 @@ use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Who requests something, why, and on which evidence.
+/// The operator of a request, with reason and evidence.
 #[derive(Debug, Clone, Copy)]
 pub struct Maker<'a> {
     pub operator: &'a str,
@@ -14,7 +14,7 @@ pub struct Maker<'a> {
     pub evidence: &'a str,
 }
 
-/// What is requested.
+/// A new request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub kind: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Wanted<'a> {
     pub version: i64,
 }
 
-/// What stands about a subject, after requests that can no longer be approved have lapsed.
+/// The pending request about a subject, after requests that can no longer be approved have expired.
 pub(crate) async fn find_standing(
     conn: &mut PgConnection,
     kind: &str,
@@ -41,7 +41,7 @@ pub(crate) async fn find_standing(
     Ok(Some(found))
 }
 
-/// Writes a request down and gives its id.
+/// Records a request and returns its id.
 pub(crate) async fn request(
     conn: &mut PgConnection,
     wanted: &Wanted<'_>,
@@ -57,7 +57,7 @@ pub(crate) async fn request(
     Ok(id)
 }
 
-/// Names of operators that differ in case and spaces are one operator's.
+/// Whether two names are one operator's: names that differ only in case and spaces are.
 pub fn is_same_operator(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
 }
@@ -81,7 +81,7 @@ fn touches(kind: &str, subject: &str) -> [String; 1] {
     [format!("{kind}:{subject}")]
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedChange {
     pub approval: Approval,
@@ -89,7 +89,7 @@ pub struct RequestedChange {
     pub repeated: bool,
 }
 
-/// A change of a setting was not requested, or not carried out.
+/// Why a change of a setting was not requested, or not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     #[error("operator, reason and evidence are needed")]
@@ -108,7 +108,7 @@ impl From<sqlx::Error> for ChangeError {
     }
 }
 
-/// Requests a change of a setting at its present version, which is how many changes of it were approved.
+/// Requests a change of a setting at its present version, which is the number of its approved changes.
 pub(crate) async fn request_change(
     conn: &mut PgConnection,
     change: SettingChange<'_>,
@@ -119,7 +119,7 @@ pub(crate) async fn request_change(
     }
     let mut tx = conn.begin().await?;
     let requested = request_change_in(&mut tx, change, maker).await;
-    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    // Immediately: a transaction that is only dropped keeps its locks until the connection is used again.
     if requested.is_ok() {
         tx.commit().await?;
     } else {
@@ -151,7 +151,7 @@ async fn request_change_in(
     Ok(RequestedChange { approval, repeated: false })
 }
 
-/// Whether a request is still about the present version of its setting.
+/// Checks that a request is about the present version of its setting.
 pub(crate) async fn check_unmoved(conn: &mut PgConnection, request: &Approval) -> Result<(), ChangeError> {
     let touches = touches(&request.kind, &request.subject);
     let version = store::count_touching(conn, &touches).await?;

@@ -5,7 +5,7 @@
 //! is logged, and the others continue.
 //!
 //! Never deleted: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX sessions,
-//! resting orders, the results of screening, and operators' actions.
+//! resting orders, payments at a bank and their recalls, the results of screening, and operators' actions.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,11 +15,12 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use dvp_store::fix::archive;
 use dvp_store::lease::Lease;
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
-use dvp_store::{StoreError, limits, retention};
+use dvp_store::{StoreError, limits, operators, retention};
 
 const LEASE: &str = "retention";
 const LEASE_TIME: Duration = Duration::from_secs(60);
@@ -32,6 +33,8 @@ const _: () = assert!(ROUND.as_secs() < LEASE_TIME.as_secs(), "a round ends with
 const BREATH: Duration = Duration::from_millis(10);
 /// How long the sums of a day are kept for operators: no limit counts another day than the present one.
 const LIMIT_USAGE: Duration = Duration::from_secs(90 * 86_400);
+/// How long ended sessions of the console and expired sign-in links are kept; the audit log has every sign-in.
+const CONSOLE_SESSIONS: Duration = Duration::from_secs(90 * 86_400);
 /// Rows of one statement.
 const ROWS: i64 = 1000;
 
@@ -51,6 +54,8 @@ pub struct Ages {
     pub quotes: Duration,
     /// Messages that a FIX session's peer has received, from their SendingTime(52) on.
     pub fix_messages: Duration,
+    /// The archive of FIX messages, in whole days (UTC).
+    pub fix_archive: Duration,
     /// Notices to owners of webhook endpoints.
     pub notices: Duration,
     /// Signed chain transactions that are final.
@@ -64,6 +69,7 @@ impl Default for Ages {
             idempotency: IDEMPOTENCY_LEAST,
             quotes: days(30),
             fix_messages: days(30),
+            fix_archive: days(30),
             notices: days(365),
             transactions: days(90),
         }
@@ -82,14 +88,16 @@ enum Subject {
     QuoteRequests,
     FirmQuotes,
     FixMessages,
+    FixArchive,
     Notices,
     Transactions,
     LimitUsage,
     OpenChanges,
+    ConsoleSessions,
 }
 
 impl Subject {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Events,
         Self::Deliveries,
         Self::WebhookAnswers,
@@ -99,10 +107,12 @@ impl Subject {
         Self::QuoteRequests,
         Self::FirmQuotes,
         Self::FixMessages,
+        Self::FixArchive,
         Self::Notices,
         Self::Transactions,
         Self::LimitUsage,
         Self::OpenChanges,
+        Self::ConsoleSessions,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -116,10 +126,12 @@ impl Subject {
             Self::QuoteRequests => "quote_requests",
             Self::FirmQuotes => "firm_quotes",
             Self::FixMessages => "fix_messages",
+            Self::FixArchive => "fix_archive",
             Self::Notices => "notices",
             Self::Transactions => "transactions",
             Self::LimitUsage => "limit_usage",
             Self::OpenChanges => "open_changes",
+            Self::ConsoleSessions => "console_sessions",
         }
     }
 
@@ -134,10 +146,12 @@ impl Subject {
             Self::QuoteRequests => retention::delete_quote_requests(conn, ages.quotes, ROWS).await,
             Self::FirmQuotes => retention::delete_firm_quotes(conn, ages.quotes, ROWS).await,
             Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,
+            Self::FixArchive => archive::drop_old_day(conn, ages.fix_archive).await,
             Self::Notices => retention::delete_notices(conn, ages.notices, ROWS).await,
             Self::Transactions => retention::delete_transactions(conn, ages.transactions, ROWS).await,
             Self::LimitUsage => retention::delete_limit_usage(conn, LIMIT_USAGE, ROWS).await,
             Self::OpenChanges => limits::merge_open(conn, ROWS).await,
+            Self::ConsoleSessions => operators::sessions::delete_old(conn, CONSOLE_SESSIONS, ROWS).await,
         }
     }
 }

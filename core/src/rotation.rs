@@ -95,7 +95,7 @@ pub async fn usage(conn: &mut PgConnection, vault: &Vault) -> Result<Usage, Rota
         }
     }
     for sealed in secrets::list_live_attempts(conn).await? {
-        add(seal_key(&sealed), "transactions under way", 1);
+        add(seal_key(&sealed), "transactions in progress", 1);
     }
     Ok(usage)
 }

@@ -1,9 +1,8 @@
-//! Screening of orders before they settle: a list of names and addresses from a file, and a service asked over HTTP.
+//! Screening of orders before they settle: a list of names and addresses from a file, and a service called over HTTP.
 //!
 //! `POST <url>` with `Idempotency-Key: <reference>` and `{reference, intentId, partnerId, wallet, recipient, input,
-//! output, beneficiary}`; the answer is `{verdict: "pass" | "hold" | "fail", case?: "…"}`. The same order may be asked
-//! about several times, always under the same reference. Anything else, and no answer in time, is the configured
-//! `on_error`.
+//! output, beneficiary}`; the answer is `{verdict: "pass" | "hold" | "fail", case?: "…"}`. An order may be sent several
+//! times, always under the same reference. Any other answer, or none in time, has the configured result `on_error`.
 //!
 //! Invariant: nothing here touches the database or an order; the workflow records a verdict before it acts on it.
 
@@ -22,16 +21,16 @@ use tracing::{error, info, warn};
 
 use crate::liquidity::{HttpClient, SourceError};
 
-/// Requests to the hook at a time: a slow hook keeps other work of the workers moving.
+/// Concurrent requests to the hook: a slow hook must not stop the workers' other work.
 const IN_FLIGHT: usize = 64;
 /// The longest time limit of the hook: within the claim of an order's due work.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// How often a list's file is looked at for changes.
+/// The interval of checking the list's file for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The longest case that is recorded.
+/// The longest case number that is recorded.
 const CASE_BYTES_MAX: usize = 200;
 
-/// How the hook is reached, and what follows when it is not.
+/// How to call the hook, and the result when it fails.
 #[derive(Debug, Clone)]
 pub struct HookConfig {
     pub url: String,
@@ -41,19 +40,19 @@ pub struct HookConfig {
     pub on_error: ScreeningResult,
 }
 
-/// A list and what a match means.
+/// A list, and the result of a match.
 #[derive(Debug, Clone)]
 pub struct ListConfig {
     pub file: PathBuf,
     pub on_match: ScreeningResult,
 }
 
-/// What orders are screened by. Without list and hook every order passes unasked.
+/// How orders are screened. Without list and hook every order passes.
 #[derive(Debug, Default)]
 pub struct Screening {
     list: Option<List>,
     hook: Option<Hook>,
-    /// How long a held order rests before it is screened again.
+    /// How long a held order waits before it is screened again.
     pub ask_again: Duration,
 }
 
@@ -93,7 +92,7 @@ pub enum ScreeningError {
     Timeout,
 }
 
-/// What screening says of an order, and why.
+/// The result of screening an order, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Screened {
     pub verdict: ScreeningResult,
@@ -140,12 +139,12 @@ impl Screening {
         Ok(Self { list, hook, ask_again })
     }
 
-    /// Whether orders are screened at all.
+    /// Whether a list or a hook is configured.
     pub const fn is_on(&self) -> bool {
         self.list.is_some() || self.hook.is_some()
     }
 
-    /// Screens an order. `None`: too many are being asked about; try again shortly.
+    /// Screens an order. `None`: too many requests are in progress; try again shortly.
     pub async fn screen(&self, parties: &Parties<'_>) -> Option<Screened> {
         let listed = self.list.as_ref().and_then(|list| list.screen(parties));
         let screened = match (listed, &self.hook) {
@@ -174,7 +173,7 @@ impl List {
         Some(Screened { verdict: self.config.on_match, source: Source::List, detail: found.to_owned() })
     }
 
-    /// The list as its file is now. A file that cannot be read leaves the list as it was.
+    /// The list from the file's present content. An unreadable file leaves the list unchanged.
     fn current(&self) -> Arc<ScreeningList> {
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if known.looked_at.elapsed() >= LOOK_EVERY {
@@ -183,11 +182,11 @@ impl List {
             if is_new {
                 match read(&self.config) {
                     Ok((list, modified)) => {
-                        info!(file = %self.config.file.display(), "screening list read again");
+                        info!(file = %self.config.file.display(), "screening list reloaded");
                         (known.list, known.modified) = (Arc::new(list), modified);
                     }
                     Err(why) => {
-                        error!(file = %self.config.file.display(), why, "the screening list cannot be read; the last one holds");
+                        error!(file = %self.config.file.display(), why, "screening list cannot be read, keeping the last one");
                         counter!("dvp_screening_list_failures_total").increment(1);
                     }
                 }
@@ -202,7 +201,7 @@ fn modified(config: &ListConfig) -> Option<SystemTime> {
 }
 
 fn read(config: &ListConfig) -> Result<(ScreeningList, Option<SystemTime>), String> {
-    // Before the content: a change in between is read once more.
+    // Read before the content: a change in between causes another reload.
     let modified = modified(config);
     let text = std::fs::read_to_string(&config.file).map_err(|error| error.to_string())?;
     Ok((ScreeningList::parse(&text).map_err(|error| error.to_string())?, modified))
@@ -249,7 +248,12 @@ impl Hook {
     fn unanswered(&self, parties: &Parties<'_>, why: &str) -> Screened {
         let verdict = self.config.on_error;
         let reference = parties.terms.reference.as_str();
-        warn!(reference, why, verdict = verdict.as_str(), "the screening hook gave no answer");
+        warn!(
+            reference,
+            why,
+            verdict = verdict.as_str(),
+            "screening hook gave no valid answer, using on_error"
+        );
         Screened { verdict, source: Source::NoAnswer, detail: String::new() }
     }
 }

@@ -165,6 +165,12 @@ impl Vault {
         self.keys().find(made).map(|key| key.id.as_str())
     }
 
+    /// Seeds of the keys by which processes of the service authenticate to each other: that of the current master key
+    /// first, then those of earlier ones.
+    pub fn process_keys(&self) -> Vec<[u8; 32]> {
+        self.keys().map(|key| key.derive("process", b"v1")).collect()
+    }
+
     /// Sixteen bytes that authenticate a feed cursor.
     pub fn cursor_mac(&self, cursor: &[u8]) -> [u8; 16] {
         self.current.cursor_mac(cursor)
@@ -295,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_key_made_is_recognised_until_it_is_listed_no_more() {
+    fn values_of_an_earlier_key_are_valid_while_it_is_listed() {
         let old = Vault::with_keys(vec![key("2025", 1)]).unwrap();
         let both = Vault::with_keys(vec![key("2026", 2), key("2025", 1)]).unwrap();
         let new = Vault::with_keys(vec![key("2026", 2)]).unwrap();
@@ -318,12 +324,13 @@ mod tests {
         assert!(!both.is_fix_password("s", "q", &password) && !both.is_fix_password("t", "p", &password));
         let cursor = old.cursor_mac(b"c");
         assert!(both.is_cursor_mac(b"c", &cursor) && !new.is_cursor_mac(b"c", &cursor));
+        assert_eq!(both.process_keys(), [new.process_keys(), old.process_keys()].concat());
         let kept = both.clone().with_account_key(*old.account_key());
         assert_eq!(kept.account_hash("a"), old.account_hash("a"));
     }
 
     #[test]
-    fn a_list_of_keys_has_ids_that_tell_them_apart() {
+    fn a_list_of_keys_requires_distinct_valid_ids() {
         let refused = |keys| Vault::with_keys(keys).unwrap_err();
         assert_eq!(refused(Vec::new()), KeyListError::Empty);
         assert_eq!(refused(vec![key("a", 1), key("a", 2)]), KeyListError::Twice("a".to_owned()));

@@ -1,38 +1,40 @@
-//! Statements of accounts, and reports of fees, balances and exposure: what the ledger says, page by page.
+//! Statements of accounts, and reports of fees, balances and exposure, read page by page from the ledger.
 //!
 //! A statement is one snapshot of the database: its opening balance and its entries add up to its closing balance,
-//! whatever is posted meanwhile. Times are those of the postings' transactions, in UTC; `to` is not included.
+//! whatever is posted concurrently. Times are those of the postings' transactions, in UTC; `to` is exclusive.
 
 pub mod csv;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
+pub use dvp_store::ledger::closings::BalanceAt;
+use dvp_store::ledger::closings::list_balances_before;
 use dvp_store::ledger::statements as store;
-pub use dvp_store::ledger::statements::{BalanceAt, FeeSum, StatementAccount, StatementEntry, TimeRange};
+pub use dvp_store::ledger::statements::{EntryPlace, FeeSum, StatementAccount, StatementEntry, TimeRange};
 use dvp_store::{PgConnection, StoreError};
 use sqlx::Connection as _;
 
 use crate::reads::SNAPSHOT;
 
-/// Entries read at once.
+/// The number of entries read at once.
 const PAGE: i64 = 1_000;
 
 /// One line of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// What the account held at the beginning.
+    /// The balance at the beginning.
     Opening {
         balance: &'a str,
     },
     Entry(&'a StatementEntry),
-    /// What it held at the end.
+    /// The balance at the end.
     Closing {
         balance: &'a str,
         entries: u64,
     },
 }
 
-/// Where a line belongs.
+/// The account and asset of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heading<'a> {
     /// `kind:owner:part`, as [`account_name`] writes it.
@@ -45,7 +47,7 @@ pub trait Sink {
     fn line(&mut self, heading: Heading<'_>, line: Line<'_>) -> std::io::Result<()>;
 }
 
-/// A statement was not read, or not written.
+/// Why a statement was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StatementError {
     #[error("the beginning is not before the end")]
@@ -66,7 +68,7 @@ pub fn account_name(kind: &str, owner: &str, part: &str) -> String {
     }
 }
 
-/// The account of a name. `None`: no account is called so.
+/// The account of a name. `None`: no account has this name.
 pub fn parse_account(name: &str) -> Option<StatementAccount> {
     let account = |kind: &str, owner: &str, part: &str| {
         Some(StatementAccount { kind: kind.to_owned(), owner: owner.to_owned(), part: part.to_owned() })
@@ -103,7 +105,7 @@ pub fn accounts_of(owner: &Owner) -> Vec<StatementAccount> {
     accounts.iter().map(StatementAccount::from).collect()
 }
 
-/// Reads statements of accounts, one asset after the other. Returns how many there were.
+/// Reads statements of accounts, one asset after the other. Returns their number.
 pub async fn write_statements(
     conn: &mut PgConnection,
     accounts: &[StatementAccount],
@@ -157,7 +159,60 @@ async fn write_one(
     Ok(())
 }
 
-/// Fees within a time, by day, asset and reason.
+/// A page of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementPage {
+    /// The balances before and after all entries of the range.
+    pub opening: String,
+    pub closing: String,
+    pub entries: Vec<StatementEntry>,
+    /// More entries of the range follow.
+    pub has_more: bool,
+}
+
+/// A page of an account's statement of one asset: the entries of the range after a given one.
+pub async fn read_page(
+    conn: &mut PgConnection,
+    account: &StatementAccount,
+    asset: &str,
+    range: TimeRange,
+    after: Option<&EntryPlace>,
+    limit: usize,
+) -> Result<StatementPage, StatementError> {
+    if range.from >= range.to {
+        return Err(StatementError::EmptyRange);
+    }
+    let mut tx = conn.begin_with(SNAPSHOT).await.map_err(StoreError::from)?;
+    let opening = store::load_balance_before(&mut tx, account, asset, range.from).await?;
+    let closing = store::load_balance_before(&mut tx, account, asset, range.to).await?;
+    let before = match after {
+        Some(place) => {
+            let balance = store::load_balance_after(&mut tx, account, asset, range.from, place).await?;
+            let EntryPlace { recorded_at, reference, step, line } = place.clone();
+            let (reason, amount) = (String::new(), String::new());
+            Some(StatementEntry { recorded_at, reference, step, line, reason, amount, balance })
+        }
+        None => None,
+    };
+    let balance = before.as_ref().map_or(opening.as_str(), |entry| entry.balance.as_str());
+    let one_more = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+    let after = (before.as_ref(), balance);
+    let mut entries = store::list_entries(&mut tx, account, asset, range, after, one_more).await?;
+    tx.rollback().await.map_err(StoreError::from)?;
+    let has_more = entries.len() > limit;
+    entries.truncate(limit);
+    Ok(StatementPage { opening, closing, entries, has_more })
+}
+
+/// The assets that an account ever had, in order.
+pub async fn list_assets(
+    conn: &mut PgConnection,
+    account: &StatementAccount,
+) -> Result<Vec<String>, StatementError> {
+    Ok(store::list_assets(conn, account).await?)
+}
+
+/// Fees within a time range, by day, asset and reason.
 pub async fn fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSum>, StatementError> {
     if range.from >= range.to {
         return Err(StatementError::EmptyRange);
@@ -167,13 +222,13 @@ pub async fn fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSu
 
 /// Every account's balance before a time.
 pub async fn balances(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
-    Ok(store::list_balances_before(conn, at).await?)
+    Ok(list_balances_before(conn, at).await?)
 }
 
-/// What was promised, is on its way, or is owed before a time: reserved balances, claims, debts of providers, funds in
-/// the escrow and in clearing, and debts of orders.
+/// Funds that are reserved, in progress or owed at a time: reserved balances, claims, debts of providers, funds in the
+/// escrow and in clearing, and debts of orders.
 pub async fn exposure(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
-    let mut found = store::list_balances_before(conn, at).await?;
+    let mut found = list_balances_before(conn, at).await?;
     found.retain(|one| {
         matches!(one.part.as_str(), "reserved" | "claim" | "owed")
             || matches!(one.owner_kind.as_str(), "escrow" | "clearing" | "debt")
@@ -186,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_account_has_a_name_that_leads_back_to_it() {
+    fn every_account_name_parses_to_its_account() {
         let partner = Owner::Partner { id: "ptn_1".into(), livemode: true };
         let mut all = accounts_of(&partner);
         all.extend(accounts_of(&Owner::Provider("north".into())));

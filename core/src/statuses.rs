@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! writer ── before and after its commit ──────────────┐
-//! trigger on execution ── NOTIFY, with the commit ────┤ forgets
+//! trigger on execution ── NOTIFY, with the commit ────┤ invalidates
 //!                                                     v
-//! GET status ── kept? ── its bytes        missing: read, and kept unless something changed meanwhile
+//! GET status ── cached? ── its bytes      missing: read, and cached unless something changed meanwhile
 //! ```
 //!
 //! How old can a cached status be? A commit of this process invalidates it immediately: from before COMMIT is sent
 //! until its outcome is known the status is read from the database, and the cached one is removed before the caller
 //! gets its answer. A commit of another process, including an operator's SQL, invalidates it when the notification
-//! arrives, and [`STALENESS_MAX`](cache::STALENESS_MAX) limits the delay. NOTIFY is delivered in commit order: once our
-//! own heartbeat arrives, every earlier notification has been processed. A heartbeat is sent every [`HEARTBEAT`], and
-//! the cache is not used while the last heartbeat that arrived is too old. This takes two connections: one of the pool
-//! to listen, and one beside the pool to notify.
+//! arrives, and [`STALENESS_MAX`](cache::STALENESS_MAX) limits the delay. NOTIFY is delivered in commit order: once
+//! this process's own heartbeat arrives, every earlier notification has been processed. A heartbeat is sent every
+//! [`HEARTBEAT`], and the cache is not used while the last heartbeat that arrived is too old. This takes two
+//! connections: one of the pool to listen, and one beside the pool to notify.
 //!
 //! Missing executions are not cached, so that a new execution needs no notification and guessed references take no
 //! memory.
@@ -132,7 +132,7 @@ async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
     while statuses.strong_count() > 0 && !pool.is_closed() {
         notifications.listen().await;
         if notifications.is_listening() {
-            let failed = hear(&pool, &mut notifications, &own, began, &statuses).await;
+            let failed = follow(&pool, &mut notifications, &own, began, &statuses).await;
             notifications.disconnect();
             let Some(statuses) = statuses.upgrade() else { return };
             statuses.cache().stop_listening();
@@ -145,7 +145,7 @@ async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
 }
 
 /// Ends with an error when a connection is lost, and without one when the cache is no longer in use.
-async fn hear(
+async fn follow(
     pool: &PgPool,
     notifications: &mut Notifications,
     own: &str,
@@ -170,8 +170,8 @@ async fn ask(mut asker: PgConnection, own: &str, began: Instant) -> Result<(), L
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         heartbeat.tick().await;
-        let asked = began.elapsed().as_micros().to_string();
-        let question = session::notify(&mut asker, own, &asked);
+        let requested = began.elapsed().as_micros().to_string();
+        let question = session::notify(&mut asker, own, &requested);
         timeout(HEARTBEAT_TIMEOUT, question).await.map_err(|_| ListenError::Silent)??;
     }
 }
@@ -183,13 +183,13 @@ async fn take_in(
     statuses: &Weak<Statuses>,
 ) -> Result<(), ListenError> {
     loop {
-        let heard = notifications.next().await.ok_or(ListenError::Lost)?;
+        let received = notifications.next().await.ok_or(ListenError::Lost)?;
         let Some(statuses) = statuses.upgrade() else { return Ok(()) };
-        if heard.channel() != own {
-            statuses.forget(heard.payload());
-        } else if let Ok(asked) = heard.payload().parse() {
+        if received.channel() != own {
+            statuses.forget(received.payload());
+        } else if let Ok(requested) = received.payload().parse() {
             // The send time is rounded down to a microsecond: rather too early than too late.
-            statuses.cache().heard(began + Duration::from_micros(asked));
+            statuses.cache().heartbeat(began + Duration::from_micros(requested));
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! order ──known and fresh──> decided at once
-//!       └─unknown or stale─> look-up of its own (bounded by partner and in all) ──> decided, and known from now on
-//! every second: the newest block; when it moved, all known wallets in batches
+//!       └─unknown or stale─> individual look-up (limited by partner and in total) ──> decided, and cached
+//! every second: the newest block; after a new one, all cached wallets in batches
 //! ```
 //!
 //! An order waits for the node only when its wallet is unknown. A look-up is requested only after the wallet's
@@ -109,14 +109,14 @@ impl Wallets {
         };
         gauge!("dvp_wallet_look_ups_waiting").increment(1.0);
         // A separate task, so that a caller that stops waiting does not cancel it for the others.
-        let asked = tokio::spawn(async move { task.run(&places).await });
+        let requested = tokio::spawn(async move { task.run(&places).await });
         let lost = |_| Err(ChainUnavailable("the look-up ended without an answer".to_owned()));
-        let look_up = asked.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
+        let look_up = requested.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
         of_partner.waiting.insert(wallet.clone(), look_up.clone());
         look_up
     }
 
-    /// Refreshes the cached wallets until told to stop.
+    /// Refreshes the cached wallets until `stop` turns true.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut is_answering = true;
         while !*stop.borrow() {
@@ -144,11 +144,11 @@ impl Wallets {
         if inner.table().len() == 0 {
             return Ok(());
         }
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         let head = inner.reader.head().await?;
         let due = {
             let mut table = inner.table();
-            table.confirm(head, asked_at);
+            table.confirm(head, requested_at);
             table.due(head)
         };
         let batches: Vec<Vec<WalletKey>> = due.chunks(BATCH_WALLETS).map(<[WalletKey]>::to_vec).collect();
@@ -167,12 +167,12 @@ impl Inner {
     }
 
     async fn read_again(&self, wallets: Vec<WalletKey>) -> Result<(), ChainUnavailable> {
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         let reading = self.reader.read(&wallets).await?;
         let now = Instant::now();
         let mut table = self.table();
         for (wallet, facts) in wallets.iter().zip(reading.facts) {
-            table.refresh(wallet, Dated { facts, head: reading.head, asked_at }, now);
+            table.refresh(wallet, Dated { facts, head: reading.head, requested_at }, now);
         }
         Ok(())
     }
@@ -212,11 +212,11 @@ impl Task {
         let closed = |_| ChainUnavailable("the service is stopping".to_owned());
         let _of_partner = places.acquire().await.map_err(closed)?;
         let _of_all = self.inner.places.acquire().await.map_err(closed)?;
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         let reading = self.inner.reader.read(std::slice::from_ref(&self.wallet)).await?;
         let facts = reading.facts.first().copied();
         let facts = facts.ok_or_else(|| ChainUnavailable("an answer without the wallet".to_owned()))?;
-        let dated = Dated { facts, head: reading.head, asked_at };
+        let dated = Dated { facts, head: reading.head, requested_at };
         self.inner.table().insert(&self.partner_id, self.wallet.clone(), dated, Instant::now());
         Ok(facts)
     }

@@ -61,14 +61,14 @@ pub enum Command {
         endpoint_id: String,
     },
     Rotate,
-    /// A `test.ping`, or a made-up event of a type.
+    /// A `test.ping`, or a sample event of a type.
     Test {
         kind: Option<EventType>,
     },
     Resend {
         event_id: String,
     },
-    /// Everything recorded from one time on and before another.
+    /// Delivers again every event recorded from one time on and before another.
     Replay {
         from: DateTime<Utc>,
         to: DateTime<Utc>,
@@ -95,11 +95,11 @@ pub enum WebhookRejection {
     NoEndpoint,
     /// The key's endpoint is inactive.
     Inactive,
-    /// There is no such event, or it has left the feed.
+    /// The event does not exist, or has left the feed.
     NoEvent,
 }
 
-/// A command that was not carried out.
+/// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     #[error("refused: {0:?}")]
@@ -355,7 +355,7 @@ async fn test(
             let intent_id = format!("sample_{}", Uuid::now_v7().simple());
             let object = serde_json::to_value(sample::snapshot(&intent_id, kind, at))
                 .map_err(|error| StoreError::corrupt("webhook_delivery", error))?;
-            let told = EnvelopeFields {
+            let reported = EnvelopeFields {
                 id: &event_id,
                 kind,
                 occurred_at: at,
@@ -367,7 +367,7 @@ async fn test(
                 sequence: sample::sequence(kind),
                 object: &object,
             };
-            (kind.as_str(), to_text(&Envelope::of(told)))
+            (kind.as_str(), to_text(&Envelope::of(reported)))
         }
     };
     queue(conn, &endpoint, &event_id, kind, Origin::Test, body).await?;
@@ -389,6 +389,7 @@ async fn queue(
         kind: kind.to_owned(),
         origin,
         body,
+        trace: None,
     };
     deliveries::insert(conn, &[new]).await
 }

@@ -9,6 +9,7 @@ mod effects;
 mod facts;
 mod lateness;
 pub mod ledger_check;
+pub mod ledger_closings;
 mod putting_off;
 mod screened;
 mod step;
@@ -27,15 +28,35 @@ const POLL: Duration = Duration::from_millis(200);
 /// The wait after a database failure.
 const BACK_OFF: Duration = Duration::from_millis(500);
 
+/// A rail and how a process uses it.
+#[derive(Clone)]
+pub struct RailUse {
+    pub rail: Arc<dyn Rail>,
+    /// Concurrent legs: a rail that hangs blocks its own leg only.
+    pub concurrency: u16,
+    /// The longest interval between two queries about a leg in progress.
+    pub poll_max: Duration,
+}
+
+impl RailUse {
+    /// 128 legs at a time, and the rail's own interval.
+    pub fn of(rail: Arc<dyn Rail>) -> Self {
+        let poll_max = rail.poll_max();
+        Self { rail, concurrency: 128, poll_max }
+    }
+}
+
 /// The workers of a process. Ends when `stop` turns true, after the work in progress.
-pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, stop: watch::Receiver<bool>) {
+pub async fn run(engine: Engine, offramp: RailUse, payout: RailUse, stop: watch::Receiver<bool>) {
     let rails = effects::Rails { offramp, payout };
     tokio::join!(
         effects::run(&engine, &rails, stop.clone()),
         facts::run(&engine, stop.clone()),
         putting_off::count(&engine, stop.clone()),
         crate::audit::run(&engine, stop.clone()),
+        crate::figures::run(engine.pool.clone(), stop.clone()),
         ledger_check::run(&engine, stop.clone()),
+        ledger_closings::run(&engine, stop.clone()),
         screened::count(&engine, stop.clone()),
         lateness::run(&engine, stop)
     );

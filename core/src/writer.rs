@@ -1,7 +1,7 @@
 //! The group-commit writer: every change of an order and its settlement goes through it.
 //!
 //! ```text
-//! REST, FIX sessions, workflow ──units──> lanes that take turns ──> one transaction ──> replies
+//! REST, FIX sessions, workflow ──units──> flows that take turns ──> one transaction ──> replies
 //! ```
 //!
 //! The writer uses no timer: while one commit is in flight the next batch gathers. A tenant can use as many places of
@@ -15,11 +15,11 @@
 
 mod batch;
 mod carry;
+mod connection;
+mod fair_queue;
 mod figures;
 mod fix;
 mod idempotency;
-mod lanes;
-mod line;
 mod pieces;
 mod plan;
 mod queue;
@@ -37,17 +37,18 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use self::carry::Waiting;
+pub use self::connection::WriterLimits;
+use self::fair_queue::Places;
+pub use self::fair_queue::{Flow, UnitSource};
 use self::figures::Running;
 pub use self::fix::{FixChain, FixPart, RenderFix};
-use self::lanes::Places;
-pub use self::lanes::{Lane, UnitSource};
-pub use self::line::WriterLimits;
 use self::queue::Adding;
 pub use self::unit::{
-    Accepted, Change, Consumed, Done, IdempotencyPart, KnownWallet, Outcome, RenderResponse, Submission,
-    Unit, Work,
+    Accepted, Change, Consumed, Done, FillAttempt, IdempotencyPart, KnownWallet, Outcome, Refusal,
+    RenderResponse, Submission, Unfilled, Unit, UsedKey, Work,
 };
 use crate::context::Context;
+use crate::handover::Handover;
 use crate::statuses::Statuses;
 
 /// The capacity of the queue; one tenant alone can fill half of the places of order entry.
@@ -63,7 +64,7 @@ pub enum WriteError {
     #[error("the writer has stopped")]
     Stopped,
     /// The row that the unit is based on has changed: load it again.
-    #[error("{what} was changed by somebody else")]
+    #[error("{what} was changed concurrently")]
     Stale { what: &'static str },
     /// The database is unavailable or did not answer in time. The unit may have been written.
     #[error("the database is unavailable: {0}")]
@@ -84,6 +85,7 @@ pub type Pending = oneshot::Receiver<Result<Done, WriteError>>;
 pub struct Writer {
     queue: Arc<Adding<Waiting>>,
     statuses: Arc<Statuses>,
+    handover: Arc<Handover>,
 }
 
 impl Writer {
@@ -100,11 +102,18 @@ impl Writer {
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (adding, taking) = queue::queue(PLACES);
         let statuses = Arc::<Statuses>::default();
-        let place = BatchContext { pool, context, statuses: Arc::clone(&statuses), limits };
+        let handover = Arc::<Handover>::default();
+        let place = BatchContext {
+            pool,
+            context,
+            statuses: Arc::clone(&statuses),
+            handover: Arc::clone(&handover),
+            limits,
+        };
         let running = Running::default();
         tokio::spawn(figures::watch(running.clone(), taking.gauge(), limits.transaction / 2));
         let task = tokio::spawn(carry::run(place, taking, running));
-        (Self { queue: Arc::new(adding), statuses }, task)
+        (Self { queue: Arc::new(adding), statuses, handover }, task)
     }
 
     /// Whether the writer's task accepts units.
@@ -116,15 +125,19 @@ impl Writer {
         &self.statuses
     }
 
+    pub(crate) const fn handover(&self) -> &Arc<Handover> {
+        &self.handover
+    }
+
     /// Writes a unit, or fails immediately when the queue has no free place. Returns after the commit.
     pub async fn write(&self, unit: Unit) -> Result<Done, WriteError> {
         self.enqueue(unit)?.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// Queues a unit, if there is a free place. Units of one lane are committed in the order they were queued.
+    /// Queues a unit, if there is a free place. Units of one flow are committed in the order they were queued.
     pub fn enqueue(&self, unit: Unit) -> Result<Pending, WriteError> {
-        let (lane, waiting, outcome) = waiting(unit);
-        self.queue.try_push(lane, waiting).inspect_err(|error| {
+        let (flow, waiting, outcome) = waiting(unit);
+        self.queue.try_push(flow, waiting).inspect_err(|error| {
             if matches!(error, WriteError::Busy) {
                 figures::refused();
             }
@@ -139,16 +152,16 @@ impl Writer {
 
     /// Queues a unit. The future, which is small, ends when the unit has a place.
     pub fn enqueue_patiently(&self, unit: Unit) -> impl Future<Output = Result<Pending, WriteError>> + use<> {
-        let (lane, waiting, outcome) = waiting(unit);
-        let placed = self.queue.push(lane, waiting);
+        let (flow, waiting, outcome) = waiting(unit);
+        let placed = self.queue.push(flow, waiting);
         async move { placed.await.map(|()| outcome) }
     }
 }
 
-fn waiting(unit: Unit) -> (Lane, Waiting, Pending) {
+fn waiting(unit: Unit) -> (Flow, Waiting, Pending) {
     let (reply, outcome) = oneshot::channel();
-    let lane = unit.lane.clone();
-    (lane, Waiting { unit, reply, span: Span::current(), since: Instant::now() }, outcome)
+    let flow = unit.flow.clone();
+    (flow, Waiting { unit, reply, span: Span::current(), since: Instant::now() }, outcome)
 }
 
 /// The context in which a batch is decided and written.
@@ -156,5 +169,6 @@ struct BatchContext {
     pool: PgPool,
     context: Arc<Context>,
     statuses: Arc<Statuses>,
+    handover: Arc<Handover>,
     limits: WriterLimits,
 }

@@ -1,4 +1,4 @@
-//! Compiles again when a migration is added: the migrations are part of the program.
+//! Rebuilds when a migration is added: the migrations are part of the program.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");

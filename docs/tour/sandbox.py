@@ -25,8 +25,8 @@ def permit(sandbox, wallet):
     owner = chain["wallets"][wallet]
     token = chain["tokens"][0]["address"]
     # nonces(address) of the permit contract
-    asked = {"to": contracts["permit"], "data": "0x7ecebe00" + owner["address"][2:].lower().rjust(64, "0")}
-    nonce = int(rpc(sandbox, "eth_call", [asked, "latest"]), 16)
+    call = {"to": contracts["permit"], "data": "0x7ecebe00" + owner["address"][2:].lower().rjust(64, "0")}
+    nonce = int(rpc(sandbox, "eth_call", [call, "latest"]), 16)
     deadline = int(time.time()) + 7200
     fields = [("token", "address"), ("amount", "uint256"), ("spender", "address"), ("nonce", "uint256"),
               ("deadline", "uint256")]

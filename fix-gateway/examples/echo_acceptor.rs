@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 /// More than one writes at once only when there are more sessions than this.
 const POOL_CONNECTIONS: u32 = 16;
-/// What all sessions together keep in memory to be sent again.
+/// The memory limit of all sessions' messages kept for resends.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 
 type Failure = Box<dyn std::error::Error>;
@@ -112,7 +112,7 @@ async fn open_pool(store: &str) -> Result<PgPool, Failure> {
         Some(url) => url,
         None => return Err("store is \"memory\" or \"postgres:URL\"".into()),
     };
-    let options = Database::at(url, &TlsFiles::default())?.unbounded()?;
+    let options = Database::at(url, &TlsFiles::default())?.unbounded().await?;
     let pool = pool_options().max_connections(POOL_CONNECTIONS).connect_with(options).await?;
     MIGRATOR.run(&pool).await?;
     Ok(pool)
@@ -201,7 +201,7 @@ impl Echo {
     }
 
     /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
-    /// What stands side by side already is copied in one piece.
+    /// Copies adjacent fields in one piece.
     fn ascending(&mut self, message: MessageRef<'_>, mut body: Body) -> Body {
         self.find_runs(message);
         if !self.runs.is_sorted_by_key(Run::place) {
@@ -222,7 +222,7 @@ impl Echo {
         body
     }
 
-    /// What goes into the echo, in the order of the message.
+    /// The fields of the echo, in the order of the message.
     fn find_runs(&mut self, message: MessageRef<'_>) {
         const STAMPED: [Tag; 9] = [8, 9, 34, 35, 43, 49, 52, 56, 122];
         self.runs.clear();

@@ -9,6 +9,7 @@
 //! ends with the listener.
 
 mod directory;
+mod forwarded;
 mod proxy;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -22,13 +23,17 @@ use tokio::{
     task::JoinSet,
     time::Instant,
 };
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 pub use directory::{Directory, SessionKey};
+use directory::{Entry, Place};
+pub(crate) use forwarded::accept_forwarded;
 
 use crate::{
     connection::{Attach, Connection, Pass, Stream},
+    forward::{ForwardError, Forwarding, Relays, Verdict},
     gate::{NotAdmitted, Origin},
     sources::{self, Budget, ConnectionSlot, Sources, Visit, contains},
     tls::Tls,
@@ -69,10 +74,20 @@ pub enum LogonRefusal {
     Logout,
 }
 
+/// Who takes an authenticated connection.
+enum Target {
+    /// The driver of its session.
+    Session(mpsc::Sender<Attach>, Pass),
+    /// The process that owns its session.
+    Owner(Relays, Box<TlsStream<TcpStream>>),
+}
+
 struct LogonListener {
     config: ListenerConfig,
     sources: Sources,
     directory: Directory,
+    /// How connections reach sessions of other processes, if they do.
+    forwarding: Option<Forwarding>,
 }
 
 /// Why a connection was closed. It is logged and not sent to the peer.
@@ -98,6 +113,10 @@ enum AcceptError {
     NotAdmitted(#[from] NotAdmitted),
     #[error("session is busy")]
     Busy,
+    #[error("the session's owner has released it")]
+    Moved,
+    #[error("forwarding to the session's owner")]
+    Forward(#[from] ForwardError),
 }
 
 /// The Logout text for a refused Logon, the same for every peer.
@@ -128,26 +147,33 @@ impl AcceptError {
             Self::NoSession => "no_session",
             Self::NotAdmitted(reason) => reason.name(),
             Self::Busy => "busy",
+            Self::Moved | Self::Forward(_) => "forward",
         }
+    }
+
+    /// Whether another process may be the session's owner. A Logon that the owner may have accepted is not offered again.
+    const fn may_be_elsewhere(&self) -> bool {
+        matches!(self, Self::Moved | Self::Forward(ForwardError::Connect(_) | ForwardError::TooSlow))
     }
 }
 
-/// Accepts on a plain listener without restrictions, until told to stop.
+/// Accepts on a plain listener without restrictions, until shutdown is requested.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
-    accept_with(listener, ListenerConfig::default(), directory, shutdown).await;
+    accept_with(listener, ListenerConfig::default(), directory, None, shutdown).await;
 }
 
-/// Accepts until told to stop. A connection that cannot be accepted affects no other. Unauthenticated connections are
-/// closed when this ends or is dropped.
-pub async fn accept_with(
+/// Accepts until shutdown is requested. A connection that cannot be accepted affects no other. Unauthenticated
+/// connections are closed when this ends or is dropped.
+pub(crate) async fn accept_with(
     listener: TcpListener,
     config: ListenerConfig,
     directory: Directory,
+    forwarding: Option<Forwarding>,
     shutdown: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(config.budget.unauthenticated_max));
     let sources = Sources::new(&config.budget);
-    let acceptor = Arc::new(LogonListener { config, sources, directory });
+    let acceptor = Arc::new(LogonListener { config, sources, directory, forwarding });
     let mut unauthenticated = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -206,10 +232,15 @@ impl LogonListener {
         // An unknown session is searched for within the delay of a refusal.
         let until = logon_came + self.config.refusal_delay.saturating_mul(9) / 10;
         match self.find(&logon, &origin, until).await {
-            Ok((session, pass)) => {
-                let attach = Attach { connection, logon, pass };
+            Ok(Target::Session(session, pass)) => {
+                let attach = Attach { connection, logon, pass, stopping: None };
                 // The driver is busy with other connections, or gone. The wait is short.
                 session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| AcceptError::Busy)
+            }
+            Ok(Target::Owner(relays, owner)) => {
+                let (stream, read_ahead) = connection.into_stream();
+                relays.start(stream, read_ahead, *owner);
+                Ok(())
             }
             Err(refused) => {
                 let delay = refused_after(logon_came.elapsed(), self.config.refusal_delay);
@@ -222,18 +253,44 @@ impl LogonListener {
         }
     }
 
-    /// The session that a Logon names, if the peer may use it.
-    async fn find(
-        &self,
-        logon: &Message,
-        origin: &Origin,
-        until: Instant,
-    ) -> Result<(mpsc::Sender<Attach>, Pass), AcceptError> {
+    /// The session that a Logon names, here or at another process, if the peer may use it.
+    async fn find(&self, logon: &Message, origin: &Origin, until: Instant) -> Result<Target, AcceptError> {
         let key = SessionKey::of(logon).ok_or(AcceptError::NoSession)?;
-        let entry = self.directory.find(&key, until).await.ok_or(AcceptError::NoSession)?;
-        let admission = entry.gatekeeper.admit(logon, origin).await?;
-        debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
-        Ok((entry.sender, Pass { gatekeeper: entry.gatekeeper, origin: origin.clone(), admission }))
+        loop {
+            match self.directory.find(&key, until).await.ok_or(AcceptError::NoSession)? {
+                Place::Here(Entry { gatekeeper, sender }) => {
+                    let admission = gatekeeper.admit(logon, origin).await?;
+                    debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
+                    return Ok(Target::Session(
+                        sender,
+                        Pass { gatekeeper, origin: origin.clone(), admission },
+                    ));
+                }
+                Place::At(address) => match self.offer(&address, logon, origin).await {
+                    // The session may be moving to another owner.
+                    Err(refused) if refused.may_be_elsewhere() && Instant::now() < until => {
+                        self.directory.wait_for_refresh(until).await;
+                    }
+                    offered => return offered,
+                },
+            }
+        }
+    }
+
+    /// Offers the connection to the owner of its session.
+    async fn offer(&self, address: &str, logon: &Message, origin: &Origin) -> Result<Target, AcceptError> {
+        let forwarding = self.forwarding.as_ref().ok_or(AcceptError::NoSession)?;
+        let (stream, verdict) = forwarding.offer(address, origin, logon).await?;
+        match verdict {
+            Verdict::Admitted => {
+                debug!(peer = %origin.addr, address, "forwarded");
+                counter!("dvp_fix_connections_forwarded_total").increment(1);
+                Ok(Target::Owner(forwarding.relays().clone(), Box::new(stream)))
+            }
+            Verdict::NotHere => Err(AcceptError::Moved),
+            Verdict::Busy => Err(AcceptError::Busy),
+            Verdict::Refused(reason) => Err(AcceptError::NotAdmitted(reason)),
+        }
     }
 
     /// Everything before the first FIX byte.

@@ -1,4 +1,4 @@
-//! What a session's driver needs from the application that stores its messages and processes them.
+//! The application behind a session's driver: it stores the messages and processes them.
 
 use std::{future::Future, pin::Pin, time::Instant};
 

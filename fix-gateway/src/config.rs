@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     acceptor::{ListenerConfig, LogonRefusal},
     connection::SlowConsumer,
+    forward::ForwardConfig,
     gate::Lockout,
 };
 
@@ -20,14 +21,19 @@ pub struct GatewayConfig {
     pub listener: ListenerConfig,
     /// When a refused Logon is answered, on every listener alike.
     pub refusal_delay: Duration,
-    /// What a peer hears whose Logon is refused, on every listener alike.
+    /// The answer to a refused Logon, the same on every listener.
     pub refusal: LogonRefusal,
     /// How often a source may be wrong about a session.
     pub lockout: Lockout,
-    /// What a peer may leave unread.
+    /// The limit on unread output of a peer.
     pub slow_consumer: SlowConsumer,
     /// Orders of one session that may wait for a look-up of their wallet; beyond, an order is refused.
     pub parked_orders_max: usize,
+    /// Whether messages are archived.
+    pub archives_messages: bool,
+    /// How other processes of the service forward connections to this one. With it the processes share the sessions;
+    /// without it the first process has every session, and the others none.
+    pub forward: Option<ForwardConfig>,
 }
 
 impl Default for GatewayConfig {
@@ -41,6 +47,8 @@ impl Default for GatewayConfig {
             lockout: Lockout::default(),
             slow_consumer: SlowConsumer::default(),
             parked_orders_max: 512,
+            archives_messages: true,
+            forward: None,
         }
     }
 }

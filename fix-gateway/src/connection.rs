@@ -18,6 +18,7 @@ use dvp_fix::{
     tag,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::outgoing::Outgoing;
 pub use self::outgoing::SlowConsumer;
@@ -67,6 +68,8 @@ pub struct Attach {
     pub(crate) connection: Connection,
     pub(crate) logon: Message,
     pub(crate) pass: Pass,
+    /// Of a forwarded connection: cancelled when the process that forwards it stops.
+    pub(crate) stopping: Option<CancellationToken>,
 }
 
 /// How the peer was authenticated.
@@ -117,6 +120,25 @@ impl Connection {
         Self { stream, inbound, frame_max, read_bytes: READ_MIN, peer, place }
     }
 
+    /// A connection that another process has accepted and forwards.
+    pub(crate) fn forwarded(stream: Box<dyn Stream>, peer: SocketAddr, frame_max: usize) -> Self {
+        Self { stream, inbound: Inbound::default(), frame_max, read_bytes: READ_MIN, peer, place: None }
+    }
+
+    /// The stream, and the bytes that were read and not processed.
+    pub(crate) fn into_stream(self) -> (Box<dyn Stream>, Vec<u8>) {
+        (self.stream, self.inbound.framer.unread().to_vec())
+    }
+
+    /// Sends bytes before the connection has a session. The result of the write does not matter.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        let written = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        let _ = tokio::time::timeout(CLOSE_MAX, written).await;
+    }
+
     /// The peer is authenticated, and may send longer frames.
     pub(crate) fn trust(&mut self) {
         self.frame_max = FRAME_MAX;
@@ -144,7 +166,7 @@ impl Connection {
         if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
     }
 
-    /// Writes what the socket accepts without blocking.
+    /// Writes as much as the socket accepts without blocking.
     pub(crate) async fn write_now(&mut self, out: &mut Outgoing) -> io::Result<()> {
         poll_fn(|cx| match self.poll_write_out(cx, out) {
             Poll::Ready(done) => Poll::Ready(done),
@@ -214,8 +236,7 @@ impl Connection {
         };
         let mut bytes = Vec::new();
         encode(&head, &Body::new().field(tag::TEXT, reason), &mut bytes);
-        // The result of the write does not matter.
-        let _ = tokio::time::timeout(CLOSE_MAX, self.stream.write_all(&bytes)).await;
+        self.send(&bytes).await;
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;
     }
 

@@ -22,7 +22,7 @@ const fn own(tag: u32, name: &'static str, data_type: &'static str, message: &'s
 }
 
 /// All fields beyond the standard that dvp's messages, in either direction, may have.
-pub const OWN_FIELDS: [OwnField; 24] = [
+pub const OWN_FIELDS: [OwnField; 25] = [
     own(20001, "PermitNonce", "INT", "D"),
     own(20002, "PermitDeadline", "INT", "D"),
     own(20003, "PermitSignature", "STRING", "D"),
@@ -39,6 +39,7 @@ pub const OWN_FIELDS: [OwnField; 24] = [
     own(20019, "BeneficiaryAddressPostalCode", "STRING", "D"),
     own(20020, "OutputRecipient", "STRING", "D"),
     own(20021, "UserWallet", "STRING", "D"),
+    own(20030, "TargetPrice", "PRICE", "D"),
     OwnField { values: &["intent", "offramp", "payout"], ..own(20101, "Phase", "STRING", "8") },
     OwnField {
         values: &["completed", "failed", "in_progress", "initiated"],
@@ -132,7 +133,7 @@ const fn of_order(tag: u32, name: &'static str, max: usize) -> TakenField {
 }
 
 /// Every accepted field of D, F, H, AF, R and G; any other is rejected by its tag.
-pub const TAKEN: [TakenField; 39] = {
+pub const TAKEN: [TakenField; 40] = {
     use Messages as M;
     let [d, f, h, af, r, g, none] = [M::D, M::F, M::H, M::AF, M::R, M::G, M::NONE];
     [
@@ -175,6 +176,7 @@ pub const TAKEN: [TakenField; 39] = {
         of_order(20019, "BeneficiaryAddressPostalCode", TEXT_MAX),
         of_order(20020, "OutputRecipient", ID_MAX),
         of_order(20021, "UserWallet", ID_MAX),
+        of_order(20030, "TargetPrice", NUMBER_MAX),
     ]
 };
 

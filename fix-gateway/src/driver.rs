@@ -14,6 +14,7 @@ mod inbound;
 mod limiter;
 mod metrics;
 mod outputs;
+mod peer;
 mod presence;
 mod reached;
 mod reason;
@@ -21,7 +22,15 @@ mod recovery;
 mod resets;
 mod wake;
 
-use std::{collections::VecDeque, pin::pin, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 use dvp_fix::{
     SeqNum,
@@ -34,13 +43,14 @@ use tracing::debug;
 use self::metrics::{Picture, SessionMetrics};
 use crate::{
     application::{Application, Unavailable},
+    archive::Recorder,
     clock,
-    connection::{Attach, Connection, Outgoing, Pass, SlowConsumer},
-    limits::{ByteBucket, BytePace, MessageLimits},
+    connection::{Attach, Outgoing, SlowConsumer},
+    limits::BytePace,
 };
 pub(crate) use control::{Ask, Control};
 use flight::Pending;
-use limiter::Limiter;
+use peer::Peer;
 use reached::Reached;
 use reason::CloseReason;
 use resets::Resets;
@@ -59,14 +69,8 @@ const RATE_TEXT: &str = "message rate exceeded";
 pub struct Driver<A> {
     app: A,
     session: Session,
-    connection: Option<Connection>,
-    /// How the connection's peer was authenticated.
-    pass: Option<Pass>,
-    /// Is the next Logon the one that was authenticated?
-    is_admitted: bool,
-    limiter: Limiter,
-    /// The peer was logged out; only its Logout is still read.
-    is_cut_off: bool,
+    /// The connected peer.
+    peer: Option<Peer>,
     attach: mpsc::Receiver<Attach>,
     /// Operators' commands; `None` where there are none.
     control: Option<mpsc::Receiver<Control>>,
@@ -91,9 +95,7 @@ pub struct Driver<A> {
     /// A slice of a resend that waits until the peer has taken the previous one, and for the resend pace.
     fetch: Option<(SeqNum, SeqNum)>,
     resend_pace: BytePace,
-    resent: ByteBucket,
     read_pace: BytePace,
-    read: ByteBucket,
     resets: Resets,
     /// Cancelled when the driver is to stop.
     stop: CancellationToken,
@@ -107,10 +109,14 @@ pub struct Driver<A> {
     now: Now,
     /// The timer of the earliest deadline.
     alarm: Alarm,
+    /// Hands messages over to the archive.
+    recorder: Option<Recorder>,
     /// Counts turns, so that socket and reports are checked first alternately.
     turns: usize,
     name: String,
     metrics: SessionMetrics,
+    /// Whether a peer is connected, for others.
+    is_connected: Arc<AtomicBool>,
 }
 
 /// Why a turn failed.
@@ -137,11 +143,7 @@ impl<A: Application> Driver<A> {
         Self {
             app,
             session,
-            connection: None,
-            pass: None,
-            is_admitted: false,
-            limiter: Limiter::new(MessageLimits::default(), now.mono),
-            is_cut_off: false,
+            peer: None,
             attach,
             control: None,
             errand: None,
@@ -156,9 +158,7 @@ impl<A: Application> Driver<A> {
             slow_consumer: SlowConsumer::default(),
             fetch: None,
             resend_pace: BytePace::RESENDS,
-            resent: ByteBucket::new(now.mono),
             read_pace: BytePace::READS,
-            read: ByteBucket::new(now.mono),
             resets: Resets::new(now.mono),
             stop: CancellationToken::new(),
             newcomer: None,
@@ -166,16 +166,30 @@ impl<A: Application> Driver<A> {
             ready: Vec::new(),
             now,
             alarm: Alarm::default(),
+            recorder: None,
             turns: 0,
             name,
             metrics,
+            is_connected: Arc::default(),
         }
+    }
+
+    /// Whether a peer is connected, from now on.
+    pub(crate) fn is_connected(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_connected)
     }
 
     /// Sets the channel of operators' commands.
     #[must_use]
     pub(crate) fn with_control(mut self, control: mpsc::Receiver<Control>) -> Self {
         self.control = Some(control);
+        self
+    }
+
+    /// Sets where messages are recorded.
+    #[must_use]
+    pub(crate) fn with_recorder(mut self, recorder: Option<Recorder>) -> Self {
+        self.recorder = recorder;
         self
     }
 
@@ -200,8 +214,8 @@ impl<A: Application> Driver<A> {
         self
     }
 
-    /// Runs until told to stop, or until `attach` is closed. Then logs out, and waits for the peer's Logout, within a
-    /// limit, and for the commits in flight.
+    /// Runs until shutdown is requested, or until `attach` is closed. Then logs out, and waits for the peer's Logout,
+    /// within a limit, and for the commits in flight.
     pub async fn run(mut self, shutdown: CancellationToken) {
         self.stop = shutdown.clone();
         if !self.load(&shutdown).await {
@@ -220,7 +234,10 @@ impl<A: Application> Driver<A> {
                 self.recover(broken, &shutdown).await;
             }
             self.show();
-            if self.connection.is_none() {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.hand_over();
+            }
+            if self.peer.is_none() {
                 if let Err(broken) = self.run_errand().await {
                     self.recover(broken, &shutdown).await;
                 }
@@ -252,6 +269,9 @@ impl<A: Application> Driver<A> {
                 "what the peer has seen is not recorded; it may be sent again after a reset"
             );
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.hand_over();
+        }
     }
 
     /// The only function of a driver that reads the clocks.
@@ -260,10 +280,11 @@ impl<A: Application> Driver<A> {
     }
 
     fn show(&self) {
+        self.is_connected.store(self.peer.is_some(), Ordering::Relaxed);
         self.metrics.show(&Picture {
             next_in: self.session.next_in(),
             next_out: self.session.next_out(),
-            is_connected: self.connection.is_some(),
+            is_connected: self.peer.is_some(),
             has_gap: self.session.has_gap(),
             bytes_queued: self.out.len(),
         });
@@ -277,7 +298,11 @@ impl<A: Application> Driver<A> {
     async fn handle(&mut self, event: Event) -> Result<(), Broken> {
         match event {
             Event::Attached(attach) => self.attached(attach).await?,
-            Event::Progress(Ok(bytes)) => self.read.spend(self.read_pace, self.now.mono, bytes),
+            Event::Progress(Ok(bytes)) => {
+                if let Some(peer) = &mut self.peer {
+                    peer.read.spend(self.read_pace, self.now.mono, bytes);
+                }
+            }
             Event::Progress(Err(error)) => {
                 debug!(session = self.name, %error, "connection ended");
                 return Err(Broken::Connection(CloseReason::PeerClosed));
@@ -291,8 +316,8 @@ impl<A: Application> Driver<A> {
             Event::Timer => {
                 self.session.handle_timeout(self.now);
                 self.drain(None).await?;
-                if let Some(connection) = &mut self.connection {
-                    connection.rest();
+                if let Some(peer) = &mut self.peer {
+                    peer.connection.rest();
                     self.out.shrink();
                 }
             }
@@ -311,6 +336,7 @@ impl<A: Application> Driver<A> {
             Event::Chore => self.app.handle_timeout().await?,
             Event::Control(control) => self.controlled(control).await?,
             Event::ErrandDue => return Err(Broken::Connection(CloseReason::Operator)),
+            Event::ForwarderStops => self.forwarder_stops().await?,
             Event::Read | Event::Resend | Event::Shutdown => {}
         }
         loop {
@@ -321,7 +347,7 @@ impl<A: Application> Driver<A> {
             let was_held_up = !self.may_take_more();
             self.write_out().await?;
             // Output that was held back may have nothing else to wait for.
-            if !was_held_up || !self.may_take_more() && !self.may_fetch() || self.connection.is_none() {
+            if !was_held_up || !self.may_take_more() && !self.may_fetch() || self.peer.is_none() {
                 break;
             }
         }
@@ -336,14 +362,13 @@ impl<A: Application> Driver<A> {
 
     /// When the next slice of a resend is due; `None` when there is none, or the peer must take earlier bytes first.
     fn resend_goes_on_at(&self) -> Option<Instant> {
-        self.fetch.filter(|_| self.out.len() < OUT_MAX).map(|_| self.resent.goes_on_at(self.resend_pace))
+        let peer = self.peer.as_ref().filter(|_| self.fetch.is_some() && self.out.len() < OUT_MAX)?;
+        Some(peer.resent.goes_on_at(self.resend_pace))
     }
 
     /// When the connection is read again, if it has to wait for its pace.
     fn reads_at(&self) -> Option<Instant> {
-        self.connection.as_ref()?;
-        let at = self.read.goes_on_at(self.read_pace);
-        (at > self.now.mono).then_some(at)
+        self.peer.as_ref()?.reads_at(self.read_pace, self.now.mono)
     }
 
     fn has_stalled(&self) -> bool {
@@ -351,26 +376,26 @@ impl<A: Application> Driver<A> {
     }
 
     async fn attached(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
-        if self.session.is_connected() || self.connection.is_some() {
+        if self.session.is_connected() || self.peer.is_some() {
             return self.second_connection(attach).await;
         }
-        let Attach { connection, logon, pass } = *attach;
+        let Attach { connection, logon, pass, stopping } = *attach;
         debug!(session = self.name, peer = %connection.peer, "logon");
         self.generation += 1;
-        self.connection = Some(connection);
         // The slice may have waited for the previous one.
         self.read_clocks();
         let now = self.now;
-        self.limiter = Limiter::new(pass.admission.limits, now.mono);
-        self.resent = ByteBucket::new(now.mono);
-        self.read = ByteBucket::new(now.mono);
-        self.pass = Some(pass);
-        (self.is_admitted, self.is_cut_off) = (true, false);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.read(now.utc, logon.view().bytes());
+        }
+        self.peer = Some(Peer::new(connection, pass, stopping, now.mono));
         self.reached.connected();
         self.session.connect(now);
         self.session.handle_message(now, logon.view());
         let done = self.drain(Some(logon.view())).await;
-        self.is_admitted = false;
+        if let Some(peer) = &mut self.peer {
+            peer.logged_on();
+        }
         done
     }
 }

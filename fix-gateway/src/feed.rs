@@ -16,11 +16,13 @@ use std::{
     time::Duration,
 };
 
+use dvp_core::figures::wide;
 use dvp_store::{
     PgPool, StoreError,
     notify::Notifications,
     orders::events::{self, FeedEntry},
 };
+use metrics::gauge;
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout_at},
@@ -29,14 +31,14 @@ use tracing::warn;
 
 /// The channel that the writer notifies when the feed grows.
 const FEED_CHANNEL: &str = "dvp_feed";
-/// The channel that says that a session was changed, or that a command waits for its owner.
+/// The channel that announces a changed session, or a command for its owner.
 const SESSION_CHANNEL: &str = "dvp_fix_session";
-/// The feed is looked at this often even when nobody says that it grew.
+/// The feed is read this often even without a notification.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Positions read at once.
 const PAGE: i64 = 2000;
-/// After so many positions all sessions look, so that the cursors of those without events follow.
-pub(crate) const TELL_ALL_EVERY: i64 = 10_000;
+/// After this number of positions all sessions are notified, so that the cursors of those without events advance.
+pub(crate) const NOTIFY_ALL_EVERY: i64 = 10_000;
 
 /// A partner in one environment.
 type Tenant = (String, bool);
@@ -58,7 +60,7 @@ struct Senders {
 }
 
 impl Senders {
-    fn tell(&self, is_acceptance: bool) {
+    fn notify(&self, is_acceptance: bool) {
         self.all.send_replace(());
         if !is_acceptance {
             self.after_acceptance.send_replace(());
@@ -117,27 +119,27 @@ impl Feed {
         Subscription { grown: sender.subscribe(), feed: self.clone() }
     }
 
-    fn tell(&self, events: &[FeedEntry]) {
+    fn notify(&self, events: &[FeedEntry]) {
         let tenants = self.lock();
         // `false` sorts first: of a partner's events, one that is no acceptance stands for all.
-        let mut told: Vec<(&str, bool, bool)> = events
+        let mut notified: Vec<(&str, bool, bool)> = events
             .iter()
             .map(|event| (event.partner_id.as_str(), event.livemode, event.is_acceptance))
             .collect();
-        told.sort_unstable();
-        told.dedup_by_key(|(partner_id, livemode, _)| (*partner_id, *livemode));
-        for (partner_id, livemode, is_acceptance) in told {
+        notified.sort_unstable();
+        notified.dedup_by_key(|(partner_id, livemode, _)| (*partner_id, *livemode));
+        for (partner_id, livemode, is_acceptance) in notified {
             if let Some(senders) = tenants.get(&(partner_id.to_owned(), livemode)) {
-                senders.tell(is_acceptance);
+                senders.notify(is_acceptance);
             }
         }
     }
 
-    fn tell_all(&self) {
+    fn notify_all(&self) {
         let mut tenants = self.lock();
         tenants.retain(|_, senders| senders.have_receivers());
         for senders in tenants.values() {
-            senders.tell(false);
+            senders.notify(false);
         }
     }
 
@@ -150,7 +152,7 @@ impl Feed {
 /// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
     let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
-    let mut follower = Follower { feed, pool, sessions_changed, position: None, told_all_at: 0 };
+    let mut follower = Follower { feed, pool, sessions_changed, position: None, notified_all_at: 0 };
     loop {
         if let Err(error) = follower.read_and_wait(&mut notifications).await {
             warn!(%error, "reading the feed failed, retrying in 1 s");
@@ -164,7 +166,7 @@ struct Follower {
     pool: PgPool,
     sessions_changed: Arc<Notify>,
     position: Option<i64>,
-    told_all_at: i64,
+    notified_all_at: i64,
 }
 
 impl Follower {
@@ -172,7 +174,7 @@ impl Follower {
     async fn read_and_wait(&mut self, notifications: &mut Notifications) -> Result<(), StoreError> {
         if !notifications.is_listening() {
             notifications.listen().await;
-            // What was said while nobody listened is looked for.
+            // Notifications may have been missed while the connection was down.
             self.sessions_changed.notify_one();
         }
         while self.read_page().await? {}
@@ -186,8 +188,8 @@ impl Follower {
         let Some(after) = self.position else {
             let position = events::load_position(&mut conn).await?;
             self.advance(position);
-            self.told_all_at = position;
-            self.feed.tell_all();
+            self.notified_all_at = position;
+            self.feed.notify_all();
             return Ok(true);
         };
         let page = events::list_positions(&mut conn, after, PAGE).await?;
@@ -195,11 +197,11 @@ impl Follower {
         let Some(last) = page.last().map(|event| event.position) else { return Ok(false) };
         // Sessions are notified first: a session that sees the position must have been notified of the events before
         // it.
-        self.feed.tell(&page);
+        self.feed.notify(&page);
         self.advance(last);
-        if last - self.told_all_at >= TELL_ALL_EVERY {
-            self.told_all_at = last;
-            self.feed.tell_all();
+        if last - self.notified_all_at >= NOTIFY_ALL_EVERY {
+            self.notified_all_at = last;
+            self.feed.notify_all();
         }
         Ok(i64::try_from(page.len()) == Ok(PAGE))
     }
@@ -207,6 +209,7 @@ impl Follower {
     fn advance(&mut self, position: i64) {
         self.position = Some(position);
         self.feed.shared.routed.store(position, Ordering::Release);
+        gauge!("dvp_feed_follower_position", "follower" => "fix").set(wide(position));
     }
 
     /// Waits until the feed has grown, or for a while. Notifications that come together are one.
@@ -231,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    async fn is_told(subscription: &mut Subscription) -> bool {
+    async fn is_notified(subscription: &mut Subscription) -> bool {
         let mut grown = pin!(subscription.grown());
         poll_fn(|cx| Poll::Ready(grown.as_mut().poll(cx).is_ready())).await
     }
@@ -246,12 +249,14 @@ mod tests {
         let mut acme = feed.subscribe("acme", false, Interest::AfterAcceptance);
         let mut live = feed.subscribe("acme", true, Interest::AfterAcceptance);
         let mut other = feed.subscribe("other", false, Interest::All);
-        feed.tell(&[event(1, false), event(2, false)]);
-        assert!(is_told(&mut acme).await);
-        assert!(!is_told(&mut acme).await, "once");
-        assert!(!is_told(&mut live).await && !is_told(&mut other).await);
-        feed.tell_all();
-        assert!(is_told(&mut acme).await && is_told(&mut live).await && is_told(&mut other).await);
+        feed.notify(&[event(1, false), event(2, false)]);
+        assert!(is_notified(&mut acme).await);
+        assert!(!is_notified(&mut acme).await, "once");
+        assert!(!is_notified(&mut live).await && !is_notified(&mut other).await);
+        feed.notify_all();
+        assert!(
+            is_notified(&mut acme).await && is_notified(&mut live).await && is_notified(&mut other).await
+        );
     }
 
     #[tokio::test]
@@ -259,9 +264,9 @@ mod tests {
         let feed = Feed::default();
         let mut session = feed.subscribe("acme", false, Interest::AfterAcceptance);
         let mut drop_copy = feed.subscribe("acme", false, Interest::All);
-        feed.tell(&[event(1, true)]);
-        assert!(is_told(&mut drop_copy).await && !is_told(&mut session).await);
-        feed.tell(&[event(2, true), event(3, false), event(4, true)]);
-        assert!(is_told(&mut drop_copy).await && is_told(&mut session).await);
+        feed.notify(&[event(1, true)]);
+        assert!(is_notified(&mut drop_copy).await && !is_notified(&mut session).await);
+        feed.notify(&[event(2, true), event(3, false), event(4, true)]);
+        assert!(is_notified(&mut drop_copy).await && is_notified(&mut session).await);
     }
 }

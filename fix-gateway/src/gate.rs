@@ -33,7 +33,8 @@ pub struct Admission {
     pub limits: MessageLimits,
 }
 
-/// Why a peer may not use a session. It is logged and not sent, except for what only an authenticated peer can cause.
+/// Why a peer may not use a session. It is logged and not sent, except for reasons that only an authenticated peer can
+/// cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     #[error("session disabled")]

@@ -14,8 +14,10 @@ use uuid::Uuid;
 
 use crate::{
     acceptor::{self, Directory, ListenerConfig},
+    archive::Archive,
     config::GatewayConfig,
     feed::{self, Feed},
+    forward::{ForwardConfig, Forwarding},
     gate::Lockouts,
     supervisor::SessionSupervisor,
 };
@@ -28,6 +30,26 @@ pub struct FixGateway {
     config: GatewayConfig,
     directory: Directory,
     owner: Uuid,
+    forward: Option<Forward>,
+}
+
+/// The listener for connections that other processes forward, and the address by which these reach it.
+struct Forward {
+    listener: TcpListener,
+    address: String,
+    forwarding: Forwarding,
+}
+
+impl Forward {
+    async fn bind(config: &ForwardConfig, engine: &Engine) -> std::io::Result<Self> {
+        let forwarding = Forwarding::new(&engine.context().vault).map_err(std::io::Error::other)?;
+        let listener = TcpListener::bind(config.listen).await?;
+        let address = match &config.address {
+            Some(address) => address.clone(),
+            None => listener.local_addr()?.to_string(),
+        };
+        Ok(Self { listener, address, forwarding })
+    }
 }
 
 impl FixGateway {
@@ -40,7 +62,11 @@ impl FixGateway {
     ) -> std::io::Result<(Self, SocketAddr)> {
         let directory = Directory::kept_up_to_date();
         let listeners = Vec::new();
-        let mut gateway = Self { listeners, engine, pool, config, directory, owner: Uuid::new_v4() };
+        let forward = match &config.forward {
+            Some(forward) => Some(Forward::bind(forward, &engine).await?),
+            None => None,
+        };
+        let mut gateway = Self { listeners, engine, pool, config, directory, owner: Uuid::new_v4(), forward };
         let first = gateway.config.listener.clone();
         let local = gateway.listen(addr, first).await?;
         Ok((gateway, local))
@@ -57,33 +83,59 @@ impl FixGateway {
         Ok(local)
     }
 
-    /// Runs until told to stop; then logs the sessions out, releases them, and completes the commits in flight.
+    /// Where other processes forward connections to this one, if they do.
+    pub fn forward_address(&self) -> Option<&str> {
+        self.forward.as_ref().map(|forward| forward.address.as_str())
+    }
+
+    /// Runs until shutdown is requested; then logs the sessions out, releases them, and completes the commits in
+    /// flight.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { listeners, engine, pool, config, directory, owner } = self;
+        let Self { listeners, engine, pool, config, directory, owner, forward } = self;
         let lockout = config.lockout;
         let (feed, changed) = (Feed::default(), Arc::<Notify>::default());
         // Dropping this future ends everything it started.
         let following = feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
         let _follower = AbortOnDropHandle::new(tokio::spawn(following));
+        let mut tasks = Vec::new();
+        let archive = config.archives_messages.then(|| {
+            let (archive, writer) = Archive::over(engine.in_background().pool().clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(writer.run())));
+            archive
+        });
         let supervisor = SessionSupervisor {
             engine,
             pool,
             config,
             directory: directory.clone(),
             owner,
+            forward_address: forward.as_ref().map(|forward| forward.address.clone()),
             feed,
             changed,
             lockouts: Arc::new(Lockouts::new(lockout)),
+            archive,
         };
-        let mut tasks = Vec::new();
+        let forwarding = forward.map(|Forward { listener, forwarding, .. }| {
+            let accepting =
+                acceptor::accept_forwarded(listener, forwarding.clone(), directory.clone(), shutdown.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
+            forwarding
+        });
         for (listener, config) in listeners {
             if let Some(tls) = config.tls.clone() {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(tls.watch(shutdown.clone()))));
             }
-            let accepting = acceptor::accept_with(listener, config, directory.clone(), shutdown.clone());
+            let (directory, forwarding) = (directory.clone(), forwarding.clone());
+            let accepting = acceptor::accept_with(listener, config, directory, forwarding, shutdown.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
-        supervisor.keep(shutdown).await;
+        let relaying = async {
+            shutdown.cancelled().await;
+            if let Some(forwarding) = forwarding {
+                forwarding.relays().stop().await;
+            }
+        };
+        tokio::join!(supervisor.keep(shutdown.clone()), relaying);
         for task in tasks {
             join(task).await;
         }

@@ -4,17 +4,20 @@
 //! order's effect and its report are one commit; the driver transmits in the order of the numbers, as commits are
 //! acknowledged. The protocol's rules are in `dvp-fix`, the business rules in the engine; this crate maps between them.
 //!
-//! Reading order: [`application`] what a driver needs, [`driver`] one session, [`acceptor`] the listeners, [`gateway`]
-//! all sessions of this process; inside, `order_entry` is the application of each session and `orders` maps its messages.
+//! Reading order: [`application`] the driver's application, [`driver`] one session, [`acceptor`] the listeners,
+//! [`gateway`] all sessions of this process; inside, `order_entry` is the application of each session and `orders` maps
+//! its messages.
 
 pub mod acceptor;
 pub mod application;
+mod archive;
 mod clock;
 mod config;
 mod connection;
 pub mod dictionaries;
 pub mod driver;
 mod feed;
+mod forward;
 pub mod gate;
 pub mod gateway;
 mod limits;
@@ -31,6 +34,7 @@ pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Un
 pub use config::GatewayConfig;
 pub use connection::{Attach, SlowConsumer};
 pub use driver::Driver;
+pub use forward::ForwardConfig;
 pub use gate::{Admission, Anyone, Gatekeeper, Lockout, NotAdmitted, Origin};
 pub use gateway::FixGateway;
 pub use limits::{BytePace, MessageLimits, Pace};

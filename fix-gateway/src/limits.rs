@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_taken_at_once_and_then_the_pace_holds() {
+    fn a_burst_passes_at_once_and_then_the_rate_applies() {
         let pace = Pace::new(10, Duration::from_secs(1), 5);
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_at_once_is_waited_for_afterwards() {
+    fn a_debt_delays_later_requests() {
         let pace = Pace::new(10, Duration::from_secs(1), 5);
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_silence_earns_no_more_than_the_burst() {
+    fn a_long_idle_time_accrues_at_most_the_burst() {
         let pace = Pace::new(10, Duration::from_secs(1), 5);
         let start = Instant::now();
         let mut bucket = Bucket::new(start);

@@ -57,7 +57,7 @@ use crate::{
 /// The page size of feed reads.
 const PAGE: i64 = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
-const POSITIONS_BEHIND_MAX: i64 = feed::TELL_ALL_EVERY;
+const POSITIONS_BEHIND_MAX: i64 = feed::NOTIFY_ALL_EVERY;
 
 /// One session's application.
 pub(crate) struct OrderEntry {
@@ -159,7 +159,7 @@ impl OrderEntry {
         Ok(acknowledged(self.engine.begin_commit_fix(&self.tenant, part).await?))
     }
 
-    /// What was told last about an order, and the number of the event that told it.
+    /// The content of an order's last report, and the number of its event.
     async fn latest(
         &self,
         order: &FixOrder,
@@ -186,17 +186,17 @@ impl OrderEntry {
     }
 
     /// The current report again, with its ExecID(17), under a new number.
-    async fn tell_again(
+    async fn report_again(
         &self,
         order: &FixOrder,
         facts: &OrderFacts,
         slot: Slot,
         numbers: Numbers,
     ) -> Result<Commit, Unavailable> {
-        let (told, sequence) = self.latest(order, facts).await?;
+        let (content, sequence) = self.latest(order, facts).await?;
         let about = order.reference.as_deref().unwrap_or(&order.intent_id);
         // A requested cancellation was reported as the answer to its request.
-        let request = facts.cancelled_by.as_deref().filter(|_| told == ReportContent::Canceled(None));
+        let request = facts.cancelled_by.as_deref().filter(|_| content == ReportContent::Canceled(None));
         let ids = Ids {
             cl_ord_id: request.unwrap_or(&order.cl_ord_id),
             orig_cl_ord_id: request.map(|_| order.cl_ord_id.as_str()),
@@ -206,7 +206,7 @@ impl OrderEntry {
             at: slot.at,
             is_status: false,
         };
-        let body = report::execution_report(self.version, facts, &told, &ids);
+        let body = report::execution_report(self.version, facts, &content, &ids);
         let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
         self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }

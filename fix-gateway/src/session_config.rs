@@ -130,7 +130,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_not_run() {
+    fn a_session_with_invalid_settings_is_not_started() {
         let wrong =
             FixSessionSettings { schedule: Some("always".to_owned()), ..FixSessionSettings::default() };
         let error = |row: FixSessionRow, settings| session_config(&row, settings).err();

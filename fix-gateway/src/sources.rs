@@ -51,7 +51,7 @@ pub(crate) enum TooMany {
     #[error("too many connections a minute from this address")]
     Connections,
     #[error("too many connections from this address that have not logged on")]
-    Strangers,
+    Unauthenticated,
     #[error("too many addresses at once")]
     Sources,
 }
@@ -103,7 +103,7 @@ impl Sources {
             return Err(TooMany::Connections);
         }
         if entry.unauthenticated >= self.unauthenticated_max {
-            return Err(TooMany::Strangers);
+            return Err(TooMany::Unauthenticated);
         }
         entry.unauthenticated += 1;
         drop(counts);
@@ -135,7 +135,7 @@ pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// A stranger's place; free again when dropped.
+/// The slot of an unauthenticated connection; released when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_held_to_its_share_and_others_are_not() {
+    fn a_source_is_limited_without_affecting_others() {
         let (sources, now) = (sources(2, 100), Instant::now());
         let [here, there]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
         let first = sources.enter(here, now).unwrap();
         let _second = sources.enter(here, now).unwrap();
-        assert_eq!(sources.enter(here, now).unwrap_err(), TooMany::Strangers);
+        assert_eq!(sources.enter(here, now).unwrap_err(), TooMany::Unauthenticated);
         sources.enter(there, now).unwrap();
         drop(first);
         sources.enter(here, now).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_sources_is_bounded() {
         let (sources, now) = (sources(1, 1), Instant::now());
         for n in 0..u32::try_from(SOURCES_MAX).unwrap() {
             sources.enter(IpAddr::V4(n.into()), now).unwrap();

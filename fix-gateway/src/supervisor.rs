@@ -11,7 +11,10 @@ mod faults;
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,7 +22,10 @@ use dvp_core::engine::Engine;
 use dvp_fix::session::SessionConfig;
 use dvp_store::{
     PgPool, StoreError,
-    fix::{self, ConfiguredSession, FixSessionRow, UnreadableSession, settings::FixSessionSettings},
+    fix::{
+        self, ConfiguredSession, FixPopulation, FixSessionRow, UnreadableSession,
+        settings::FixSessionSettings,
+    },
     lease::LeaseGuard,
 };
 use tokio::{
@@ -32,6 +38,7 @@ use uuid::Uuid;
 
 use crate::{
     acceptor::{Directory, SessionKey},
+    archive::Archive,
     config::GatewayConfig,
     driver::{Ask, Control, Driver},
     feed::{Feed, Interest},
@@ -47,6 +54,9 @@ const PAGE: i64 = 500;
 const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 /// The capacity of a driver's command queue.
 const CONTROL_QUEUE: usize = 4;
+/// A session beyond the shares of all processes, or whose process does not take it, is taken by another one after so many
+/// sweeps.
+const LEFT_OVER_SWEEPS: u32 = 3;
 /// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
@@ -57,10 +67,13 @@ pub(crate) struct SessionSupervisor {
     pub(crate) config: GatewayConfig,
     pub(crate) directory: Directory,
     pub(crate) owner: Uuid,
+    /// Where other processes forward connections to this one. `None`: this process shares sessions with no other.
+    pub(crate) forward_address: Option<String>,
     pub(crate) feed: Feed,
     /// Notified when a session may have changed.
     pub(crate) changed: Arc<Notify>,
     pub(crate) lockouts: Arc<Lockouts>,
+    pub(crate) archive: Option<Archive>,
 }
 
 /// The configuration with which a session was started. Credentials are read at each Logon and are not part of it.
@@ -102,7 +115,10 @@ struct Running {
     key: SessionKey,
     since: Instant,
     /// The request to the driver to end.
-    asked: Option<Ask>,
+    sent: Option<Ask>,
+    is_connected: Arc<AtomicBool>,
+    /// No other process took the session: it is not released for balance.
+    was_left_over: bool,
 }
 
 /// The sessions of this process.
@@ -112,30 +128,59 @@ struct Sessions {
     tasks: JoinSet<()>,
     ids: HashMap<Id, String>,
     faults: Faults,
+    /// Sessions without an owner, beyond this process's share, and since when.
+    left_over: HashMap<String, Instant>,
 }
 
 impl SessionSupervisor {
     pub(crate) async fn keep(self, shutdown: CancellationToken) {
         let mut sessions = Sessions::default();
-        loop {
+        while !shutdown.is_cancelled() {
             if let Err(error) = self.sweep(&mut sessions, &shutdown).await {
                 warn!(%error, "session sweep failed, will retry");
             }
             self.directory.refreshed();
+            // A session that ended because of the stop must not be acquired again.
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => break,
                 () = tokio::time::sleep(self.config.refresh) => {}
                 () = self.changed.notified() => tokio::time::sleep(CHANGE_PAUSE).await,
                 Some(ended) = sessions.tasks.join_next_with_id() => sessions.ended(&self.directory, ended),
             }
         }
+        if let Err(error) = self.leave().await {
+            warn!(%error, "registration of this process not deleted, it will expire");
+        }
         while let Some(ended) = sessions.tasks.join_next_with_id().await {
             sessions.ended(&self.directory, ended);
         }
     }
 
+    /// Registers this process among those that share the sessions. Returns its share; `None` without a limit.
+    async fn register(&self) -> Result<Option<usize>, StoreError> {
+        let Some(address) = &self.forward_address else { return Ok(None) };
+        let mut conn = self.pool.acquire().await?;
+        // A process that is gone leaves the share before its leases expire.
+        let alive = self.config.lease_ttl / 2;
+        let FixPopulation { sessions, processes } =
+            fix::register_process(&mut conn, self.owner, address, alive).await?;
+        let share = sessions.div_euclid(processes.max(1)) + i64::from(sessions % processes.max(1) > 0);
+        Ok(Some(usize::try_from(share).unwrap_or(usize::MAX)))
+    }
+
+    async fn leave(&self) -> Result<(), StoreError> {
+        if self.forward_address.is_none() {
+            return Ok(());
+        }
+        let mut conn = self.pool.acquire().await?;
+        fix::leave_processes(&mut conn, self.owner).await
+    }
+
     /// Checks every session once.
     async fn sweep(&self, sessions: &mut Sessions, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let share = self.register().await?;
+        let mut elsewhere = HashMap::new();
         let mut after = String::new();
         loop {
             let mut conn = self.pool.acquire().await?;
@@ -148,7 +193,12 @@ impl SessionSupervisor {
             };
             for found in page {
                 match found {
-                    Ok(found) => self.look_at(sessions, found, shutdown).await,
+                    Ok(found) => {
+                        if let Some(address) = self.owner_elsewhere(&found) {
+                            elsewhere.insert(key(&found.session), address);
+                        }
+                        self.look_at(sessions, found, share, shutdown).await;
+                    }
                     Err(UnreadableSession { session_id, error }) => {
                         if sessions.faults.is_news(&session_id, None) {
                             error!(session_id, %error, "session row is unreadable; skipped until it changes");
@@ -157,11 +207,28 @@ impl SessionSupervisor {
                 }
             }
         }
+        self.directory.set_elsewhere(elsewhere);
+        if let Some(share) = share {
+            sessions.release_surplus(share);
+        }
         self.carry_out_commands(sessions).await
     }
 
-    async fn look_at(&self, sessions: &mut Sessions, found: ConfiguredSession, shutdown: &CancellationToken) {
-        let ConfiguredSession { session, settings, holder } = found;
+    /// Where another process that owns the session takes forwarded connections.
+    fn owner_elsewhere(&self, found: &ConfiguredSession) -> Option<String> {
+        self.forward_address.as_ref()?;
+        found.holder.filter(|holder| *holder != self.owner)?;
+        found.forward_address.clone()
+    }
+
+    async fn look_at(
+        &self,
+        sessions: &mut Sessions,
+        found: ConfiguredSession,
+        share: Option<usize>,
+        shutdown: &CancellationToken,
+    ) {
+        let ConfiguredSession { session, settings, holder, .. } = found;
         let terms = Terms::of(&session, &settings);
         let session_id = session.session_id.clone();
         let config = session_config(&session, &settings);
@@ -182,7 +249,14 @@ impl SessionSupervisor {
         }
         let is_free = holder.is_none_or(|holder| holder == self.owner);
         let Ok(config) = config else { return };
-        if !session.enabled || !is_free || !sessions.faults.may_start(&session_id, Instant::now()) {
+        if !is_free || !session.enabled {
+            sessions.left_over.remove(&session_id);
+            return;
+        }
+        if !sessions.may_take(&session_id, share, self.config.refresh * LEFT_OVER_SWEEPS) {
+            return;
+        }
+        if shutdown.is_cancelled() || !sessions.faults.may_start(&session_id, Instant::now()) {
             return;
         }
         let name = format!("fix:{session_id}");
@@ -203,11 +277,7 @@ impl SessionSupervisor {
         shutdown: &CancellationToken,
     ) {
         let session_id = session.session_id.clone();
-        let key = SessionKey {
-            begin_string: session.begin_string.clone(),
-            peer_comp_id: session.client_comp_id.clone(),
-            our_comp_id: session.service_comp_id.clone(),
-        };
+        let key = key(&session);
         info!(session_id, "session lease acquired");
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
@@ -218,16 +288,55 @@ impl SessionSupervisor {
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
         let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)
-            .with_control(controlled);
+            .with_control(controlled)
+            .with_recorder(self.archive.as_ref().map(|archive| archive.recorder(&session_id)));
+        let is_connected = driver.is_connected();
         let running = run(driver, guard, self.pool.clone(), shutdown.child_token());
         let task = sessions.tasks.spawn(running);
         sessions.ids.insert(task.id(), session_id.clone());
-        let running = Running { control, terms, key, since: Instant::now(), asked: None };
+        let was_left_over = sessions.left_over.remove(&session_id).is_some();
+        let since = Instant::now();
+        let running = Running { control, terms, key, since, sent: None, is_connected, was_left_over };
         sessions.running.insert(session_id, running);
     }
 }
 
+/// The CompIDs by which a Logon names the session.
+fn key(session: &FixSessionRow) -> SessionKey {
+    SessionKey {
+        begin_string: session.begin_string.clone(),
+        peer_comp_id: session.client_comp_id.clone(),
+        our_comp_id: session.service_comp_id.clone(),
+    }
+}
+
 impl Sessions {
+    /// Whether this process may take a session without an owner: within its share at once, and beyond it when no other
+    /// process has taken the session for `patience`.
+    fn may_take(&mut self, session_id: &str, share: Option<usize>, patience: Duration) -> bool {
+        if share.is_none_or(|share| self.running.len() < share) {
+            self.left_over.remove(session_id);
+            return true;
+        }
+        let since = self.left_over.entry(session_id.to_owned()).or_insert_with(Instant::now);
+        since.elapsed() >= patience
+    }
+
+    /// Releases sessions beyond this process's share. Those with a peer stay until it disconnects.
+    fn release_surplus(&mut self, share: usize) {
+        let is_balanced = |running: &Running| running.sent.is_none() && !running.was_left_over;
+        let surplus = self.running.values().filter(|running| is_balanced(running)).count();
+        let surplus = surplus.saturating_sub(share);
+        let idle = self
+            .running
+            .iter_mut()
+            .filter(|(_, running)| is_balanced(running) && !running.is_connected.load(Ordering::Relaxed));
+        for (session_id, running) in idle.take(surplus) {
+            info!(session_id, share, "session released to another process");
+            running.ask_to_end(Ask::EndWhenIdle);
+        }
+    }
+
     /// Removes a session whose driver has ended. A failed driver is restarted later.
     fn ended(&mut self, directory: &Directory, ended: Result<(Id, ()), JoinError>) {
         let id = match &ended {
@@ -266,20 +375,20 @@ async fn run(driver: Driver<OrderEntry>, mut guard: LeaseGuard, pool: PgPool, se
     ended.cancel();
     match keeping.await {
         Ok(guard) => guard.release(&pool).await,
-        Err(error) => error!(%error, "task ended badly"),
+        Err(error) => error!(%error, "lease renewal task failed; the lease will expire"),
     }
 }
 
 impl Running {
     /// Sends one request; if the driver's queue is full, the next sweep retries.
     fn ask_to_end(&mut self, ask: Ask) {
-        if self.asked == Some(ask) {
+        if self.sent == Some(ask) {
             return;
         }
         // The end of the task is the answer.
         let (answer, _) = oneshot::channel();
         if self.control.try_send(Control { ask, answer }).is_ok() {
-            self.asked = Some(ask);
+            self.sent = Some(ask);
         }
     }
 }
@@ -289,7 +398,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_driver_that_panics_is_known_by_its_session_and_started_again_later() {
+    async fn a_panicked_driver_is_identified_and_restarted_later() {
         let (directory, mut sessions) = (Directory::default(), Sessions::default());
         let key = SessionKey {
             begin_string: "FIX.4.4".to_owned(),
@@ -302,12 +411,20 @@ mod tests {
         let terms =
             Terms::of(&crate::session_config::tests::row("FIX.4.4", None), &FixSessionSettings::default());
         let (control, _controlled) = mpsc::channel(1);
-        let running = Running { control, terms, key: key.clone(), since: Instant::now(), asked: None };
+        let running = Running {
+            control,
+            terms,
+            key: key.clone(),
+            since: Instant::now(),
+            sent: None,
+            is_connected: Arc::default(),
+            was_left_over: false,
+        };
         sessions.running.insert("acme".to_owned(), running);
         let ended = sessions.tasks.join_next_with_id().await.unwrap();
         sessions.ended(&directory, ended);
         assert!(sessions.running.is_empty() && sessions.ids.is_empty());
-        assert!(directory.find(&key, tokio::time::Instant::now()).await.is_none());
+        assert!(directory.find_here(&key).is_none());
         let now = Instant::now();
         assert!(!sessions.faults.may_start("acme", now));
         assert!(sessions.faults.may_start("acme", now + Duration::from_secs(2)));

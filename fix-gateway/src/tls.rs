@@ -3,6 +3,8 @@
 //! Files are PEM. [`Tls::reload`] reads them again; established connections keep their certificates, and unusable files
 //! change nothing.
 
+mod validity;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -11,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::gauge;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -120,7 +123,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Reloads whenever a file has changed, until told to stop.
+    /// Reloads whenever a file has changed, until shutdown is requested.
     pub async fn watch(self: Arc<Self>, shutdown: CancellationToken) {
         let mut known = self.changed_at().await;
         loop {
@@ -181,6 +184,10 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     // Named explicitly, because a process can have several providers and then no default.
     let provider = Arc::new(ring::default_provider());
     let certificates = certificates(&files.certificate)?;
+    if let Some(not_after) = certificates.iter().filter_map(|der| validity::not_after(der)).min() {
+        gauge!("dvp_tls_certificate_not_after_timestamp_seconds", "listener" => "fix")
+            .set(f64::from(u32::try_from(not_after.max(0)).unwrap_or(u32::MAX)));
+    }
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|source| TlsError::File { path: files.key.clone(), source })?;
     let versions: &[&SupportedProtocolVersion] = match files.oldest {
@@ -224,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_version_is_refused_and_not_taken_for_the_default() {
+    fn an_unknown_tls_version_is_refused() {
         assert_eq!("1.2".parse(), Ok(TlsVersion::Tls12));
         assert_eq!("1.3".parse(), Ok(TlsVersion::Tls13));
         for wrong in ["", "1.0", "1.1", "TLSv1.2", "tls1.3", "13"] {

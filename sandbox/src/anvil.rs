@@ -1,18 +1,18 @@
 //! A chain of our own for the sandbox and the tests: anvil, supervised, with a state that survives.
 //!
 //! With a directory the chain goes on where it was: hashes, receipts, logs, balances and nonces are those of before,
-//! and time goes on by the clock, never backwards. What anvil does, found by trial with 1.7.1:
+//! and time goes on by the clock, never backwards. The behaviour of anvil 1.7.1, found by experiment:
 //!
 //! - On SIGINT it writes its state and ends; that is how the watcher stops it when we are killed. On SIGKILL it loses
 //!   what it has done since the last periodic write.
 //! - It writes the file in place, so a kill in mid-write leaves half of one, with which it refuses to start. Hence
 //!   `keep_good_copy`, and `choose_state` before each start.
-//! - State at past blocks (`eth_call` at a block's hash) is lost over a restart unless it is told to keep it, and then
-//!   it is a whole copy per block: [`AnvilOptions::history_blocks`] bounds them.
+//! - State at past blocks (`eth_call` at a block's hash) is lost at a restart unless anvil keeps it, which costs a
+//!   whole copy per block: [`AnvilOptions::history_blocks`] bounds them.
 //! - A chain whose time was ahead of the clock falls back to the clock when it is loaded (`go_on_from_latest`).
 //! - A state written while its own clock made a block is torn in itself: `miner` is the clock instead. What is written
 //!   now and then beside the blocks can still be so, and counts only after a SIGKILL of anvil itself.
-//! - Transactions that wait for a block are not part of the state. Whoever sent them sends them again.
+//! - Transactions that wait for a block are not part of the state. Their senders send them again.
 //!
 //! The files, in `DIR/anvil`: `state.json` (anvil's), `state.good.json` (the last one that was complete),
 //! `state.torn.json` (one that was not, for a person to look at), `anvil.log`, `pid`, `port`.
@@ -54,7 +54,7 @@ pub struct AnvilOptions {
     pub dir: Option<PathBuf>,
     /// Time between blocks; `None` makes one for each transaction.
     pub block_time: Option<Duration>,
-    /// `safe` is so many blocks behind the head, `finalized` twice as many.
+    /// The distance of `safe` from the head in blocks; that of `finalized` is twice as large.
     pub slots_in_an_epoch: u64,
     /// How many of the well-known development accounts have funds.
     pub accounts: u32,
@@ -139,7 +139,7 @@ impl Anvil {
         self.server.pid()
     }
 
-    /// Whether anvil has ended although nobody stopped it.
+    /// Whether anvil has ended without being stopped.
     pub fn has_exited(&mut self) -> bool {
         self.server.exit_status().is_some()
     }
@@ -181,7 +181,7 @@ impl Anvil {
                         _lock: home.lock,
                     });
                 }
-                // Somebody has the port that we had. Any other one is free.
+                // Another process has taken the remembered port. Use any free one.
                 Err(EmbeddedError::Exited { log_tail, .. })
                     if remembered.is_some() && log_tail.contains("in use") =>
                 {
@@ -192,7 +192,7 @@ impl Anvil {
         }
     }
 
-    /// Ready is who answers over the real port. Then the log, a line for each request, is turned off.
+    /// A chain is ready once it answers on its port. Then the log, a line for each request, is turned off.
     async fn wait_until_ready(mut self, block_time: Option<Duration>) -> Result<Self, EmbeddedError> {
         let url = self.rpc_url().parse().expect("a loopback URL parses");
         let provider = ProviderBuilder::new().connect_http(url);
@@ -228,7 +228,7 @@ async fn go_on_from_latest(provider: &impl Provider) -> TransportResult<()> {
     Ok(())
 }
 
-/// anvil takes a free port itself and says which: there is no moment at which somebody else could take it.
+/// anvil binds a free port itself and prints it, so that no other process can take it in between.
 fn wait_for_port(server: &mut Supervised) -> Result<u16, EmbeddedError> {
     let until = Instant::now() + READY_DEADLINE;
     loop {
@@ -291,7 +291,7 @@ impl Home {
         let mut launch = Launch::new(program, &self.root.join("anvil.log"));
         launch.current_dir.clone_from(&self.root);
         launch.grace = STOP_GRACE;
-        // Or else it leaves files in the home directory of whoever runs us.
+        // Otherwise it leaves files in the user's home directory.
         launch.env = vec![("HOME".into(), self.root.clone().into())];
         let mut arg = |name: &str, value: &dyn ToString| {
             launch.args.extend([name.into(), value.to_string().into()]);

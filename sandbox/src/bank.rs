@@ -1,20 +1,30 @@
 //! A bank at the other end of the folder that behaves badly on purpose, by the last four characters of the creditor's
-//! account. It stands for the world outside: what it has received lies in a folder of its own, survives every crash,
+//! account. It is an external system: its received orders are in a folder of its own, survives every crash,
 //! and it pays each order it receives, so that a second one would be seen.
 //!
-//! | account | what comes back |
+//! | account | reports |
 //! |---|---|
 //! | …0001 | accepted at once, settled after about 2 s |
 //! | …0002 | refused: the account is closed (AC04) |
 //! | …0004 | nothing for about 3 s, then settled, said three times |
 //! | …0005 | garbage, half a file, then settled |
 //! | …0007 | nothing, ever |
-//! | …0009 | a report that is partly accepted, with this payment settled and a stranger's refused |
+//! | …0009 | a report that is partly accepted, with this payment settled and a foreign one refused |
 //! | …0010 | settled, then refused |
 //! | …0011 | another amount booked, then the right one |
 //! | …0012 | taken for a duplicate, then settled |
 //! | …0013 | settled, then returned |
+//! | …0014 | nothing for about 25 s, then settled and booked |
+//! | …0027 | booked, then an answer to a recall that nobody requested |
 //! | else | accepted, then booked (camt.054) |
+//!
+//! It answers recalls by the account, too (`bank/recalls.rs`).
+//!
+//! With accounts it keeps books, and sends a statement (camt.053) a second after each change.
+
+mod books;
+mod recalls;
+pub mod statement;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,25 +35,35 @@ use tokio::fs;
 use tokio::sync::watch;
 use tracing::warn;
 
+use self::books::Books;
+use self::recalls::Recall;
+use self::statement::Line;
+
 use dvp_rails::iso20022::folder::{Folder, drop_into};
-use dvp_rails::iso20022::schema::{Message, check};
+use dvp_rails::iso20022::schema::{Message, check, exponent};
+use dvp_rails::iso20022::text::minor;
 use dvp_rails::iso20022::xml::{Document, Node};
 
 /// The bank.
 #[derive(Debug, Clone)]
 pub struct Bank {
     folder: Folder,
-    /// The orders it has received.
+    /// The orders it has received, and in a folder of their own the recalls.
     received: PathBuf,
+    recalls: PathBuf,
+    books: Option<Books>,
 }
 
-/// Something it will say, so long after it received the order.
+/// A report that the bank sends at a delay after it received the order.
 struct Reply {
     after: Duration,
     content: String,
+    /// By this much the account's balance changes then, in minor units.
+    booked: Option<Line>,
 }
 
-/// What it needs to know of an order.
+/// The fields of an order that the bank uses.
+#[derive(Clone)]
 struct Order {
     message_id: String,
     block_id: String,
@@ -57,15 +77,36 @@ impl Bank {
     /// `root` is the folder shared with it.
     pub async fn open(root: &Path) -> io::Result<Self> {
         let received = root.join("bank");
-        fs::create_dir_all(&received).await?;
-        Ok(Self { folder: Folder::open(root).await?, received })
+        let recalls = received.join("recalls");
+        fs::create_dir_all(&recalls).await?;
+        Ok(Self { folder: Folder::open(root).await?, received, recalls, books: None })
+    }
+
+    /// The same with books: its accounts by currency, and their numbers. It sends statements of them.
+    pub async fn open_with_accounts(root: &Path, accounts: Vec<(String, String)>) -> io::Result<Self> {
+        let books = Books::open(root, accounts).await?;
+        Ok(Self { books: Some(books), ..Self::open(root).await? })
+    }
+
+    /// Money comes in, once under a reference.
+    pub async fn deposit(&self, reference: &str, currency: &str, amount: i64) -> io::Result<()> {
+        let Some(books) = &self.books else { return Ok(()) };
+        let line = Line {
+            currency: currency.to_owned(),
+            amount,
+            end_to_end_id: None,
+            bank_reference: format!("IN{amount}"),
+            text: Some(reference.to_owned()),
+            at: Utc::now(),
+        };
+        books.book(reference, &line).await
     }
 
     /// Works until `stop` turns true.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
             if let Err(error) = self.turn().await {
-                warn!(%error, "the simulated bank");
+                warn!(%error, "simulated bank failed, will retry");
             }
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(100)) => {}
@@ -74,45 +115,75 @@ impl Bank {
         }
     }
 
-    /// Receives what lies in the outbox, and says what is due.
+    /// Receives the orders and recalls in the outbox, and sends the reports that are due.
     pub async fn turn(&self) -> io::Result<()> {
         let mut orders = fs::read_dir(self.folder.outbox()).await?;
         while let Some(entry) = orders.next_entry().await? {
-            let mut to = self.received.join(entry.file_name());
+            let is_recall = recalls::is_recall(&fs::read(entry.path()).await?);
+            let received = if is_recall { &self.recalls } else { &self.received };
+            let mut to = received.join(entry.file_name());
             // The same order again is paid again.
             for n in 2.. {
                 if !fs::try_exists(&to).await? {
                     break;
                 }
-                to = self.received.join(format!("again-{n}-{}", entry.file_name().to_string_lossy()));
+                to = received.join(format!("again-{n}-{}", entry.file_name().to_string_lossy()));
             }
             fs::rename(entry.path(), to).await?;
         }
-        let mut received = fs::read_dir(&self.received).await?;
-        while let Some(entry) = received.next_entry().await? {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".xml") {
-                self.answer(&name, entry.metadata().await?.modified()?).await?;
-            }
+        for (name, since) in files(&self.received).await? {
+            let content = fs::read(self.received.join(&name)).await?;
+            self.answer(&self.received, &name, since, replies(&content, since.into())).await?;
+        }
+        for (name, since) in files(&self.recalls).await? {
+            let content = fs::read(self.recalls.join(&name)).await?;
+            let replies = match self.recall(&content).await? {
+                Some(recall) => recall.replies(since.into()),
+                None => vec![Reply::error()],
+            };
+            self.answer(&self.recalls, &name, since, replies).await?;
+        }
+        if let Some(books) = &self.books {
+            books.state(&self.folder.inbox()).await?;
         }
         Ok(())
     }
 
-    /// How many orders it has received: each was paid or refused.
-    pub async fn count_received(&self) -> io::Result<usize> {
-        let (mut count, mut received) = (0, fs::read_dir(&self.received).await?);
-        while let Some(entry) = received.next_entry().await? {
-            count += usize::from(entry.file_name().to_string_lossy().ends_with(".xml"));
-        }
-        Ok(count)
+    /// A recall of an order that it has received.
+    async fn recall(&self, content: &[u8]) -> io::Result<Option<Recall>> {
+        let Some((end_to_end_id, case, name)) = recalls::named(content) else { return Ok(None) };
+        let order = match fs::read(self.received.join(format!("{end_to_end_id}.xml"))).await {
+            Ok(order) => Order::read(&order),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(order.map(|order| Recall::new(case, name, order)))
     }
 
-    async fn answer(&self, name: &str, since: SystemTime) -> io::Result<()> {
-        let content = fs::read(self.received.join(name)).await?;
+    /// How many orders it has received: each was paid or refused.
+    pub async fn count_received(&self) -> io::Result<usize> {
+        Ok(files(&self.received).await?.len())
+    }
+
+    /// How many recalls it has received.
+    pub async fn count_recalls(&self) -> io::Result<usize> {
+        Ok(files(&self.recalls).await?.len())
+    }
+
+    async fn answer(
+        &self,
+        folder: &Path,
+        name: &str,
+        since: SystemTime,
+        replies: Vec<Reply>,
+    ) -> io::Result<()> {
         let age = SystemTime::now().duration_since(since).unwrap_or_default();
-        for (n, reply) in replies(&content, since.into()).into_iter().enumerate() {
-            let said = self.received.join(format!("{name}.said{n}"));
+        for (n, reply) in replies.into_iter().enumerate() {
+            let said = folder.join(format!("{name}.said{n}"));
             if reply.after <= age && !fs::try_exists(&said).await? {
+                if let (Some(books), Some(line)) = (&self.books, &reply.booked) {
+                    books.book(&format!("{n}-{name}"), line).await?;
+                }
                 drop_into(&self.folder.inbox(), &format!("{n}-{name}"), reply.content.as_bytes()).await?;
                 fs::write(&said, b"").await?;
             }
@@ -121,41 +192,67 @@ impl Bank {
     }
 }
 
+/// The received files of a folder, and since when they are there.
+async fn files(folder: &Path) -> io::Result<Vec<(String, SystemTime)>> {
+    let (mut found, mut entries) = (Vec::new(), fs::read_dir(folder).await?);
+    while let Some(entry) = entries.next_entry().await? {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".xml") {
+            found.push((name, entry.metadata().await?.modified()?));
+        }
+    }
+    Ok(found)
+}
+
+impl Reply {
+    /// To a file that the bank cannot read.
+    fn error() -> Self {
+        let content = "<html>500 Internal Server Error".to_owned();
+        Self { after: Duration::ZERO, content, booked: None }
+    }
+}
+
 fn replies(content: &[u8], at: DateTime<Utc>) -> Vec<Reply> {
-    let Some(order) = Order::read(content) else {
-        return vec![Reply { after: Duration::ZERO, content: "<html>500 Internal Server Error".to_owned() }];
-    };
+    let Some(order) = Order::read(content) else { return vec![Reply::error()] };
     let report = |status: &str, reason: Option<&str>| order.report(status, reason, at);
     let settled = || report("ACSC", None);
-    let suffix = order.account.get(order.account.len().saturating_sub(4)..).unwrap_or_default();
-    let script: Vec<(u64, String)> = match suffix {
-        "0001" => vec![(0, report("ACSP", None)), (2_000, settled())],
-        "0002" => vec![(0, report("RJCT", Some("AC04")))],
-        "0004" => {
-            vec![(3_000, settled()), (3_000, order.booked(&order.amount, None, at)), (3_200, settled())]
-        }
+    let booked = || order.booked(&order.amount, None, at);
+    // When the account is debited and credited again, by the number of what is said then.
+    let (script, debited, credited): (Vec<(u64, String)>, _, _) = match order.suffix() {
+        "0001" => (vec![(0, report("ACSP", None)), (2_000, settled())], Some(1), None),
+        "0002" => (vec![(0, report("RJCT", Some("AC04")))], None, None),
+        "0004" => (vec![(3_000, settled()), (3_000, booked()), (3_200, settled())], Some(0), None),
         "0005" => {
             let half: String = settled().chars().take(200).collect();
-            vec![(0, "garbage \u{0} & <".to_owned()), (100, half), (400, settled())]
+            let script = vec![(0, "garbage \u{0} & <".to_owned()), (100, half), (400, settled())];
+            (script, Some(2), None)
         }
-        "0007" => Vec::new(),
-        "0009" => vec![(0, order.partly(at))],
-        "0010" => vec![(0, settled()), (600, report("RJCT", Some("AC01")))],
-        "0011" => {
-            vec![(0, order.booked("0.01", None, at)), (500, order.booked(&order.amount, None, at))]
+        "0007" => (Vec::new(), None, None),
+        "0009" => (vec![(0, order.partly(at))], Some(0), None),
+        "0010" => (vec![(0, settled()), (600, report("RJCT", Some("AC01")))], Some(0), None),
+        "0011" => (vec![(0, order.booked("0.01", None, at)), (500, booked())], Some(1), None),
+        "0012" => (vec![(0, report("RJCT", Some("AM05"))), (600, settled())], Some(1), None),
+        "0013" => {
+            let returned = order.booked(&order.amount, Some("AC04"), at);
+            (vec![(0, settled()), (600, returned)], Some(0), Some(1))
         }
-        "0012" => vec![(0, report("RJCT", Some("AM05"))), (600, settled())],
-        "0013" => vec![(0, settled()), (600, order.booked(&order.amount, Some("AC04"), at))],
-        _ => vec![(0, report("ACSP", None)), (200, order.booked(&order.amount, None, at))],
+        "0014" => (vec![(25_000, settled()), (25_000, booked())], Some(0), None),
+        "0027" => (vec![(0, booked()), (300, recalls::never_requested(&order, at))], Some(0), None),
+        _ => (vec![(0, report("ACSP", None)), (200, booked())], Some(1), None),
     };
     script
         .into_iter()
-        .map(|(after, content)| Reply { after: Duration::from_millis(after), content })
+        .enumerate()
+        .map(|(n, (after, content))| {
+            let sign = i64::from(credited == Some(n)) - i64::from(debited == Some(n));
+            let booked = (sign != 0).then(|| order.line(sign)).flatten();
+            Reply { after: Duration::from_millis(after), content, booked }
+        })
         .collect()
 }
 
 impl Order {
-    /// Reads an order as a bank does: what breaks the schema's rules is no order.
+    /// Reads an order as a bank does: an order that violates the schema is refused.
     fn read(content: &[u8]) -> Option<Self> {
         let document = Document::read(content).ok()?;
         if !check(Message::Pain001, &document).is_empty() {
@@ -174,6 +271,24 @@ impl Order {
             account: account.to_owned(),
             amount: amount.text.clone(),
             currency: amount.attribute("Ccy")?.to_owned(),
+        })
+    }
+
+    /// The last four characters of the account, which select how the bank behaves.
+    fn suffix(&self) -> &str {
+        self.account.get(self.account.len().saturating_sub(4)..).unwrap_or_default()
+    }
+
+    /// The entry of the account's statement.
+    fn line(&self, sign: i64) -> Option<Line> {
+        let amount = minor(&self.amount, exponent(&self.currency))?;
+        Some(Line {
+            currency: self.currency.clone(),
+            amount: sign.checked_mul(i64::try_from(amount.get()).ok()?)?,
+            end_to_end_id: Some(self.end_to_end_id.clone()),
+            bank_reference: self.bank_reference(),
+            text: None,
+            at: Utc::now(),
         })
     }
 
@@ -258,3 +373,6 @@ impl Order {
         Document { namespace: Message::Camt054.namespace(), root }.render()
     }
 }
+
+#[cfg(test)]
+mod tests;

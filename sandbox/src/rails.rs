@@ -1,9 +1,9 @@
 //! A bank and a converter that behave badly on purpose, by the last four characters of the beneficiary's account.
 //!
 //! They stand for the world outside, so they keep books of their own that survive our crashes, and they do not
-//! deduplicate: asked twice to pay, they pay twice, and their books show it.
+//! deduplicate: a payment requested twice is paid twice, and their books show it.
 //!
-//! | account | what happens |
+//! | account | behaviour |
 //! |---|---|
 //! | …0001 | the payout passes through in_progress for about 2 s |
 //! | …0002 | the payout fails: `beneficiary_account_closed` |
@@ -75,7 +75,7 @@ pub struct SimulatedRails {
     books: PgPool,
 }
 
-/// What the books say of a reference.
+/// A reference's entry in the books.
 #[derive(Debug, Clone, sqlx::FromRow)]
 struct Entry {
     calls: i32,

@@ -1,4 +1,4 @@
-//! The private chain against the real program: what it keeps, and that it goes.
+//! The private chain against the real program: its kept state, and that it ends.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::fs;
@@ -111,7 +111,7 @@ fn start_owner(dir: &Path) -> (Child, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn chain_is_the_known_one_with_the_known_accounts() {
+async fn chain_has_the_expected_id_and_accounts() {
     let anvil = Anvil::start(AnvilOptions { accounts: 3, ..AnvilOptions::default() }).await.unwrap();
     assert_eq!(call(&anvil, "eth_chainId", json!([])).await, json!(format!("{CHAIN_ID:#x}")));
     assert_eq!(anvil.accounts().len(), 3);
@@ -122,7 +122,7 @@ async fn chain_is_the_known_one_with_the_known_accounts() {
 }
 
 #[tokio::test]
-async fn throw_away_chain_leaves_nothing_behind() {
+async fn temporary_chain_leaves_no_files() {
     let anvil = Anvil::start(AnvilOptions::default()).await.unwrap();
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", anvil.pid())).unwrap();
     let root = arguments.split('\0').find(|argument| argument.ends_with("/cache")).unwrap().to_owned();
@@ -151,7 +151,7 @@ async fn restart_keeps_the_chain_and_the_port() {
 }
 
 #[tokio::test]
-async fn state_above_finalized_can_be_asked_for_after_a_restart() {
+async fn state_above_the_finalized_block_can_be_queried_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let first = Anvil::start(in_dir(dir.path())).await.unwrap();
     for _ in 0..12 {
@@ -167,7 +167,7 @@ async fn state_above_finalized_can_be_asked_for_after_a_restart() {
 }
 
 #[tokio::test]
-async fn time_goes_on_and_never_back() {
+async fn time_is_monotonic() {
     let dir = tempfile::tempdir().unwrap();
     let first = Anvil::start(in_dir(dir.path())).await.unwrap();
     call(&first, "evm_increaseTime", json!([3600])).await;
@@ -184,7 +184,7 @@ async fn time_goes_on_and_never_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_when_the_owner_is_killed_and_the_chain_is_there_again() {
+async fn a_killed_owner_leaves_no_process_and_the_chain_survives() {
     let dir = tempfile::tempdir().unwrap();
     let (mut owner, before) = start_owner(dir.path());
     owner.kill().unwrap();
@@ -196,7 +196,7 @@ async fn nothing_is_left_when_the_owner_is_killed_and_the_chain_is_there_again()
 }
 
 #[tokio::test]
-async fn start_right_after_a_kill_has_everything() {
+async fn start_right_after_a_kill_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut owner, before) = start_owner(dir.path());
     owner.kill().unwrap();
@@ -205,9 +205,9 @@ async fn start_right_after_a_kill_has_everything() {
     assert_eq!(picture(&again).await, before);
 }
 
-/// anvil's own clock goes on while the state is written, and what it then makes is half of it in the file.
+/// anvil's own clock goes on while the state is written, and a block made then is incomplete in the file.
 #[tokio::test]
-async fn state_of_a_chain_under_load_has_every_transaction_that_it_has_the_effects_of() {
+async fn saved_state_under_load_is_consistent_with_its_transactions() {
     let dir = tempfile::tempdir().unwrap();
     let with_clock = || AnvilOptions { block_time: Some(Duration::from_millis(20)), ..in_dir(dir.path()) };
     for _ in 0..8 {
@@ -229,7 +229,7 @@ async fn state_of_a_chain_under_load_has_every_transaction_that_it_has_the_effec
 }
 
 #[tokio::test]
-async fn kill_of_the_chain_itself_is_noticed_and_costs_only_what_was_not_written() {
+async fn a_killed_chain_is_noticed_and_loses_only_unwritten_state() {
     let dir = tempfile::tempdir().unwrap();
     let mut anvil = Anvil::start(in_dir(dir.path())).await.unwrap();
     let first = emit(&anvil).await;
@@ -283,7 +283,7 @@ async fn remembered_port_that_is_taken_is_changed() {
 }
 
 #[tokio::test]
-async fn blocks_come_by_the_clock_when_a_time_is_set() {
+async fn blocks_follow_the_clock_when_an_interval_is_set() {
     let time = Some(Duration::from_millis(100));
     let anvil = Anvil::start(AnvilOptions { block_time: time, ..AnvilOptions::default() }).await.unwrap();
     let until = Instant::now() + Duration::from_secs(30);

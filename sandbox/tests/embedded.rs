@@ -72,7 +72,7 @@ fn temporary_base() -> tempfile::TempDir {
     dir
 }
 
-/// Not a test of its own: a test process with a database, which writes what it sees and runs until it is killed.
+/// Not a test of its own: a test process with a database, which reports its state and runs until it is killed.
 #[tokio::test]
 async fn test_database_process_runs_until_it_is_killed() {
     let Some(seen) = std::env::var_os(TEST_DATABASE_FILE).map(PathBuf::from) else { return };
@@ -85,7 +85,7 @@ async fn test_database_process_runs_until_it_is_killed() {
     std::future::pending::<()>().await;
 }
 
-/// A test process, and what it has seen.
+/// A test process, and its report.
 struct TestProcess {
     child: Child,
     /// The directory of its cluster.
@@ -211,7 +211,7 @@ async fn second_owner_of_a_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_when_the_owner_is_killed_and_the_data_is_there_again() {
+async fn a_killed_owner_leaves_no_process_and_the_data_survives() {
     let dir = open_dir();
     let text = dir.path().to_string_lossy().into_owned();
     let (mut owner, postmaster) = start_owner(dir.path());
@@ -268,7 +268,7 @@ async fn crash_of_the_server_is_noticed() {
 }
 
 #[tokio::test]
-async fn half_made_cluster_is_made_again() {
+async fn incomplete_cluster_is_created_again() {
     let dir = open_dir();
     for half_made in ["postgres.new-0badcafe/data/base", "postgres/data"] {
         fs::create_dir_all(dir.path().join(half_made)).unwrap();
@@ -295,7 +295,7 @@ async fn stale_process_id_file_does_not_stop_a_start() {
     let file = dir.path().join("postgres/data/postmaster.pid");
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
-    // Of nobody, and of a living process that is no postmaster: this one.
+    // No process, and a living process that is no postmaster: this one.
     for pid in [ended.id(), std::process::id()] {
         let data = dir.path().join("postgres/data");
         fs::write(&file, format!("{pid}\n{}\n1700000000\n5432\n/tmp\nlocalhost\n", data.display())).unwrap();
@@ -376,7 +376,7 @@ fn failing_npm_is_quoted() {
 }
 
 #[tokio::test]
-async fn test_databases_are_migrated_and_see_nothing_of_each_other() {
+async fn test_databases_are_migrated_and_separate() {
     let (first, second) = tokio::join!(TestDatabase::create(), TestDatabase::create());
     first.pool().execute("create table only_here (id bigint)").await.unwrap();
     let visible = "select count(*) from pg_tables where tablename = 'only_here'";
@@ -391,7 +391,7 @@ async fn test_databases_are_migrated_and_see_nothing_of_each_other() {
 }
 
 #[test]
-fn test_processes_share_a_cluster_which_goes_with_the_last_of_them() {
+fn test_processes_share_a_cluster_until_the_last_ends() {
     let base = temporary_base();
     let [first, second] = TestProcess::start(base.path(), ["first", "second"]);
     assert_eq!(first.root, second.root);
@@ -421,7 +421,7 @@ fn test_cluster_whose_server_was_killed_is_replaced() {
 }
 
 #[test]
-fn test_cluster_whose_watcher_was_killed_is_removed_by_the_next_run() {
+fn test_cluster_without_a_watcher_is_removed_by_the_next_run() {
     let base = temporary_base();
     let [first] = TestProcess::start(base.path(), ["first"]);
     let root = first.root.clone();

@@ -6,13 +6,13 @@ use super::PlaceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalCommand {
-    /// List what operators have requested, newest first: what waits for approval, or all of it.
+    /// List operators' requests, newest first: those that wait for approval, or all.
     #[command(after_help = "Example:\n  dvp approval list --state pending --dir .dvp --json")]
     List(ApprovalList),
-    /// Show a request: exactly what is carried out once it is approved.
+    /// Show a request: exactly the action that its approval carries out.
     #[command(after_help = "Example:\n  dvp approval show --id apr_… --dir .dvp --json")]
     Show(ApprovalShow),
-    /// Carry out what another operator has requested, if its subject stands as it stood.
+    /// Approve and carry out another operator's request, if its subject is unchanged.
     #[command(
         after_help = "Example:\n  dvp approval approve --id apr_… --operator kim --note 'seen on the statement' --dir .dvp"
     )]
@@ -67,7 +67,7 @@ pub(crate) struct ApprovalShow {
 pub(crate) struct ApprovalApprove {
     #[arg(long)]
     pub id: String,
-    /// Who approves: not who requested it.
+    /// The approving operator, other than the requester.
     #[arg(long)]
     pub operator: String,
     #[arg(long, default_value = "")]
@@ -80,7 +80,7 @@ pub(crate) struct ApprovalApprove {
 pub(crate) struct ApprovalDeny {
     #[arg(long)]
     pub id: String,
-    /// Who decides.
+    /// The operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

@@ -44,7 +44,7 @@ pub(crate) struct BandWhich {
     /// INPUT/OUTPUT: the band holds in this direction.
     #[arg(long)]
     pub pair: String,
-    /// Who requests it.
+    /// The requesting operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

@@ -30,7 +30,7 @@ pub(crate) struct BankClearAlarm {
     /// As `dvp bank alarms` lists it: an execution, or a file's SHA-256.
     #[arg(long)]
     pub subject: String,
-    /// Who clears it.
+    /// The operator that clears it.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

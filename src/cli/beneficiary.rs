@@ -18,7 +18,7 @@ pub(crate) enum BeneficiaryCommand {
         after_help = "Example:\n  dvp beneficiary add-destination --beneficiary bene_… --account 000123456789 --currency USD --method ach --bank 026009593 --operator jo --dir .dvp"
     )]
     AddDestination(DestinationAdd),
-    /// Note that a destination was checked with its owner: by another operator than the one who entered it.
+    /// Record that a destination was verified with its owner, by another operator than the one that entered it.
     #[command(
         after_help = "Example:\n  dvp beneficiary verify --destination dest_… --operator kim --evidence 'call of 3 May, ticket 118' --dir .dvp"
     )]
@@ -83,7 +83,7 @@ pub(crate) struct DestinationArgs {
     /// The account's bank: its name, or its number in a national clearing system.
     #[arg(long)]
     pub bank: Option<String>,
-    /// Who enters it.
+    /// The operator that enters it.
     #[arg(long)]
     pub operator: String,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) struct DestinationVerify {
     /// dest_….
     #[arg(long)]
     pub destination: String,
-    /// Who verified it: another one than who entered it.
+    /// The verifying operator, other than the one that entered it.
     #[arg(long)]
     pub operator: String,
     /// How it was verified.

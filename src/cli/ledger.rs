@@ -13,7 +13,7 @@ pub(crate) enum LedgerCommand {
     /// Request an operation of the ledger; another operator approves it. The same id again changes nothing.
     #[command(subcommand)]
     Request(LedgerRequest),
-    /// Post what another operator has requested.
+    /// Approve and post another operator's request.
     #[command(
         after_help = "Example:\n  dvp ledger approve --id W-17 --operator kim --note 'wire sent' --dir .dvp"
     )]
@@ -42,7 +42,7 @@ pub(crate) enum LedgerCommand {
 pub(crate) enum LedgerRequest {
     /// An owner took money out.
     #[command(
-        after_help = "Example:\n  dvp ledger request withdrawal --provider northwind --asset USD --amount-minor 5000 --id W-17 --operator jo --reason 'asked by mail' --evidence 'wire 17' --dir .dvp"
+        after_help = "Example:\n  dvp ledger request withdrawal --provider northwind --asset USD --amount-minor 5000 --id W-17 --operator jo --reason 'requested by mail' --evidence 'wire 17' --dir .dvp"
     )]
     Withdrawal {
         #[command(flatten)]
@@ -90,6 +90,15 @@ pub(crate) enum LedgerRequest {
         #[command(flatten)]
         what: OperationArgs,
     },
+    /// The bank has charged a fee, which the house bears: a debit of a statement that is about no order. The id is the
+    /// bank's reference of the entry.
+    #[command(
+        after_help = "Example:\n  dvp ledger request charge --id BK2611-77 --asset USD --amount-minor 350 --operator jo --reason 'fee of November' --evidence 'statement 17, line 4' --dir .dvp"
+    )]
+    Charge {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
     /// Inventory changed hands between providers.
     #[command(
         after_help = "Example:\n  dvp ledger request transfer --from northwind --to meridian --asset USD --amount-minor 5000 --id T-4 --operator jo --reason 'rebalanced' --evidence 'mail of both' --dir .dvp"
@@ -102,7 +111,7 @@ pub(crate) enum LedgerRequest {
         #[command(flatten)]
         what: OperationArgs,
     },
-    /// A debtor's wallet has paid what it held of a claimant's funds: `house`, or a provider's id.
+    /// A debtor's wallet has paid a claimant's funds to the claimant: `house`, or a provider's id.
     #[command(
         after_help = "Example:\n  dvp ledger request claim-settlement --debtor northwind --claimant house --asset USDC --amount-minor 5000 --id C-8 --operator jo --reason 'monthly' --evidence '0x…' --dir .dvp"
     )]
@@ -137,7 +146,7 @@ pub(crate) struct OwnerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OperationArgs {
-    /// What the operation is called, once and for all.
+    /// The unique id of the operation.
     #[arg(long)]
     pub id: String,
     /// The asset's symbol.
@@ -146,12 +155,12 @@ pub(crate) struct OperationArgs {
     /// In minor units.
     #[arg(long, value_parser = amount)]
     pub amount_minor: Minor,
-    /// Who requests it.
+    /// The requesting operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]
     pub reason: String,
-    /// What it rests on: a line of a bank statement, a transaction, a ticket.
+    /// The evidence: a line of a bank statement, a transaction, a ticket.
     #[arg(long)]
     pub evidence: String,
     #[command(flatten)]
@@ -163,7 +172,7 @@ pub(crate) struct LedgerApprove {
     /// The operation's id.
     #[arg(long)]
     pub id: String,
-    /// Who approves: not who requested it.
+    /// The approving operator, other than the requester.
     #[arg(long)]
     pub operator: String,
     #[arg(long, default_value = "")]

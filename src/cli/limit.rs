@@ -19,7 +19,7 @@ pub(crate) enum LimitCommand {
         after_help = "Example:\n  dvp limit remove --scope partner --target acme --asset USDC --per day --operator jo --reason 'a year without a break' --evidence 'risk memo 9' --dir .dvp"
     )]
     Remove(LimitRemove),
-    /// Show the limits in force, and what was accepted today, and is open, of what they count.
+    /// Show the limits in force, with today's accepted and open amounts.
     #[command(after_help = "Example:\n  dvp limit list --dir .dvp --json")]
     List(PlaceArgs),
 }
@@ -47,13 +47,13 @@ pub(crate) struct LimitWhich {
     /// A partner's name, INPUT/OUTPUT, a provider's id, offramp or payout, a chain's name; nothing for everything.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub target: String,
-    /// What orders pay, or what the provider delivers.
+    /// The input of orders, or the output of the provider.
     #[arg(long)]
     pub asset: String,
     /// order, day (of UTC), or open (accepted and not ended).
     #[arg(long, value_parser = period)]
     pub per: Period,
-    /// Who requests it.
+    /// The requesting operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

@@ -13,7 +13,8 @@ pub(crate) enum MakerCommand {
         after_help = "Example:\n  dvp maker set --partner acme --provider quorum --wallet 0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc --operator jo --reason 'agreement' --evidence 'contract 4' --dir .dvp"
     )]
     Set(MakerSet),
-    /// Request that a partner may do so no more; another operator approves it. Its orders stay until they are cancelled.
+    /// Request that a partner may do so no more; another operator approves it. Its orders stay until they are
+    /// cancelled.
     #[command(
         after_help = "Example:\n  dvp maker end --partner acme --operator jo --reason 'agreement ended' --evidence 'letter 9' --dir .dvp"
     )]
@@ -26,7 +27,7 @@ pub(crate) enum MakerCommand {
         after_help = "Example:\n  dvp maker place --partner acme --id R-1 --pair USDC/USD --rate 0.9991 --amount-minor 5000000 --dir .dvp"
     )]
     Place(MakerPlace),
-    /// Cancel what remains of a resting order. What takers had taken and give back stays with the provider.
+    /// Cancel the remainder of a resting order. Amounts that takers return later stay with the provider.
     #[command(after_help = "Example:\n  dvp maker cancel --partner acme --order 17 --dir .dvp")]
     Cancel(MakerCancel),
     /// Show a maker's resting orders, newest first.
@@ -57,7 +58,7 @@ pub(crate) struct MakerWho {
     /// The partner's name.
     #[arg(long)]
     pub partner: String,
-    /// Who requests it.
+    /// The requesting operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use dvp_core::partners::{LIMIT_MAX, NAME, Tier, is_name};
 use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::intent::is_address;
 use dvp_domain::money::Minor;
@@ -24,8 +25,8 @@ pub(crate) enum PartnerCommand {
         after_help = "Example:\n  dvp partner deposit --name acme --env test --asset USD --amount-minor 1000000 --id wire-1 --dir .dvp"
     )]
     Deposit(PartnerDeposit),
-    /// Take nothing new from a partner from now on: its API keys are refused, its FIX sessions logged out, orders that
-    /// wait are rejected. What was accepted goes on, and so do its webhooks.
+    /// Accept nothing new from a partner from now on: its API keys are refused, its FIX sessions logged out, orders
+    /// that wait are rejected. Accepted orders and webhooks continue.
     #[command(
         after_help = "Example:\n  dvp partner disable --name acme --operator jo --reason 'contract ended' --dir .dvp"
     )]
@@ -35,7 +36,7 @@ pub(crate) enum PartnerCommand {
         after_help = "Example:\n  dvp partner enable --name acme --operator jo --reason 'contract renewed' --dir .dvp"
     )]
     Enable(PartnerSwitch),
-    /// List who disabled and enabled a partner, and why.
+    /// List the operators that disabled and enabled a partner, and their reasons.
     #[command(after_help = "Example:\n  dvp partner history --name acme --dir .dvp --json")]
     History(PartnerName),
     /// List the partners.
@@ -51,7 +52,7 @@ pub(crate) struct PartnerCreate {
     #[arg(long, value_enum)]
     pub tier: TierArg,
     /// Requests a minute; 100 for standard and 1000 for enterprise when not given.
-    #[arg(long, value_name = "PER_MINUTE", value_parser = clap::value_parser!(i64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "PER_MINUTE", value_parser = clap::value_parser!(i64).range(1..=LIMIT_MAX))]
     pub limit: Option<i64>,
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -70,7 +71,7 @@ pub(crate) struct PartnerName {
 pub(crate) struct PartnerSwitch {
     #[command(flatten)]
     pub partner: PartnerName,
-    /// Who decides.
+    /// The operator.
     #[arg(long)]
     pub operator: String,
     /// Why.
@@ -108,7 +109,7 @@ pub(crate) struct PartnerDeposit {
     pub deposit: DepositArgs,
 }
 
-/// Money that came in for somebody.
+/// Money received for a partner.
 #[derive(Debug, Args)]
 pub(crate) struct DepositArgs {
     /// The asset's symbol.
@@ -117,10 +118,10 @@ pub(crate) struct DepositArgs {
     /// In minor units.
     #[arg(long, value_parser = amount)]
     pub amount_minor: Minor,
-    /// What the deposit is called, once and for all: the bank's reference.
+    /// The unique id of the deposit: the bank's reference.
     #[arg(long)]
     pub id: String,
-    /// Who notes it.
+    /// The recording operator.
     #[arg(long, env = "USER", default_value = "cli")]
     pub operator: String,
     #[command(flatten)]
@@ -150,29 +151,15 @@ pub(crate) enum TierArg {
     Enterprise,
 }
 
-impl TierArg {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Standard => "standard",
-            Self::Enterprise => "enterprise",
-        }
-    }
-
-    /// Requests a minute when nothing else was agreed.
-    pub(crate) const fn usual_limit(self) -> i64 {
-        match self {
-            Self::Standard => 100,
-            Self::Enterprise => 1000,
+impl From<TierArg> for Tier {
+    fn from(tier: TierArg) -> Self {
+        match tier {
+            TierArg::Standard => Self::Standard,
+            TierArg::Enterprise => Self::Enterprise,
         }
     }
 }
 
-/// A partner's name, which becomes part of log lines and of a FIX user name.
 pub(super) fn name(text: &str) -> Result<String, String> {
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if (1..=64).contains(&text.len()) && text.chars().all(known) {
-        Ok(text.to_owned())
-    } else {
-        Err("1 to 64 of the characters a-z, A-Z, 0-9, '.', '_' and '-'".to_owned())
-    }
+    if is_name(text) { Ok(text.to_owned()) } else { Err(NAME.to_owned()) }
 }

@@ -17,7 +17,7 @@ pub(crate) enum PauseCommand {
         after_help = "Example:\n  dvp pause remove --scope pair --target USDC/USD --operator kim --reason 'feed is right again' --dir .dvp"
     )]
     Remove(PauseChange),
-    /// Show what is paused.
+    /// Show the pauses in force.
     #[command(after_help = "Example:\n  dvp pause list --dir .dvp --json")]
     List(PlaceArgs),
 }
@@ -30,7 +30,7 @@ pub(crate) struct PauseChange {
     /// A partner's name, INPUT/OUTPUT, a provider's id, offramp or payout, a chain's name; nothing for everything.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub target: String,
-    /// Who decides.
+    /// The operator.
     #[arg(long)]
     pub operator: String,
     #[arg(long)]

@@ -7,12 +7,12 @@ use super::partner::DepositArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderCommand {
-    /// Note what a liquidity provider has put at the service's disposal. The same id again changes nothing.
+    /// Record a deposit of a liquidity provider. A repeated id changes nothing.
     #[command(
         after_help = "Example:\n  dvp provider deposit --provider northwind --asset USD --amount-minor 1000000 --id wire-7 --config dvp.toml"
     )]
     Deposit(ProviderDeposit),
-    /// Show what a liquidity provider has of an asset, and how much of it is promised.
+    /// Show a liquidity provider's balance of an asset, and the reserved part.
     #[command(
         after_help = "Example:\n  dvp provider balance --provider northwind --asset USD --dir .dvp --json"
     )]

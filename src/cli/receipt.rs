@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptCommand {
-    /// Compute a receipt's content hash and compare it with what is anchored on the chain.
+    /// Compute a receipt's content hash and compare it with the anchor on the chain.
     ///
     /// Asks the node of DIR or of --rpc-url; with --config the blocks the indexer has read. A receipt in a file
     /// needs nothing of ours but the anchor contract's address. Exit code 1 when no anchor has this hash.

@@ -35,7 +35,7 @@ impl From<&str> for GivenSecret {
 }
 
 impl GivenSecret {
-    /// The secret itself. `option` names it in what is told.
+    /// The secret itself. `option` names it in error messages.
     pub(crate) fn read(&self, option: &str) -> anyhow::Result<String> {
         let secret = match self {
             Self::Stdin => {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_where_its_prefix_says_and_is_never_shown() {
+    fn a_secret_is_read_by_its_prefix_and_never_shown() {
         assert!(matches!(GivenSecret::from("-"), GivenSecret::Stdin));
         assert!(
             matches!(GivenSecret::from("env:NAME"), GivenSecret::Kept(Secret::Env(name)) if name == "NAME")

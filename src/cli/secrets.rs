@@ -9,7 +9,7 @@ pub(crate) enum SecretsCommand {
     /// List how much needs each master key. A key that is not listed can be taken out of the configuration.
     #[command(after_help = "Example:\n  dvp secrets status --config dvp.toml --json")]
     Status(PlaceArgs),
-    /// Seal anew, with the first key of the configuration, what an earlier one sealed.
+    /// Re-encrypt secrets of earlier keys with the first key of the configuration.
     #[command(after_help = "Example:\n  dvp secrets reseal --config dvp.toml")]
     Reseal(PlaceArgs),
 }

@@ -51,7 +51,7 @@ pub(crate) enum ReportCommand {
         after_help = "Example:\n  dvp report fees --from 2026-11-01 --to 2026-12-01 --csv --config dvp.toml"
     )]
     Fees(ReportFees),
-    /// What is promised, on its way or owed: reserved balances, claims, escrow, clearing, debts.
+    /// Amounts reserved, in transit or owed: reserved balances, claims, escrow, clearing, debts.
     #[command(after_help = "Example:\n  dvp report exposure --dir .dvp --json")]
     Exposure(ReportAt),
     /// Every account's balance.
@@ -73,7 +73,7 @@ pub(crate) struct ReportFees {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportAt {
-    /// As of this time: what was posted before it. RFC 3339, or a date for its beginning (UTC); now, if left out.
+    /// As of this time: postings before it. RFC 3339, or a date for its beginning (UTC); now, if left out.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub at: Option<DateTime<Utc>>,
     /// Print CSV.

@@ -31,7 +31,7 @@ pub(crate) enum WebhookCommand {
     /// List an endpoint's deliveries, latest first, with every attempt.
     #[command(after_help = "Example:\n  dvp webhook deliveries --endpoint-id ep_… --state failed --dir .dvp")]
     Deliveries(WebhookDeliveries),
-    /// List what owners of endpoints are to be told, latest first.
+    /// List the notices to owners of endpoints, latest first.
     #[command(after_help = "Example:\n  dvp webhook notices --dir .dvp")]
     Notices(PlaceArgs),
     /// Give an endpoint to another key of the same partner and environment, such as the one that follows it.
@@ -44,8 +44,8 @@ pub(crate) struct WebhookListen {
     /// The directory of a running sandbox.
     #[arg(long, value_name = "DIR", required_unless_present = "secret")]
     pub dir: Option<PathBuf>,
-    /// The endpoint's signing secret: env:NAME, file:PATH, or - for a line of standard input. The secret itself is taken
-    /// with a warning.
+    /// The endpoint's signing secret: env:NAME, file:PATH, or - for a line of standard input. The secret itself is
+    /// taken with a warning.
     #[arg(long, value_name = "WHSEC", conflicts_with = "dir")]
     pub secret: Option<GivenSecret>,
     /// Where to listen; port 0 takes any free port. TLS with --dir, plain HTTP without.
@@ -72,8 +72,8 @@ pub(crate) struct WebhookTrigger {
     /// The service's address, such as `https://api.example.com`.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// A test key: env:NAME, file:PATH, or - for a line of standard input; the environment's DVP_API_KEY when not given.
-    /// The key itself is taken with a warning.
+    /// A test key: env:NAME, file:PATH, or - for a line of standard input; the environment's DVP_API_KEY when not
+    /// given. The key itself is taken with a warning.
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<GivenSecret>,
     /// Print JSON.

@@ -1,4 +1,4 @@
-//! `dvp approval list|show|approve|deny`: what one operator requests and another one approves.
+//! `dvp approval list|show|approve|deny`: requests of one operator that another one approves.
 
 use anyhow::Context as _;
 use dvp_core::approvals::{approve, deny};

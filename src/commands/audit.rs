@@ -1,4 +1,4 @@
-//! `dvp audit …`: the log of what operators did, in a chain of hashes.
+//! `dvp audit …`: the log of operators' actions, in a chain of hashes.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -179,7 +179,7 @@ async fn list(args: BeneficiaryList) -> anyhow::Result<()> {
     })
 }
 
-/// Names and accounts are masked: who needs them whole looks at the partner's own papers.
+/// Names and accounts are masked; the partner's own documents have them in full.
 fn view(row: &DestinationRow) -> Value {
     let details = &row.destination.details;
     json!({

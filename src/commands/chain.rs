@@ -20,8 +20,8 @@ use crate::output::print;
 
 mod relay;
 
-/// How often a backfill's progress is told.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How often a backfill's progress is reported.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -81,12 +81,12 @@ async fn read(args: ChainPlace) -> anyhow::Result<ExitCode> {
     let config = chains::find(&args, &place)?;
     let pool = place.pool(4).await?;
     let json = args.place.json;
-    let mut told = Instant::now();
+    let mut reported_at = Instant::now();
     let tell = |progress: &Progress| {
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            // Somebody who no longer reads is no reason to stop.
-            let _told = print(json, &view(progress), || vec![line(progress)]);
+        if reported_at.elapsed() >= REPORT_EVERY {
+            reported_at = Instant::now();
+            // A closed output is no reason to stop.
+            let _written = print(json, &view(progress), || vec![line(progress)]);
         }
     };
     let shutdown = CancellationToken::new();
@@ -135,11 +135,11 @@ async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {
     let place = ServiceLocation::find(args.dir.as_deref(), args.config.as_deref())?;
     let mut conn = place.connect().await?;
     let chains = store::list_statuses(&mut conn).await?;
-    let lanes = store::list_accounts(&mut conn).await?;
-    let healthy = chains.iter().all(is_well) && lanes.iter().all(|lane| !lane.balance_low);
-    let views: Vec<Value> = chains.iter().map(|chain| chain_view(chain, &lanes)).collect();
+    let accounts = store::list_accounts(&mut conn).await?;
+    let healthy = chains.iter().all(is_well) && accounts.iter().all(|account| !account.balance_low);
+    let views: Vec<Value> = chains.iter().map(|chain| chain_view(chain, &accounts)).collect();
     print(args.json, &json!({"ok": healthy, "chains": views}), || {
-        chains.iter().flat_map(|chain| chain_lines(chain, &lanes)).collect()
+        chains.iter().flat_map(|chain| chain_lines(chain, &accounts)).collect()
     })?;
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -150,20 +150,20 @@ fn is_well(chain: &StatusRow) -> bool {
 
 fn accounts_of<'a>(
     chain: &'a StatusRow,
-    lanes: &'a [RelayerAccount],
+    accounts: &'a [RelayerAccount],
 ) -> impl Iterator<Item = &'a RelayerAccount> {
-    lanes.iter().filter(|lane| lane.chain_id == chain.chain_id)
+    accounts.iter().filter(|account| account.chain_id == chain.chain_id)
 }
 
-fn chain_view(chain: &StatusRow, lanes: &[RelayerAccount]) -> Value {
+fn chain_view(chain: &StatusRow, accounts: &[RelayerAccount]) -> Value {
     let backfill = chain.backfill.as_ref().map(|backfill| {
         json!({"from": backfill.from, "to": backfill.to, "events": backfill.events,
                "eventsPerSecond": chain.events_per_second(), "secondsLeft": chain.seconds_left()})
     });
-    let accounts: Vec<Value> = accounts_of(chain, lanes)
-        .map(|lane| {
-            json!({"address": lane.signer.to_string(), "balanceWei": lane.balance.map(|wei| wei.to_string()),
-                   "low": lane.balance_low, "waiting": lane.waiting})
+    let accounts: Vec<Value> = accounts_of(chain, accounts)
+        .map(|account| {
+            json!({"address": account.signer.to_string(), "balanceWei": account.balance.map(|wei| wei.to_string()),
+                   "low": account.balance_low, "waiting": account.waiting})
         })
         .collect();
     json!({
@@ -176,7 +176,7 @@ fn chain_view(chain: &StatusRow, lanes: &[RelayerAccount]) -> Value {
     })
 }
 
-fn chain_lines(chain: &StatusRow, lanes: &[RelayerAccount]) -> Vec<String> {
+fn chain_lines(chain: &StatusRow, accounts: &[RelayerAccount]) -> Vec<String> {
     let StatusRow { chain_id, name, state, state_seconds, indexed_head, node_head, indexed_final, .. } =
         chain;
     let mut lines = vec![format!(
@@ -196,10 +196,10 @@ fn chain_lines(chain: &StatusRow, lanes: &[RelayerAccount]) -> Vec<String> {
     if chain.retracted_facts > 0 {
         lines.push(format!("  {} facts were taken back after they were used", chain.retracted_facts));
     }
-    lines.extend(accounts_of(chain, lanes).map(|lane| {
-        let balance = lane.balance.map_or_else(|| "unknown".to_owned(), |wei| wei.to_string());
-        let low = if lane.balance_low { ", LOW" } else { "" };
-        format!("  account {}: {balance} wei{low}, {} waiting", lane.signer, lane.waiting)
+    lines.extend(accounts_of(chain, accounts).map(|account| {
+        let balance = account.balance.map_or_else(|| "unknown".to_owned(), |wei| wei.to_string());
+        let low = if account.balance_low { ", LOW" } else { "" };
+        format!("  account {}: {balance} wei{low}, {} waiting", account.signer, account.waiting)
     }));
     lines
 }

@@ -1,4 +1,4 @@
-//! Money that came in for a partner or a provider: told once by its id, however often it is said.
+//! Money received for a partner or a provider: recorded once by its id, even if it is reported repeatedly.
 
 use anyhow::{bail, ensure};
 use dvp_domain::ledger::Owner;

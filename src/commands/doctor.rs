@@ -1,4 +1,4 @@
-//! `dvp doctor`: whether what the service needs is there, one line each.
+//! `dvp doctor`: checks of the service's requirements, one line each.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a sandbox needs of this machine. What is missing is fetched when it can be.
+/// A sandbox's requirements on this machine. Missing programs are fetched when possible.
 #[cfg(feature = "sandbox")]
 fn machine() -> Vec<Check> {
     let finder = Finder::machine();

@@ -1,4 +1,4 @@
-//! `dvp execution list|show|resolve`: what operators see of executions, and decide about those that are stuck.
+//! `dvp execution list|show|resolve`: executions, and operators' decisions about stuck ones.
 
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
@@ -40,14 +40,15 @@ fn view(row: &Listed) -> Value {
         "reference": row.reference, "partner": row.partner, "intentId": row.intent_id,
         "clientReference": row.client_reference, "state": row.state, "acceptedAt": row.accepted_at.to_rfc3339(),
         "terminalAt": row.terminal_at.map(|at| at.to_rfc3339()), "waitsFor": row.waits_for,
-        "attempts": row.attempts, "heard": row.heard, "alarm": row.alarm,
+        "attempts": row.attempts, "lastResult": row.last_result, "alarm": row.alarm,
     })
 }
 
 fn line(row: &Listed) -> String {
     let waits = row.waits_for.as_deref().map(|what| {
-        let heard = row.heard.as_deref().map(|heard| format!(": {heard}")).unwrap_or_default();
-        format!("  waits for {what} ({} attempts{heard})", row.attempts.unwrap_or(0))
+        let last_result =
+            row.last_result.as_deref().map(|last_result| format!(": {last_result}")).unwrap_or_default();
+        format!("  waits for {what} ({} attempts{last_result})", row.attempts.unwrap_or(0))
     });
     let alarm = row.alarm.as_deref().map(|alarm| format!("  ALARM {alarm}"));
     let [waits, alarm] = [waits, alarm].map(Option::unwrap_or_default);
@@ -85,7 +86,7 @@ fn lines(value: &Value) -> Vec<String> {
         format!("intent {}  accepted {}", text(&value["intentId"]), text(&value["acceptedAt"])),
     ];
     out.extend(funds(&value["state"]).map(|where_they_are| format!("funds {where_they_are}")));
-    for part in ["events", "work", "chain", "facts", "bank", "ledger", "screening", "operators"] {
+    for part in ["events", "work", "chain", "facts", "bank", "recalls", "ledger", "screening", "operators"] {
         let rows = value[part].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.is_empty() {
             continue;
@@ -100,7 +101,7 @@ fn lines(value: &Value) -> Vec<String> {
     out
 }
 
-/// Where locked funds are, by what the settlement was told.
+/// The location of the locked funds, by the settlement's state.
 fn funds(state: &Value) -> Option<String> {
     let lock = state["lock"].as_object()?;
     let is = |name: &str| lock.get(name) == Some(&Value::Bool(true));
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_locked_funds_are_is_said_in_a_line() {
+    fn the_location_of_locked_funds_is_one_line() {
         let lock = |filled, lost, refunded| json!({"tx_hash": "0xl", "filled": filled, "lost": lost, "refunded": refunded, "refund_tx": "0xr"});
         let state = |lock: Value, settled: Value| json!({"lock": lock, "settle_tx": settled});
         for (state, said) in [

@@ -3,6 +3,9 @@
 use std::io::Write as _;
 
 use anyhow::{Context as _, ensure};
+use dvp_core::credentials;
+use dvp_core::credentials::sessions::{self, NewSession};
+use dvp_core::requests::{Maker, RequestedChange};
 use dvp_core::secrets::Vault;
 use dvp_fix_gateway::{check_agreement, dictionaries};
 use dvp_store::fix::admin::{self as fix_admin, ListedSession};
@@ -12,6 +15,7 @@ use dvp_store::fix::{self, NewFixSession};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
+use super::approval::print_requested;
 use super::{fix_control, named_partner};
 use crate::access::Access;
 use crate::cli::{
@@ -30,6 +34,10 @@ pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
         FixSessionCommand::Enable(args) => fix_control::set_enabled(args, true).await,
         FixSessionCommand::Logout(args) => fix_control::carry_out(args, SessionAction::Logout).await,
         FixSessionCommand::Reset(args) => fix_control::carry_out(args, SessionAction::Reset).await,
+        FixSessionCommand::Disconnect(args) => fix_control::carry_out(args, SessionAction::Disconnect).await,
+        FixSessionCommand::TestRequest(args) => {
+            fix_control::carry_out(args, SessionAction::TestRequest).await
+        }
         FixSessionCommand::SetSeq(args) => {
             let (next_in, next_out, with_reset) = (args.next_in, args.next_out, args.with_reset);
             fix_control::carry_out(args.command, SessionAction::SetSeq { next_in, next_out, with_reset })
@@ -54,7 +62,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
     if let Some(known) = fix::find_session(&mut access.conn, &id).await? {
         ensure!(known.partner_id == partner.id, "{id} is another partner's");
     }
-    let username = args.username.unwrap_or_else(|| partner.name.clone());
+    let username = args.username.clone().unwrap_or_else(|| partner.name.clone());
     let session = NewFixSession {
         partner_id: partner.id,
         livemode,
@@ -66,8 +74,29 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         password_hash: access.vault.fix_password_hash(&id, &password),
         password_key: access.vault.current_id().to_owned(),
     };
+    let maker = args.maker.maker(access.environment)?;
+    let before = fix_settings::find_settings(&mut access.conn, &id).await?;
+    let slippage = args.options.max_slippage_bps;
     let mut tx = access.conn.begin().await?;
     fix::upsert_session(&mut tx, &session).await?;
+    if let Some(maker) = maker {
+        // The session is written only to check its settings.
+        let settings = agreed(&mut tx, &access.vault, &id, args.options).await?;
+        tx.rollback().await?;
+        let new = NewSession {
+            partner: &args.partner,
+            environment: access.environment,
+            begin_string: &args.begin_string,
+            client_comp_id: &args.sender_comp_id,
+            service_comp_id: &args.target_comp_id,
+            username: Some(&username),
+            password: Some(&password),
+            settings,
+            max_slippage_bps: slippage,
+        };
+        let requested = request(&mut access, &id, before, new, maker).await?;
+        return print_requested(args.place.json, &requested);
+    }
     agree(&mut tx, &access.vault, &id, args.options).await?;
     tx.commit().await?;
     let mut value = json!({
@@ -80,8 +109,29 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
     print(args.place.json, &value, || vec![format!("session {id}, user {username}")])
 }
 
+/// Requests a session; of an existing one its new password, whose settings have a command of their own.
+async fn request(
+    access: &mut Access,
+    id: &str,
+    before: Option<FixSessionSettings>,
+    new: NewSession<'_>,
+    maker: Maker<'_>,
+) -> anyhow::Result<RequestedChange> {
+    let (conn, vault) = (&mut access.conn, &access.vault);
+    let Some(before) = before else { return Ok(sessions::request_session(conn, vault, new, maker).await?.2) };
+    let is_same = before == new.settings && new.max_slippage_bps.is_none();
+    ensure!(is_same, "{id} exists: its settings are changed by dvp fix-session set");
+    Ok(credentials::request_password(conn, vault, id, new.password, maker).await?.1)
+}
+
 async fn set(args: FixSessionSet) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
+    if let Some(maker) = args.maker.maker(access.environment)? {
+        let (id, slippage) = (&args.session_id, args.options.max_slippage_bps);
+        let settings = agreed(&mut access.conn, &access.vault, id, args.options).await?;
+        let requested = sessions::request_settings(&mut access.conn, id, settings, slippage, maker).await?;
+        return print_requested(args.place.json, &requested);
+    }
     let mut tx = access.conn.begin().await?;
     let settings = agree(&mut tx, &access.vault, &args.session_id, args.options).await?;
     tx.commit().await?;
@@ -96,8 +146,24 @@ async fn set(args: FixSessionSet) -> anyhow::Result<()> {
     })
 }
 
-/// Changes what is given. Returns how it is then.
+/// Changes the given settings. Returns the resulting ones.
 async fn agree(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    id: &str,
+    options: SessionOptions,
+) -> anyhow::Result<FixSessionSettings> {
+    let slippage = options.max_slippage_bps;
+    let settings = agreed(conn, vault, id, options).await?;
+    fix_settings::update_settings(conn, id, &settings).await?;
+    if let Some(bps) = slippage {
+        fix_admin::update_max_slippage(conn, id, bps).await?;
+    }
+    Ok(settings)
+}
+
+/// The settings of a session with the given ones.
+async fn agreed(
     conn: &mut PgConnection,
     vault: &Vault,
     id: &str,
@@ -106,20 +172,21 @@ async fn agree(
     let missing = || format!("there is no session {id}");
     let session = fix::find_session(conn, id).await?.with_context(missing)?;
     let before = fix_settings::find_settings(conn, id).await?.with_context(missing)?;
-    let slippage = options.max_slippage_bps;
     let settings = changed(before, vault, id, options)?;
+    check(&settings)?;
+    check_agreement(&session, &settings)?;
+    Ok(settings)
+}
+
+/// Settings that exclude each other.
+fn check(settings: &FixSessionSettings) -> anyhow::Result<()> {
     ensure!(
         !settings.drop_copy || settings.cancel_on_disconnect_secs.is_none(),
         "a drop copy has no orders to cancel: give --cancel-on-disconnect off, or --drop-copy false"
     );
     let rates = settings.soft_messages_per_sec.zip(settings.hard_messages_per_sec);
     ensure!(rates.is_none_or(|(soft, hard)| soft <= hard), "--soft-rate is at most --hard-rate");
-    check_agreement(&session, &settings)?;
-    fix_settings::update_settings(conn, id, &settings).await?;
-    if let Some(bps) = slippage {
-        fix_admin::update_max_slippage(conn, id, bps).await?;
-    }
-    Ok(settings)
+    Ok(())
 }
 
 fn changed(
@@ -128,7 +195,7 @@ fn changed(
     id: &str,
     options: SessionOptions,
 ) -> anyhow::Result<FixSessionSettings> {
-    /// What is given, or what was before.
+    /// The given value, or the earlier one.
     fn or<T>(given: Option<Agreed<T>>, before: Option<T>) -> Option<T> {
         given.map_or(before, Agreed::on)
     }
@@ -170,7 +237,7 @@ fn changed(
     })
 }
 
-/// Without what is secret.
+/// Without secrets.
 fn settings_json(settings: &FixSessionSettings) -> Value {
     let hashes = settings.client_cert_sha256.as_ref();
     json!({

@@ -1,13 +1,18 @@
 //! `dvp key …`. Secrets are printed by the command that draws them, once.
 
 use anyhow::{Context as _, bail, ensure};
+use dvp_core::credentials;
 use dvp_core::keys::{self, Issued, SCOPES};
+use dvp_core::requests::{Maker, RequestedChange};
+use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
 use dvp_store::partners::{self, ListedKey};
 use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
 
+use super::approval::print_requested;
 use super::named_partner;
 use crate::access::Access;
-use crate::cli::{KeyCommand, KeyId, KeyIssue, KeyList};
+use crate::cli::{KeyCommand, KeyIssue, KeyList, KeyRequest, KeyStop};
 use crate::output::print;
 
 const PAGE: i64 = 500;
@@ -16,9 +21,9 @@ pub(crate) async fn run(command: KeyCommand) -> anyhow::Result<()> {
     match command {
         KeyCommand::Issue(args) => issue(args).await,
         KeyCommand::Rotate(args) => rotate(args).await,
-        KeyCommand::Disable(args) => change(args, Change::Disable).await,
-        KeyCommand::Enable(args) => change(args, Change::Enable).await,
-        KeyCommand::Revoke(args) => change(args, Change::Revoke).await,
+        KeyCommand::Disable(args) => stop(args, Change::Disable).await,
+        KeyCommand::Enable(args) => enable(args).await,
+        KeyCommand::Revoke(args) => stop(args, Change::Revoke).await,
         KeyCommand::List(args) => list(args).await,
     }
 }
@@ -30,26 +35,68 @@ async fn issue(args: KeyIssue) -> anyhow::Result<()> {
     let mut scopes = if args.scopes.is_empty() { SCOPES.map(str::to_owned).to_vec() } else { args.scopes };
     scopes.sort_unstable();
     scopes.dedup();
-    let issued = keys::issue(&mut access.conn, &access.vault, &partner.id, environment, &scopes).await?;
-    tell(args.place.json, &issued, None)
+    let maker = args.maker.maker(environment)?;
+    let (issued, requested) = draw(&mut access, &partner.name, &partner.id, &scopes, maker).await?;
+    tell(args.place.json, &issued, None, requested.as_ref())
 }
 
-async fn rotate(args: KeyId) -> anyhow::Result<()> {
+/// Issues a key; with a maker disabled, until another operator has approved it.
+async fn draw(
+    access: &mut Access,
+    partner: &str,
+    partner_id: &str,
+    scopes: &[String],
+    maker: Option<Maker<'_>>,
+) -> anyhow::Result<(Issued, Option<RequestedChange>)> {
+    let (conn, vault, environment) = (&mut access.conn, &access.vault, access.environment);
+    Ok(match maker {
+        Some(maker) => {
+            let (issued, requested) =
+                credentials::issue_key(conn, vault, partner, environment, scopes, maker).await?;
+            (issued, Some(requested))
+        }
+        None => (keys::issue(conn, vault, partner_id, environment, scopes).await?, None),
+    })
+}
+
+async fn rotate(KeyRequest { key: args, maker }: KeyRequest) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
-    let old = find(&mut access, &args.key_id).await?;
+    let old = find(&mut access.conn, &args.key_id).await?;
     ensure!(old.revoked_at.is_none(), "{} is revoked; issue a new key", old.key_id);
-    let issued =
-        keys::issue(&mut access.conn, &access.vault, &old.partner_id, access.environment, &old.scopes)
-            .await?;
-    tell(args.place.json, &issued, Some(&old.key_id))
+    let maker = maker.maker(access.environment)?;
+    let (issued, requested) = draw(&mut access, &old.partner, &old.partner_id, &old.scopes, maker).await?;
+    tell(args.place.json, &issued, Some(&old.key_id), requested.as_ref())
 }
 
-fn tell(json: bool, issued: &Issued, replaces: Option<&str>) -> anyhow::Result<()> {
+/// Lets a disabled key work again, or requests it.
+async fn enable(KeyRequest { key: args, maker }: KeyRequest) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    match maker.maker(access.environment)? {
+        Some(maker) => {
+            let requested = credentials::request_enabling(&mut access.conn, &args.key_id, maker).await?;
+            print_requested(args.place.json, &requested)
+        }
+        None => {
+            let key = change(&mut access.conn, &args.key_id, Change::Enable).await?;
+            print(args.place.json, &view(&key), || vec![format!("{} is enabled", key.key_id)])
+        }
+    }
+}
+
+fn tell(
+    json: bool,
+    issued: &Issued,
+    replaces: Option<&str>,
+    requested: Option<&RequestedChange>,
+) -> anyhow::Result<()> {
     let mut value = json!({
         "keyId": issued.key_id, "apiKey": issued.api_key, "signingSecret": issued.signing_secret,
     });
-    if let (Some(old), Some(fields)) = (replaces, value.as_object_mut()) {
-        fields.insert("replaces".into(), old.into());
+    let approval = requested.map(|requested| requested.approval.id.as_str());
+    for (name, text) in [("replaces", replaces), ("approval", approval)] {
+        if let (Some(text), Some(fields)) = (text, value.as_object_mut()) {
+            fields.insert(name.into(), text.into());
+        }
     }
     print(json, &value, || {
         let mut lines = vec![
@@ -58,37 +105,76 @@ fn tell(json: bool, issued: &Issued, replaces: Option<&str>) -> anyhow::Result<(
             format!("signing secret  {}", issued.signing_secret),
             "Keep both now: they are shown this once.".to_owned(),
         ];
+        if let Some(id) = approval {
+            lines.push(format!(
+                "It works when another operator has approved it: dvp approval approve --id {id}"
+            ));
+        }
         if let Some(old) = replaces {
-            lines.push(format!("{old} still works; disable or revoke it when nobody uses it any more."));
+            lines.push(format!("{old} still works; disable or revoke it once it is no longer used."));
         }
         lines
     })
 }
 
+#[derive(Clone, Copy)]
 enum Change {
     Disable,
     Enable,
     Revoke,
 }
 
-async fn change(args: KeyId, change: Change) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    let (id, conn) = (&args.key_id, &mut access.conn);
-    let (done, word) = match change {
-        Change::Disable => (partners::disable_key(conn, id).await?, "disabled"),
-        Change::Enable => (partners::enable_key(conn, id).await?, "enabled"),
-        Change::Revoke => (partners::revoke_key(conn, id).await?, "revoked"),
-    };
-    let key = find(&mut access, id).await?;
-    // Asked for twice is as good as once; a revoked key stays revoked.
-    if !done && state(&key) != word {
-        bail!("{id} is {}", state(&key));
+impl Change {
+    /// The state of the key afterwards.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Disable => "disabled",
+            Self::Enable => "enabled",
+            Self::Revoke => "revoked",
+        }
     }
-    print(args.place.json, &view(&key), || vec![format!("{id} is {word}")])
 }
 
-async fn find(access: &mut Access, key_id: &str) -> anyhow::Result<ListedKey> {
-    let found = partners::find_listed_key(&mut access.conn, key_id).await?;
+/// Stops a key. The operator and the reason are an entry of the audit log.
+async fn stop(KeyStop { operator, reason, key: args }: KeyStop, wanted: Change) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let who = operator.zip(reason).filter(|(who, why)| !who.trim().is_empty() && !why.trim().is_empty());
+    ensure!(
+        who.is_some() || !access.environment.is_live(),
+        "give --operator and --reason: the audit log keeps them"
+    );
+    let mut tx = access.conn.begin().await?;
+    if let Some((operator, reason)) = who {
+        let record = ConsoleRecord {
+            operator: operator.trim(),
+            action: ConsoleAction::Acted,
+            route: "dvp key",
+            subject: &format!("{} {}: {}", args.key_id, wanted.word(), reason.trim()),
+            source: "command line",
+        };
+        operators::record(&mut tx, &record).await?;
+    }
+    let key = change(&mut tx, &args.key_id, wanted).await?;
+    tx.commit().await?;
+    print(args.place.json, &view(&key), || vec![format!("{} is {}", key.key_id, wanted.word())])
+}
+
+async fn change(conn: &mut PgConnection, id: &str, change: Change) -> anyhow::Result<ListedKey> {
+    let done = match change {
+        Change::Disable => partners::disable_key(conn, id).await?,
+        Change::Enable => partners::enable_key(conn, id).await?,
+        Change::Revoke => partners::revoke_key(conn, id).await?,
+    };
+    let key = find(conn, id).await?;
+    // A repetition has no further effect; a revoked key stays revoked.
+    if !done && state(&key) != change.word() {
+        bail!("{id} is {}", state(&key));
+    }
+    Ok(key)
+}
+
+async fn find(conn: &mut PgConnection, key_id: &str) -> anyhow::Result<ListedKey> {
+    let found = partners::find_listed_key(conn, key_id).await?;
     found.with_context(|| format!("there is no key {key_id}"))
 }
 

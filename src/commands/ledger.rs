@@ -1,8 +1,9 @@
-//! `dvp ledger …`: what operators post to the ledger, and what is in it.
+//! `dvp ledger …`: operators' postings, and the ledger's contents.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use chrono::{DateTime, Utc};
 use dvp_core::approvals::{approve, deny};
 use dvp_core::ledger_operations::{LEDGER, Requested, request};
 use dvp_core::requests::Maker;
@@ -10,6 +11,7 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::{Adjusted, Operation};
 use dvp_store::approvals::{self, Approval, Filter};
 use dvp_store::ledger;
+use dvp_store::ledger::closings::{BalanceAt, list_balances_before};
 use serde_json::{Value, json};
 
 use super::approval::{line, view};
@@ -40,6 +42,7 @@ async fn make(wanted: LedgerRequest) -> anyhow::Result<()> {
         | LedgerRequest::Return { what, .. }
         | LedgerRequest::Adjustment { what, .. }
         | LedgerRequest::FeeSweep { what }
+        | LedgerRequest::Charge { what }
         | LedgerRequest::Transfer { what, .. }
         | LedgerRequest::ClaimSettlement { what, .. } => what,
     };
@@ -82,6 +85,9 @@ async fn operation(access: &mut Access, wanted: &LedgerRequest) -> anyhow::Resul
         }
         LedgerRequest::FeeSweep { what } => {
             Operation::FeeSweep { asset: asset(what), amount: what.amount_minor }
+        }
+        LedgerRequest::Charge { what } => {
+            Operation::Charge { asset: asset(what), amount: what.amount_minor, entry: what.id.clone() }
         }
         LedgerRequest::Transfer { from, to, what } => Operation::Transfer {
             from: from.clone(),
@@ -149,16 +155,16 @@ async fn show(args: LedgerShow) -> anyhow::Result<()> {
 
 async fn balances(place: PlaceArgs) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
-    let found = ledger::list_balances(&mut access.conn).await?;
+    let found = list_balances_before(&mut access.conn, DateTime::<Utc>::MAX_UTC).await?;
     let all: Vec<Value> = found
         .iter()
         .map(|row| {
             json!({"kind": row.owner_kind, "owner": row.owner, "part": row.part, "asset": row.asset,
-                   "amount": row.amount})
+                   "amount": row.amount, "accounts": row.accounts})
         })
         .collect();
     print(place.json, &json!({"balances": all}), || {
-        let line = |row: &ledger::AccountSum| {
+        let line = |row: &BalanceAt| {
             format!("{}  {}:{}:{}  {}", row.asset, row.owner_kind, row.owner, row.part, row.amount)
         };
         found.iter().map(line).collect()

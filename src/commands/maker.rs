@@ -1,4 +1,4 @@
-//! `dvp maker …`: who may place resting orders of a provider, and the orders.
+//! `dvp maker …`: the makers of providers, and their resting orders.
 
 use anyhow::Context as _;
 use dvp_core::makers::{self, MakerChange, Placing};

@@ -1,13 +1,11 @@
-//! `dvp partner …`: who may trade, where outputs go, and what was sent ahead.
+//! `dvp partner …`: partners, their standing instructions, and deposits.
 
-use anyhow::{bail, ensure};
-use dvp_core::keys;
+use dvp_core::partners::{self as partner_rules, switch as switch_partner};
 use dvp_domain::ledger::Owner;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
 use dvp_store::partners::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 
 use super::{deposit, named_partner};
 use crate::access::Access;
@@ -32,12 +30,7 @@ pub(crate) async fn run(command: PartnerCommand) -> anyhow::Result<()> {
 
 async fn create(args: PartnerCreate) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
-    let id = keys::new_partner_id();
-    let limit = args.limit.unwrap_or(args.tier.usual_limit());
-    let tier = args.tier.as_str();
-    if !partners::insert_partner(&mut access.conn, &id, &args.name, tier, limit).await? {
-        bail!("there is a partner {} already", args.name);
-    }
+    let id = partner_rules::create(&mut access.conn, &args.name, args.tier.into(), args.limit).await?;
     print(args.place.json, &json!({"partnerId": id}), || vec![format!("partner {id}")])
 }
 
@@ -60,12 +53,8 @@ async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {
 async fn switch(args: PartnerSwitch, enabled: bool) -> anyhow::Result<()> {
     let PartnerSwitch { partner: PartnerName { name, place }, operator, reason } = args;
     let (operator, reason) = (operator.trim(), reason.trim());
-    ensure!(!operator.is_empty() && !reason.is_empty(), "--operator and --reason are not empty");
     let mut access = Access::open(&place).await?;
-    let partner = named_partner(&mut access.conn, &name).await?;
-    let mut tx = access.conn.begin().await?;
-    let changed = partners::switch_partner(&mut tx, &partner.id, enabled, operator, reason).await?;
-    tx.commit().await?;
+    let (partner, changed) = switch_partner(&mut access.conn, &name, enabled, operator, reason).await?;
     let word = if enabled { "enabled" } else { "disabled" };
     let value = json!({"partnerId": partner.id, "status": word, "changed": changed});
     print(place.json, &value, || vec![format!("{name} is {word}{}", if changed { "" } else { " already" })])

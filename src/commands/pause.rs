@@ -1,67 +1,27 @@
-//! `dvp pause …`: what operators stop and let go on.
+//! `dvp pause …`: operators' pauses of parts of the service.
 
-use anyhow::ensure;
-use dvp_domain::pause::Scope;
-use dvp_domain::settlement::leg::LegKind;
-use dvp_store::pauses::{self, Decided};
+use dvp_core::pauses::{PauseSwitch, Switched, switch};
+use dvp_store::pauses;
 use serde_json::json;
-use sqlx::Connection as _;
 
-use super::named_partner;
 use crate::access::Access;
 use crate::cli::{PauseChange, PauseCommand, PlaceArgs};
 use crate::output::print;
 
 pub(crate) async fn run(command: PauseCommand) -> anyhow::Result<()> {
     match command {
-        PauseCommand::Add(args) => change(args, Change::Add).await,
-        PauseCommand::Remove(args) => change(args, Change::Remove).await,
+        PauseCommand::Add(args) => change(args, PauseSwitch::Pause).await,
+        PauseCommand::Remove(args) => change(args, PauseSwitch::Resume).await,
         PauseCommand::List(place) => list(place).await,
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Change {
-    Add,
-    Remove,
-}
-
-async fn change(args: PauseChange, change: Change) -> anyhow::Result<()> {
+async fn change(args: PauseChange, change: PauseSwitch) -> anyhow::Result<()> {
     let PauseChange { scope, target, operator, reason, place } = args;
-    ensure!(
-        !operator.trim().is_empty() && !reason.trim().is_empty(),
-        "--operator and --reason cannot be empty"
-    );
     let mut access = Access::open(&place).await?;
-    let target = match scope {
-        Scope::Partner => named_partner(&mut access.conn, &target).await?.id,
-        Scope::Everything => {
-            ensure!(target.is_empty(), "--scope everything has no --target");
-            target
-        }
-        Scope::Pair => {
-            let is_pair =
-                target.split_once('/').is_some_and(|(input, output)| !input.is_empty() && !output.is_empty());
-            ensure!(is_pair, "--target of a pair is INPUT/OUTPUT");
-            target
-        }
-        Scope::Rail => {
-            let is_rail = LegKind::ALL.iter().any(|leg| leg.as_str() == target);
-            ensure!(is_rail, "--target of a rail is offramp or payout");
-            target
-        }
-        Scope::Provider | Scope::Chain => {
-            ensure!(!target.is_empty(), "--scope {} needs a --target", scope.as_str());
-            target
-        }
-    };
-    let by = Decided { operator: &operator, reason: &reason };
-    let mut tx = access.conn.begin().await?;
-    let (is_changed, is_paused) = match change {
-        Change::Add => (pauses::insert(&mut tx, scope, &target, by).await?, true),
-        Change::Remove => (pauses::delete(&mut tx, scope, &target, by).await?, false),
-    };
-    tx.commit().await?;
+    let switched = switch(&mut access.conn, change, scope, &target, &operator, &reason).await?;
+    let Switched { target, is_changed } = switched;
+    let is_paused = change == PauseSwitch::Pause;
     let value =
         json!({"scope": scope.as_str(), "target": target, "paused": is_paused, "changed": is_changed});
     print(place.json, &value, || {

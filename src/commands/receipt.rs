@@ -81,7 +81,7 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Value> {
     if body.is_object() { Ok(body) } else { bail!("the receipt is not a JSON object") }
 }
 
-/// Asks a node when there is one to ask, else what the indexer has read.
+/// Queries a node when one is configured, else the indexer's tables.
 async fn look_up(
     args: &ReceiptVerify,
     place: Option<&ServiceLocation>,

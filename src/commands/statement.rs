@@ -141,7 +141,7 @@ impl Sink for TextSink<'_> {
                 writeln!(out, "{at:<24}  {reason:<14} {reference:<36} {amount:>22} {balance:>22}")
             }
             Line::Closing { balance, entries } => {
-                let count = format!("{entries} entries");
+                let count = if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") };
                 writeln!(out, "{:<24}  {:<14} {count:<36} {:>22} {balance:>22}", "", "closing", "")
             }
         }

@@ -19,9 +19,9 @@ use super::value::{Endpoint, Span};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChainSection {
-    /// What assets call it by.
+    /// The name that assets refer to.
     pub name: String,
-    /// Must be what the nodes say it is.
+    /// Must equal the nodes' chain id.
     pub chain_id: u64,
     /// HTTP endpoints, or where their URLs are. With several, a final block counts once two agree on it.
     pub rpc_urls: Vec<Endpoint>,
@@ -35,10 +35,10 @@ pub(crate) struct ChainSection {
     /// The relayer's accounts: `env:NAME`, `file:PATH` or `keystore:PATH#PASSWORD_ENV`. Several share the work.
     #[serde(default)]
     pub relayer_keys: Vec<KeyPlace>,
-    /// Depth at which an event is told.
+    /// Depth at which an event is reported.
     #[serde(default = "confirmations")]
     pub confirmations: u64,
-    /// What a fill waits for before its payout begins, by asset and amount; every one for finality when it is missing.
+    /// The payout gate by asset and amount. Without it, every payout waits for the fill's finality.
     #[serde(default)]
     pub payout_gate: Vec<GateStepSection>,
     /// Blocks below `finalized` that may still change: none on a real chain.
@@ -46,7 +46,7 @@ pub(crate) struct ChainSection {
     pub finality_margin: u64,
     /// For nodes without a `finalized` tag: so far below the head a block is final.
     pub finality_depth: Option<u64>,
-    /// By so many blocks the machines behind one endpoint may differ.
+    /// The number of blocks by which the machines behind one endpoint may differ.
     #[serde(default = "range_margin")]
     pub range_margin: u64,
     /// Some chains leave the logs bloom of a header empty.
@@ -63,7 +63,7 @@ pub(crate) struct ChainSection {
     /// The most that the relayer pays, tip and base fee together. In wei per gas, as a decimal string.
     #[serde(default = "fee_cap_wei")]
     pub fee_cap_wei: String,
-    /// A transaction that offers too little is replaced after so many blocks.
+    /// The number of blocks after which a transaction with a low fee is replaced.
     #[serde(default = "bump_blocks")]
     pub bump_blocks: u64,
     /// Added to the gas that a node says a transaction needs.

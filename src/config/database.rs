@@ -16,10 +16,16 @@ const CONNECTIONS: u32 = 40;
 #[serde(deny_unknown_fields)]
 pub(crate) struct DatabaseSection {
     /// `postgres://…`
-    pub url: Secret,
+    pub url: Option<Secret>,
+    /// In its place: the servers of a database that replicates, which differ in host and port only.
+    #[serde(default)]
+    pub urls: Vec<Secret>,
+    /// Whether a server is refused whose commits do not wait for a standby; with `urls` it is, unless this says
+    /// otherwise.
+    pub require_standby: Option<bool>,
     /// The authorities (PEM) that the server's certificate may be signed by; without it the system's.
     pub ca: Option<PathBuf>,
-    /// What we show a server that asks for a certificate (PEM).
+    /// Our client certificate, for servers that require one (PEM).
     pub client_certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
     /// Connections of this process's pools together.
@@ -40,6 +46,10 @@ pub(crate) struct PoolsSection {
 
 impl DatabaseSection {
     pub(super) fn check(&self, relayers: usize) -> anyhow::Result<()> {
+        ensure!(
+            self.url.is_some() == self.urls.is_empty(),
+            "database: give one of database.url and database.urls"
+        );
         ensure!(
             self.max_connections.is_none() || self.pools.is_none(),
             "database.max_connections and [database.pools] exclude each other"
@@ -71,14 +81,23 @@ impl DatabaseSection {
         }
     }
 
-    /// Reads the URL and the certificates.
+    /// Reads the URLs and the certificates.
     pub(super) fn database(&self) -> anyhow::Result<Database> {
-        let url = self.url.read().context("database.url")?;
+        let (setting, urls) = match &self.url {
+            Some(url) => ("database.url", std::slice::from_ref(url)),
+            None => ("database.urls", self.urls.as_slice()),
+        };
+        let urls: Vec<String> =
+            urls.iter().map(|url| url.read().context(setting)).collect::<anyhow::Result<_>>()?;
         let files = TlsFiles {
             ca: self.ca.clone(),
             client_certificate: self.client_certificate.clone(),
             client_key: self.client_key.clone(),
         };
-        Ok(Database::at(&url, &files)?)
+        let requires_standby = self.require_standby.unwrap_or(self.url.is_none());
+        match urls.as_slice() {
+            [url] if !requires_standby => Ok(Database::at(url, &files)?),
+            urls => Ok(Database::among(urls, &files, requires_standby)?),
+        }
     }
 }

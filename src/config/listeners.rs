@@ -1,23 +1,29 @@
-//! Where the service listens, and what it sends to.
+//! The service's listeners, and the settings of its clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use dvp_console::{ProviderSettings, SessionPolicy};
 use dvp_core::context::{PayoutTime, Windows, WindowsError};
+use dvp_core::reconciliation;
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
+use dvp_fix_gateway::ForwardConfig;
 use dvp_rails::http_desk::DeskConfig;
-use dvp_rails::iso20022;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::text::is_bic;
+use dvp_rails::iso20022::{self, BankFiles};
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::rails as simulated;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
-use url::{Host, Url};
+use url::Url;
 
-use super::value::{Secret, Span};
+use super::rails::RailCallsSection;
+use super::value::{Endpoint, Secret, Span, protected, within};
+use crate::logging::LogFormat;
 
 /// Locks, conversion and `fill` within an hour.
 const FILL_SECS: u64 = 60 * 60;
@@ -41,9 +47,76 @@ pub(crate) struct ApiSection {
     pub waiting_per_partner: Option<usize>,
     /// Unknown API keys of one source a minute; more are answered with 429.
     pub unknown_keys_per_source: Option<u32>,
-    /// Networks of proxies, whose X-Forwarded-For says who the client is.
+    /// Networks of proxies, whose X-Forwarded-For gives the client's address.
     #[serde(default)]
     pub proxies: Vec<Network>,
+}
+
+/// The operations console.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConsoleSection {
+    pub listen: SocketAddr,
+    /// Where browsers find it: scheme, host and port, without a path.
+    pub url: Url,
+    /// Connections served at once.
+    pub connections: Option<usize>,
+    /// A session ends after this time without a request, and this long after its sign-in.
+    pub idle: Option<Span>,
+    pub session: Option<Span>,
+    /// What moves money or changes limits needs an authentication within this time.
+    pub step_up: Option<Span>,
+    /// An identity provider, where operators can sign in.
+    pub oidc: Option<OidcSection>,
+    /// Networks of proxies, whose X-Forwarded-For gives the client's address.
+    #[serde(default)]
+    pub proxies: Vec<Network>,
+}
+
+/// An OpenID Connect provider.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OidcSection {
+    pub issuer: Url,
+    pub client_id: String,
+    pub client_secret: Secret,
+}
+
+impl ConsoleSection {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let is_web = matches!(self.url.scheme(), "http" | "https") && self.url.has_host();
+        let is_bare = self.url.path() == "/" && self.url.query().is_none() && self.url.fragment().is_none();
+        ensure!(is_web && is_bare, "console.url: http(s)://host, without a path");
+        let SessionPolicy { idle, absolute, step_up } = self.sessions();
+        ensure!(
+            !idle.is_zero() && idle <= absolute,
+            "console.idle is above zero and at most console.session"
+        );
+        ensure!(
+            !step_up.is_zero() && step_up <= absolute,
+            "console.step_up is above zero and at most console.session"
+        );
+        if let Some(oidc) = &self.oidc {
+            ensure!(cfg!(feature = "oidc"), "console.oidc: this program was built without the feature oidc");
+            protected("console.oidc.issuer", &oidc.issuer)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn provider(&self) -> anyhow::Result<Option<ProviderSettings>> {
+        let Some(OidcSection { issuer, client_id, client_secret }) = &self.oidc else { return Ok(None) };
+        let client_secret = client_secret.read().context("console.oidc.client_secret")?;
+        Ok(Some(ProviderSettings { issuer: issuer.clone(), client_id: client_id.clone(), client_secret }))
+    }
+
+    pub(crate) fn sessions(&self) -> SessionPolicy {
+        let usual = SessionPolicy::default();
+        SessionPolicy {
+            idle: self.idle.map_or(usual.idle, |span| span.0),
+            absolute: self.session.map_or(usual.absolute, |span| span.0),
+            step_up: self.step_up.map_or(usual.step_up, |span| span.0),
+        }
+    }
 }
 
 /// FIX.
@@ -51,7 +124,7 @@ pub(crate) struct ApiSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FixSection {
     pub listen: SocketAddr,
-    /// Networks of load balancers, which must say with a PROXY header who is behind them.
+    /// Networks of load balancers, whose PROXY header must give the client's address.
     #[serde(default)]
     pub proxies: Vec<Network>,
     /// Networks that may connect; all of them when empty.
@@ -67,6 +140,46 @@ pub(crate) struct FixSection {
     #[serde(default)]
     pub lockout: FixLockoutSection,
     pub tls: Option<FixTlsSection>,
+    /// Whether messages are archived; they are unless this is false.
+    pub archive: Option<bool>,
+    /// Where the other processes of the service forward connections to this one.
+    pub forward: Option<FixForwardSection>,
+}
+
+/// The listener for connections that other processes of the service forward.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FixForwardSection {
+    pub listen: SocketAddr,
+    /// `host:port` by which the other processes reach it, or the variable that has it.
+    pub address: Option<Endpoint>,
+}
+
+impl FixForwardSection {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.address.is_some() || !self.listen.ip().is_unspecified(),
+            "fix.forward.address is needed: other processes cannot connect to {}",
+            self.listen
+        );
+        match &self.address {
+            Some(Endpoint::Url(address)) => check_host_and_port(address),
+            Some(Endpoint::Secret(_)) | None => Ok(()),
+        }
+    }
+
+    pub(crate) fn config(&self) -> anyhow::Result<ForwardConfig> {
+        let address = self.address.as_ref().map(Endpoint::read).transpose().context("fix.forward.address")?;
+        address.as_deref().map_or(Ok(()), check_host_and_port)?;
+        Ok(ForwardConfig { listen: self.listen, address })
+    }
+}
+
+fn check_host_and_port(address: &str) -> anyhow::Result<()> {
+    let port =
+        address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    ensure!(matches!(port, Some(Ok(1..))), "fix.forward.address: {address:?} is no \"host:port\"");
+    Ok(())
 }
 
 /// A second listener of FIX, with TLS.
@@ -91,7 +204,7 @@ pub(crate) struct FixTlsSection {
     pub budget: FixBudgetSection,
 }
 
-/// What connections of one listener may cost before they have logged on.
+/// The limits on unauthenticated connections of a listener.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FixBudgetSection {
@@ -144,7 +257,22 @@ impl Default for MetricsSection {
     }
 }
 
-/// How long is kept what is not kept for ever.
+/// How log lines are written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogSection {
+    #[serde(default)]
+    pub format: LogFormat,
+}
+
+/// Where spans are sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TracesSection {
+    pub endpoint: Option<Url>,
+}
+
+/// Retention periods.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetentionSection {
@@ -154,6 +282,8 @@ pub(crate) struct RetentionSection {
     pub quotes: Option<Span>,
     /// Messages that a FIX session's peer has seen.
     pub fix_messages: Option<Span>,
+    /// The archive of FIX messages.
+    pub fix_archive: Option<Span>,
     /// Notices to owners of webhook endpoints.
     pub notices: Option<Span>,
     /// Signed chain transactions that are final.
@@ -168,6 +298,7 @@ impl RetentionSection {
             idempotency: or(&self.idempotency, usual.idempotency),
             quotes: or(&self.quotes, usual.quotes),
             fix_messages: or(&self.fix_messages, usual.fix_messages),
+            fix_archive: or(&self.fix_archive, usual.fix_archive),
             notices: or(&self.notices, usual.notices),
             transactions: or(&self.transactions, usual.transactions),
         };
@@ -175,6 +306,7 @@ impl RetentionSection {
             ("idempotency", ages.idempotency),
             ("quotes", ages.quotes),
             ("fix_messages", ages.fix_messages),
+            ("fix_archive", ages.fix_archive),
             ("notices", ages.notices),
             ("transactions", ages.transactions),
         ] {
@@ -201,14 +333,14 @@ pub(crate) struct WebhooksSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettlementSection {
-    /// From the moment the lock is asked for; covers the lock, the conversion and `fill`.
+    /// From the request for the lock; covers the lock, the conversion and `fill`.
     pub fill_window: Option<Span>,
     /// From the end of the slowest payout to the timelock.
     pub timelock_margin: Option<Span>,
 }
 
 impl SettlementSection {
-    /// The windows of orders that are paid out by a rail that takes so long.
+    /// The windows of orders paid out by a rail with this payout time.
     pub(crate) fn windows(&self, payout: PayoutTime) -> anyhow::Result<Windows> {
         let or = |given: &Option<Span>, usual: u64| given.as_ref().map_or(usual, |span| span.0.as_secs());
         let windows = Windows {
@@ -227,12 +359,16 @@ impl SettlementSection {
     }
 }
 
-/// Who converts and who pays.
+/// The rails of conversion and payout.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RailsSection {
     pub offramp: OfframpKind,
     pub payout: PayoutKind,
+    #[serde(default)]
+    pub offramp_calls: RailCallsSection,
+    #[serde(default)]
+    pub payout_calls: RailCallsSection,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -280,15 +416,7 @@ pub(crate) struct DeskSection {
 
 impl DeskSection {
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let is_here = match self.url.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        };
-        let is_protected = self.url.scheme() == "https" || is_here && self.url.scheme() == "http";
-        ensure!(is_protected, "desk.url: {} is not https", self.url);
-        Ok(())
+        protected("desk.url", &self.url)
     }
 
     pub(crate) fn config(&self) -> anyhow::Result<DeskConfig> {
@@ -304,12 +432,37 @@ impl DeskSection {
 pub(crate) struct BankSection {
     /// Shared with it; every process with the role worker must see the same.
     pub folder: PathBuf,
-    /// What is paid from, one a currency.
+    /// The accounts that are paid from, one a currency.
     pub accounts: Vec<Debtor>,
+    /// How often its files are looked for.
+    pub poll_interval: Option<Span>,
+    /// How long a file that cannot be read may stay unchanged before it goes to quarantine.
+    pub settles_after: Option<Span>,
+    /// How long a posting may be in no statement, and an entry of a statement not in the ledger, before it is a break.
+    pub statement_patience: Option<Span>,
+    /// How long the bank may take to decide on a recall before it is a break.
+    pub recall_answer_within: Option<Span>,
+    /// How long a payment may take to come back after the bank accepted its recall before it is a break.
+    pub recall_return_within: Option<Span>,
 }
 
 impl BankSection {
+    /// The bank's files, looked at as it is said here.
+    pub(crate) fn paced(&self, files: BankFiles) -> BankFiles {
+        let files =
+            self.poll_interval.map_or_else(|| files.clone(), |span| files.clone().looking_every(span.0));
+        self.settles_after.map_or_else(|| files.clone(), |span| files.clone().settling_after(span.0))
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.statement_patience.map_or(reconciliation::PATIENCE, |span| span.0)
+    }
+
     pub(crate) fn check(&self) -> anyhow::Result<()> {
+        within("bank.poll_interval", self.poll_interval, "50ms", "10m")?;
+        within("bank.settles_after", self.settles_after, "1s", "1h")?;
+        within("bank.recall_answer_within", self.recall_answer_within, "1m", "90d")?;
+        within("bank.recall_return_within", self.recall_return_within, "1m", "90d")?;
         ensure!(!self.accounts.is_empty(), "bank.accounts names none");
         for (n, account) in self.accounts.iter().enumerate() {
             let at = format!("bank.accounts[{n}]");

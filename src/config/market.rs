@@ -1,12 +1,13 @@
-//! What is dealt in, what it costs, and where prices come from.
+//! Assets, pairs, fees, and price sources.
 
 use std::collections::HashSet;
 
 use anyhow::{Context as _, ensure};
 use dvp_domain::money::Minor;
 use serde::Deserialize;
+use url::Url;
 
-use super::value::Span;
+use super::value::{Span, protected, within};
 
 /// An asset: a token of a chain, or a currency.
 #[derive(Debug, Deserialize)]
@@ -22,7 +23,7 @@ pub(crate) struct AssetSection {
     pub currency: Option<String>,
 }
 
-/// An input and an output, with what is charged for the exchange.
+/// An input and an output, with the fees of the exchange.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PairSection {
@@ -87,7 +88,7 @@ pub(crate) struct ProviderSection {
     pub firm_ttl: Option<Span>,
 }
 
-/// A provider asked for prices over HTTP.
+/// A provider whose prices are requested over HTTP.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExternalSection {
@@ -110,9 +111,13 @@ pub(crate) struct ExternalSection {
     pub candidate_ttl: Span,
     #[serde(default = "external_good_for")]
     pub firm_ttl: Span,
+    /// Where the demand of resting orders is sent; nowhere when not given.
+    pub demand_url: Option<Url>,
+    /// The shortest pause between two messages of demand.
+    pub demand_every: Option<Span>,
 }
 
-/// A pair an external provider is asked for, and the input that the background asks about.
+/// A pair of an external provider, and the input of the background price requests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExternalPair {
@@ -204,6 +209,17 @@ impl AssetSection {
     }
 }
 
+impl ExternalSection {
+    fn check(&self, at: &str) -> anyhow::Result<()> {
+        if let Some(url) = &self.demand_url {
+            protected(&format!("{at}.demand_url"), url)?;
+        }
+        let is_used = self.demand_url.is_some() || self.demand_every.is_none();
+        ensure!(is_used, "{at}.demand_every needs demand_url");
+        within(&format!("{at}.demand_every"), self.demand_every, "100ms", "1m")
+    }
+}
+
 pub(super) fn check(
     assets: &[AssetSection],
     pairs: &[PairSection],
@@ -246,6 +262,7 @@ pub(super) fn check(
             known(&format!("liquidity.external[{n}].pairs"), &pair.base)?;
             known(&format!("liquidity.external[{n}].pairs"), &pair.quote)?;
         }
+        external.check(&format!("liquidity.external[{n}]"))?;
     }
     for (n, feed) in liquidity.feeds.iter().enumerate() {
         known(&format!("liquidity.feeds[{n}].base"), &feed.base)?;

@@ -1,4 +1,4 @@
-//! What orders are screened by before they settle.
+//! The screening of orders before their settlement.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::value::{Secret, Span};
 pub(crate) struct ScreeningSection {
     /// A file of names and accounts.
     pub list: Option<PathBuf>,
-    /// What a match on the list means.
+    /// The result of a match on the list.
     #[serde(default = "hold")]
     pub on_match: ScreeningResult,
     pub hook: Option<HookSection>,
@@ -25,7 +25,7 @@ pub(crate) struct ScreeningSection {
     pub ask_again: Span,
 }
 
-/// A service that is asked over HTTP.
+/// A screening service queried over HTTP.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HookSection {
@@ -34,7 +34,7 @@ pub(crate) struct HookSection {
     pub token: Option<Secret>,
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// What no valid answer in time means.
+    /// The result without a valid answer in time.
     #[serde(default = "hold")]
     pub on_error: ScreeningResult,
 }

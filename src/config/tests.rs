@@ -1,12 +1,19 @@
 //! The configuration as an operator writes it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use dvp_core::workflow::RailUse;
+use dvp_rails::inventory::Inventory;
+
+use super::rails::RailCallsSection;
 use super::*;
 
 const EXAMPLE: &str = include_str!("../../config.example.toml");
 
 const LEAST: &str = "environment = \"test\"\n[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n";
 
-/// What is said against the example with a piece of it changed.
+/// The error of the example with one part changed.
 fn complaint(piece: &str, by: &str) -> String {
     assert!(EXAMPLE.contains(piece), "{piece}");
     match Config::parse(&EXAMPLE.replacen(piece, by, 1)) {
@@ -16,7 +23,7 @@ fn complaint(piece: &str, by: &str) -> String {
 }
 
 #[test]
-fn the_example_is_read_whole() {
+fn the_example_parses() {
     let config = Config::parse(EXAMPLE).unwrap();
     assert_eq!(config.roles, Role::ALL);
     assert_eq!((config.chains.len(), config.assets.len(), config.pairs.len()), (1, 4, 3));
@@ -25,8 +32,8 @@ fn the_example_is_read_whole() {
 }
 
 #[test]
-fn the_example_names_every_key_there_is() {
-    // What it leaves out has a default worth knowing; each is shown all the same.
+fn the_example_contains_every_key() {
+    // Keys with defaults are in the example, too.
     for key in [
         "environment",
         "token",
@@ -44,6 +51,8 @@ fn the_example_names_every_key_there_is() {
         "min_input_minor",
         "max_input_minor",
         "listen",
+        "idle",
+        "session",
         "connections",
         "in_flight",
         "proxies",
@@ -65,6 +74,8 @@ fn the_example_names_every_key_there_is() {
         "idempotency",
         "quotes",
         "fix_messages",
+        "fix_archive",
+        "archive",
         "notices",
         "transactions",
         "certificate",
@@ -76,6 +87,10 @@ fn the_example_names_every_key_there_is() {
         "timelock_margin",
         "offramp",
         "payout",
+        "concurrency",
+        "poll_max",
+        "stuck_after",
+        "settles_after",
         "folder",
         "account",
         "bic",
@@ -120,6 +135,8 @@ fn the_example_names_every_key_there_is() {
         "timeout",
         "refresh_every",
         "good_for",
+        "demand_url",
+        "demand_every",
         "pause",
         "stale_after",
         "order_book",
@@ -130,21 +147,39 @@ fn the_example_names_every_key_there_is() {
 }
 
 #[test]
-fn a_command_beside_the_service_needs_database_and_secrets_only() {
+fn an_offline_command_needs_database_and_secrets_only() {
     let config = Config::parse(LEAST).unwrap();
-    assert_eq!(config.roles, Role::ALL);
+    assert_eq!(config.roles, [Role::Api, Role::Fix, Role::Indexer, Role::Worker], "without [console]");
     assert!(config.api.is_none() && config.chains.is_empty());
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_keys_name() {
+fn errors_name_the_key() {
     for (piece, by, said) in [
         ("orders = 8", "oders = 8", "oders: unknown field `oders`"),
+        ("url = \"env:DVP_DATABASE_URL\"", "", "give one of database.url and database.urls"),
+        (
+            "[database]\n",
+            "[database]\nurls = [\"env:DVP_DATABASE_URL\"]\n",
+            "give one of database.url and database.urls",
+        ),
         ("lookups = 4", "lookups = 1", "database.pools lookups: 1 connections are fewer than the 2"),
         ("background = 20", "background = 9", "database.pools background: 9 connections are fewer"),
         ("[database.pools]", "max_connections = 40\n[database.pools]", "exclude each other"),
-        ("\"worker\"]", "\"wroker\"]", "unknown variant `wroker`"),
-        ("roles = [\"api\", \"fix\", \"indexer\", \"worker\"]", "roles = []", "roles names none"),
+        ("\"worker\", \"console\"]", "\"wroker\"]", "unknown variant `wroker`"),
+        ("https://console.example.com", "https://console.example.com/path", "console.url"),
+        ("https://console.example.com", "ftp://console.example.com", "console.url"),
+        ("idle = \"30m\"", "idle = \"13h\"", "console.idle is above zero and at most console.session"),
+        (
+            "step_up = \"5m\"",
+            "step_up = \"13h\"",
+            "console.step_up is above zero and at most console.session",
+        ),
+        (
+            "roles = [\"api\", \"fix\", \"indexer\", \"worker\", \"console\"]",
+            "roles = []",
+            "roles names none",
+        ),
         ("\"env:DVP_DATABASE_URL\"", "\"postgres://u:p@h/d\"", "env:NAME"),
         ("\"127.0.0.1:8080\"", "\"localhost\"", "invalid socket address"),
         ("fill_window = \"1h\"", "fill_window = \"1\"", "a duration is a whole number and its unit"),
@@ -162,6 +197,30 @@ fn what_is_wrong_is_told_with_the_keys_name() {
         ("timelock_margin = \"1d\"", "timelock_margin = \"60d\"", "settlement.timelock_margin is too long"),
         ("timelock_margin = \"1d\"", "timelock = \"14d\"", "timelock: unknown field `timelock`"),
         ("payout = \"simulated\"", "payout = \"hawala\"", "unknown variant `hawala`"),
+        (
+            "concurrency = 128",
+            "concurrency = 0",
+            "rails.offramp_calls.concurrency: 0 is not between 1 and 1024",
+        ),
+        ("concurrency = 64", "concurrency = 1025", "rails.payout_calls.concurrency: 1025 is not between"),
+        (
+            "poll_max = \"30s\"",
+            "poll_max = \"100ms\"",
+            "rails.offramp_calls.poll_max is not between 500ms and 1h",
+        ),
+        ("poll_max = \"15m\"", "poll_max = \"2h\"", "rails.payout_calls.poll_max is not between"),
+        (
+            "stuck_after = \"15m\"",
+            "stuck_after = \"30s\"",
+            "rails.offramp_calls.stuck_after is not between 1m and 30d",
+        ),
+        ("stuck_after = \"1h\"", "stuck_after = \"31d\"", "rails.payout_calls.stuck_after is not between"),
+        (
+            "poll_interval = \"250ms\"",
+            "poll_interval = \"10ms\"",
+            "bank.poll_interval is not between 50ms and 10m",
+        ),
+        ("settles_after = \"1m\"", "settles_after = \"2h\"", "bank.settles_after is not between 1s and 1h"),
         ("offramp = \"simulated\"", "offramp = \"bank_files\"", "unknown variant `bank_files`"),
         ("bic = \"COBADEFFXXX\"", "bic = \"COBA\"", "bank.accounts[0].bic: COBA is no BIC"),
         ("currency = \"EUR\"\naccount", "currency = \"euro\"\naccount", "bank.accounts[0].currency"),
@@ -210,7 +269,21 @@ fn what_is_wrong_is_told_with_the_keys_name() {
 }
 
 #[test]
-fn a_margin_must_leave_room_for_the_rails_slowest_payout() {
+fn each_rail_is_used_as_configured() {
+    let config = Config::parse(EXAMPLE).unwrap();
+    let minutes = |minutes: i64| minutes * 60_000;
+    assert_eq!((config.patience().convert_ms, config.patience().pay_ms), (minutes(15), minutes(60)));
+    let rails = config.rails.unwrap();
+    let usual = RailUse::of(Arc::new(Inventory));
+    let payout = rails.payout_calls.of(Arc::new(Inventory));
+    assert_eq!((payout.concurrency, payout.poll_max), (64, Duration::from_secs(15 * 60)));
+    let unsaid = RailCallsSection::default().of(Arc::new(Inventory));
+    assert_eq!((unsaid.concurrency, unsaid.poll_max), (usual.concurrency, usual.poll_max));
+    assert_eq!(Config::parse(LEAST).unwrap().patience().pay_ms, minutes(15));
+}
+
+#[test]
+fn the_timelock_margin_must_cover_the_slowest_payout() {
     let with =
         |margin: &str, payout: &str| {
             EXAMPLE
@@ -229,15 +302,15 @@ fn a_margin_must_leave_room_for_the_rails_slowest_payout() {
 }
 
 #[test]
-fn a_complaint_never_shows_what_was_given_for_a_secret() {
+fn errors_never_show_secrets() {
     let given = "master_key = \"0123456789abcdef\"";
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
-    assert!(complaint.starts_with("line 35, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
+    assert!(complaint.starts_with("line 41, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
 }
 
 #[test]
-fn a_live_deployment_has_nothing_that_only_looks_like_money() {
+fn a_live_deployment_has_no_simulated_rails() {
     let live = |pieces: &[(&str, &str)]| {
         let start = EXAMPLE.replacen("environment = \"test\"", "environment = \"live\"", 1);
         pieces.iter().fold(start, |text, (piece, by)| {
@@ -256,7 +329,7 @@ fn a_live_deployment_has_nothing_that_only_looks_like_money() {
 }
 
 #[test]
-fn a_desk_is_reached_over_https_or_on_this_machine() {
+fn a_desk_requires_https_or_a_loopback_address() {
     for url in ["http://desk.example.com", "ftp://localhost", "http://10.0.0.1"] {
         let complaint = complaint("https://desk.example.com/v2", url);
         assert!(complaint.contains("desk.url") && complaint.contains("https"), "{complaint}");
@@ -273,7 +346,29 @@ fn a_desk_is_reached_over_https_or_on_this_machine() {
 }
 
 #[test]
-fn the_first_of_several_master_keys_is_the_current_one() {
+fn demand_is_sent_over_https_or_on_this_machine_and_not_too_often() {
+    let key = "demand_url = \"https://desk.example.com/demand\"";
+    for url in ["http://desk.example.com/demand", "ftp://localhost", "http://10.0.0.1", "nowhere"] {
+        let complaint = complaint(key, &format!("demand_url = \"{url}\""));
+        assert!(complaint.contains("demand_url"), "{complaint}");
+    }
+    for url in ["http://localhost:9", "http://127.0.0.1:9/", "http://[::1]:9/v1"] {
+        Config::parse(&EXAMPLE.replacen(key, &format!("demand_url = \"{url}\""), 1)).unwrap();
+    }
+    let without = complaint(key, "");
+    assert!(without.contains("liquidity.external[0].demand_every needs demand_url"), "{without}");
+    for pause in ["99ms", "2m"] {
+        let complaint = complaint("demand_every = \"1s\"", &format!("demand_every = \"{pause}\""));
+        assert!(complaint.contains("liquidity.external[0].demand_every is not between"), "{complaint}");
+    }
+    let external = |text: &str| Config::parse(text).unwrap().liquidity.external.remove(0);
+    assert_eq!(external(EXAMPLE).demand_every.unwrap().0, Duration::from_secs(1));
+    let neither = EXAMPLE.replacen(key, "", 1).replacen("demand_every = \"1s\"", "", 1);
+    assert!(external(&neither).demand_url.is_none());
+}
+
+#[test]
+fn the_first_master_key_is_the_current_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, digit: char| {
         let path = dir.path().join(name);

@@ -1,4 +1,4 @@
-//! Values that TOML has no type for: secrets, durations.
+//! Values that TOML has no type for: secrets, durations, protected URLs.
 
 use std::fmt;
 use std::fs;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Deserializer, de};
+use url::{Host, Url};
 
 /// Where a secret is; the secret itself is read when it is needed and never shown.
 #[derive(Clone)]
@@ -59,7 +60,8 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// A URL, or the place of one that holds a secret, as those of many node providers do.
+/// A URL or another address, or the place of one: URLs of many node providers hold a secret, and a process's own address
+/// is in its environment.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
     Url(String),
@@ -103,6 +105,29 @@ impl Span {
     }
 }
 
+/// A duration between two others, both included.
+pub(crate) fn within(name: &str, given: Option<Span>, least: &str, most: &str) -> anyhow::Result<()> {
+    let is_within = |span: Span| {
+        Span::parse(least).is_none_or(|least| span.0 >= least.0)
+            && Span::parse(most).is_none_or(|most| span.0 <= most.0)
+    };
+    ensure!(given.is_none_or(is_within), "{name} is not between {least} and {most}");
+    Ok(())
+}
+
+/// A URL with TLS, or of this machine.
+pub(crate) fn protected(name: &str, url: &Url) -> anyhow::Result<()> {
+    let is_here = match url.host() {
+        Some(Host::Domain(host)) => host == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    let is_protected = url.scheme() == "https" || is_here && url.scheme() == "http";
+    ensure!(is_protected, "{name}: {url} is not https");
+    Ok(())
+}
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -129,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_file_is_its_owners_alone_and_its_text_is_trimmed() {
+    fn a_secret_file_must_be_private_and_is_trimmed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master");
         fs::write(&path, "abc\n").unwrap();

@@ -10,12 +10,13 @@ use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::{
-    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, TokenGrant, TokenSpec, deploy,
+    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, deploy,
     deploy_market, fund_solvers, fund_wallets,
 };
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 
 use super::files::{DEPLOYMENT, Files};
+use super::market;
 use crate::service::ChainParts;
 
 /// The name assets and the ready file call the chain by.
@@ -23,14 +24,14 @@ pub(super) const NAME: &str = "anvil";
 /// Accounts 0 to 2 are the service's own: administrator, relayer, liquidity provider.
 const SERVICE_ACCOUNTS: usize = 3;
 const ACCOUNTS: u32 = 10;
-/// What each wallet holds at least: a billion of six decimals, a thousand of eighteen.
+/// The minimum balance of each wallet: a billion of six decimals, a thousand of eighteen.
 const USDC_GRANT: u128 = 1_000_000_000_000_000;
 const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
-/// What the liquidity provider pays a day: all that it holds at first, ten thousand times.
+/// The liquidity provider's daily cap: ten thousand times its initial balance.
 const CAP_USDC: u128 = 10_000 * USDC_GRANT;
 const CAP_WETH: u128 = 10_000 * WETH_GRANT;
 const MARKET_RECORD: &str = "market.json";
-/// What the pool holds: three million USDC and a thousand WETH.
+/// The pool's reserves: three million USDC and a thousand WETH.
 const POOL_USDC: u128 = 3_000_000_000_000;
 const POOL_WETH: u128 = 1_000_000_000_000_000_000_000;
 const POOL_FEE_BPS: u64 = 30;
@@ -49,7 +50,7 @@ pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
     Anvil::start(options).await.context("anvil")
 }
 
-/// What is on the chain.
+/// The deployed contracts and accounts.
 pub(super) struct SandboxChain {
     pub deployment: Deployment,
     pub market: MarketContracts,
@@ -60,7 +61,7 @@ pub(super) struct SandboxChain {
 }
 
 impl SandboxChain {
-    /// Deploys what is missing and funds the wallets. The same record at each start: the contracts stay where they
+    /// Deploys missing contracts and funds the wallets. The same record at each start: the contracts stay where they
     /// are.
     pub(super) async fn prepare(files: &Files, anvil: &Anvil) -> anyhow::Result<Self> {
         let signers: Vec<PrivateKeySigner> = anvil
@@ -75,7 +76,7 @@ impl SandboxChain {
             tokens: vec![token("USDC", "USD Coin", 6), token("WETH", "Wrapped Ether", 18)],
             solvers: vec![solver.address()],
             relayers: vec![relayer.address()],
-            // Nobody steals play money: the cap is there to be seen and tried, and stands in nobody's way.
+            // Test tokens have no value: the cap can be inspected and tested, and is high enough not to interfere.
             caps: [("USDC", CAP_USDC), ("WETH", CAP_WETH)]
                 .map(|(token, per_day)| CapSpec {
                     payer: solver.address(),
@@ -102,15 +103,29 @@ impl SandboxChain {
                 TokenGrant { token: token.address, amount: U256::from(amount) }
             })
             .collect();
-        // The record is written last: a start cut short before it does the rest again.
+        // The records are written last: a start cut short before does the rest again.
+        let mut sent = Vec::new();
         if known.is_none() {
-            fund_wallets(&rpc, admin, &deployment, wallets, &grants).await.context("wallets")?;
+            sent.push(fund_wallets(&rpc, admin, &deployment, wallets, &grants).await.context("wallets")?);
             let solvers = std::slice::from_ref(solver);
-            fund_solvers(&rpc, admin, &deployment, solvers, &grants).await.context("the solver's wallet")?;
+            let grants = deployment.tokens.iter().map(|token| TokenGrant {
+                token: token.address,
+                amount: U256::from(market::opening_inventory(&token.symbol)),
+            });
+            let grants: Vec<TokenGrant> = grants.collect();
+            let funded = fund_solvers(&rpc, admin, &deployment, solvers, &grants).await;
+            sent.push(funded.context("the solver's wallet")?);
+        }
+        let (market, said) =
+            send_market(files, &rpc, admin, &deployment).await.context("the market's contracts")?;
+        sent.push(said);
+        for transactions in sent {
+            transactions.mined().await.context("the sandbox's wallets and market")?;
+        }
+        if known.is_none() {
             files.write(DEPLOYMENT, &deployment)?;
         }
-        let market =
-            prepare_market(files, &rpc, admin, &deployment).await.context("the market's contracts")?;
+        files.write(MARKET_RECORD, &market)?;
         Ok(Self {
             deployment,
             market,
@@ -129,12 +144,12 @@ impl SandboxChain {
 }
 
 /// A pool and a feed of WETH and USDC.
-async fn prepare_market(
+async fn send_market(
     files: &Files,
     rpc: &str,
     admin: &PrivateKeySigner,
     deployment: &Deployment,
-) -> anyhow::Result<MarketContracts> {
+) -> anyhow::Result<(MarketContracts, Sent)> {
     let address = |symbol: &str| {
         let token = deployment.tokens.iter().find(|token| token.symbol == symbol);
         token.map(|token| token.address).with_context(|| format!("no {symbol} was deployed"))
@@ -147,11 +162,7 @@ async fn prepare_market(
         price: I256::try_from(WETH_PRICE)?,
     };
     let known: Option<MarketContracts> = files.read(MARKET_RECORD)?;
-    let market = deploy_market(rpc, admin, &plan, known.clone()).await?;
-    if known.as_ref() != Some(&market) {
-        files.write(MARKET_RECORD, &market)?;
-    }
-    Ok(market)
+    Ok(deploy_market(rpc, admin, &plan, known).await?)
 }
 
 fn token(symbol: &str, name: &str, decimals: u8) -> TokenSpec {

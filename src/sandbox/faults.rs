@@ -1,8 +1,8 @@
-//! A bad node, for drills: stands between the service and the sandbox's chain and answers as bad nodes do.
+//! A faulty node for drills: a proxy between the service and the sandbox's chain that injects faults.
 //!
-//! Calls fail, in providers' words or with nothing said; logs are lost, doubled, shuffled, or marked as removed; heads
-//! lag; ranges are refused; transactions are taken and the answer is lost. What is not spoiled is the chain's own
-//! answer. The same seed makes the same choices in the order of the calls, which is the operating system's.
+//! Calls fail, with providers' error texts or without any; logs are lost, duplicated, shuffled, or marked as removed;
+//! heads lag; ranges are refused; transactions are accepted and the answer is lost. All other answers are the chain's
+//! own. A seed determines the choices in the order of the calls, which the operating system determines.
 
 mod answers;
 
@@ -45,7 +45,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// True so often in a thousand.
+    /// True `per_mille` times in a thousand.
     fn chance(&self, per_mille: u64) -> bool {
         self.next() % 1_000 < per_mille
     }
@@ -94,7 +94,7 @@ impl Faults {
         let router = Router::new().fallback(exchange).with_state(Arc::clone(&node));
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "the bad node ended");
+                tracing::error!(%error, "faulty node ended");
             }
         });
         Ok(Self { url, node, _serving: AbortOnDropHandle::new(serving) })
@@ -109,7 +109,7 @@ impl Drop for Faults {
     fn drop(&mut self) {
         let (exchanges, spoiled) = (&self.node.exchanges, &self.node.spoiled);
         let (exchanges, spoiled) = (exchanges.load(Ordering::Relaxed), spoiled.load(Ordering::Relaxed));
-        tracing::info!(exchanges, spoiled, "faults injected by the bad node");
+        tracing::info!(exchanges, spoiled, "faults injected by the faulty node");
     }
 }
 
@@ -131,7 +131,7 @@ impl BadNode {
 
     /// The exchange's answer, or the HTTP failure that takes its place.
     async fn answer(&self, body: &[u8]) -> Result<Value, HttpFailure> {
-        let asked: Value = serde_json::from_slice(body)
+        let request: Value = serde_json::from_slice(body)
             .map_err(|_| (StatusCode::BAD_REQUEST, "this is not JSON".to_owned()))?;
         if self.dice.chance(SILENT) {
             tokio::time::sleep(SILENCE).await;
@@ -149,9 +149,9 @@ impl BadNode {
             }
             let words = "Your app has exceeded its compute units per second capacity";
             self.spoil();
-            return Ok(each(&asked, |call| failure(call, 429, words)));
+            return Ok(each(&request, |call| failure(call, 429, words)));
         }
-        match asked {
+        match request {
             Value::Array(calls) => {
                 let mut answers = Vec::with_capacity(calls.len());
                 for call in &calls {
@@ -179,18 +179,18 @@ impl BadNode {
             self.spoil();
             return Ok(refusal);
         }
-        let asked = match answers::earlier(call, &self.dice) {
+        let request = match answers::earlier(call, &self.dice) {
             Some(behind) => self.behind(call, behind).await?,
             None => call.clone(),
         };
-        let mut answer = self.forward(&asked).await?;
+        let mut answer = self.forward(&request).await?;
         if answer.get_mut("result").is_some_and(|result| answers::spoil(method, result, &self.dice)) {
             self.spoil();
         }
         Ok(answer)
     }
 
-    /// The same question about a head of a moment ago.
+    /// The same call about an earlier head.
     async fn behind(&self, call: &Value, behind: u64) -> Result<Value, HttpFailure> {
         let tag = call["params"][0].clone();
         let question =
@@ -199,9 +199,9 @@ impl BadNode {
         let number = head["result"]["number"].as_str().and_then(answers::number);
         let Some(number) = number else { return Ok(call.clone()) };
         self.spoil();
-        let mut asked = call.clone();
-        asked["params"][0] = format!("{:#x}", number.saturating_sub(behind)).into();
-        Ok(asked)
+        let mut request = call.clone();
+        request["params"][0] = format!("{:#x}", number.saturating_sub(behind)).into();
+        Ok(request)
     }
 
     async fn forward(&self, call: &Value) -> Result<Value, HttpFailure> {
@@ -214,8 +214,8 @@ impl BadNode {
     }
 }
 
-fn each(asked: &Value, answer: impl Fn(&Value) -> Value) -> Value {
-    match asked {
+fn each(request: &Value, answer: impl Fn(&Value) -> Value) -> Value {
+    match request {
         Value::Array(calls) => Value::Array(calls.iter().map(answer).collect()),
         call => answer(call),
     }

@@ -1,5 +1,6 @@
-//! What a sandbox's directory holds beside the database and the chain.
+//! The files of a sandbox's directory beside the database and the chain.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -76,18 +77,26 @@ pub(super) struct PartnerSecrets {
     pub signing_secret: String,
 }
 
-/// Drawn at the first start and kept: a restart changes nobody's keys.
+/// Generated at the first start and kept: a restart changes no keys.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Secrets {
     master_key: String,
     pub partner: PartnerSecrets,
     pub other_partner: PartnerSecrets,
     pub fix_password: String,
+    /// Sign-in tokens of the operators, by name. A sandbox of an earlier release has none yet.
+    #[serde(default)]
+    pub operators: BTreeMap<String, String>,
 }
 
 impl Secrets {
     pub(super) fn open(files: &Files) -> anyhow::Result<Self> {
-        if let Some(kept) = files.read(SECRETS)? {
+        let kept: Option<Self> = files.read(SECRETS)?;
+        if let Some(mut kept) = kept {
+            if kept.operators.is_empty() {
+                kept.operators = operators();
+                files.write(SECRETS, &kept)?;
+            }
             return Ok(kept);
         }
         let drawn = Self {
@@ -95,6 +104,7 @@ impl Secrets {
             partner: PartnerSecrets::draw("acme"),
             other_partner: PartnerSecrets::draw("globex"),
             fix_password: random_hex(12),
+            operators: operators(),
         };
         files.write(SECRETS, &drawn)?;
         Ok(drawn)
@@ -103,6 +113,13 @@ impl Secrets {
     pub(super) fn master_key(&self) -> anyhow::Result<[u8; 32]> {
         sandbox_dir::master_key(&self.master_key)
     }
+}
+
+/// The operators of a sandbox: the first one's token is the `consoleToken`.
+pub(super) const OPERATORS: [&str; 3] = ["console", "jo", "kim"];
+
+fn operators() -> BTreeMap<String, String> {
+    OPERATORS.into_iter().map(|name| (name.to_owned(), random_hex(32))).collect()
 }
 
 impl PartnerSecrets {

@@ -1,4 +1,4 @@
-//! What the sandbox deals in: assets, pairs, and the sources of their prices.
+//! The sandbox's market: assets, pairs, and the sources of their prices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
+use dvp_core::reconciliation;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -18,6 +19,7 @@ use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::screening::ScreeningResult;
+use dvp_rails::http_desk::{DeskConfig, HttpDesk};
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::bank::Bank;
@@ -31,14 +33,15 @@ use crate::service::BankParts;
 
 /// The name the permit contract signs with (EIP-712 domain).
 const PERMIT_NAME: &str = "Permit";
-/// What a provider can deliver of each asset: a trillion of a currency; of tokens what its wallet can.
+const DESK_TOKEN: &str = "sandbox";
+/// A provider's inventory of each asset: a trillion of a currency; of tokens its wallet's balance.
 pub(super) const OPENING_BALANCES: [(&str, Minor); 4] = [
     ("USD", Minor::new(100_000_000_000_000)),
     ("EUR", Minor::new(100_000_000_000_000)),
     ("USDC", Minor::new(200_000_000_000_000)),
     ("WETH", Minor::new(200_000_000_000_000_000_000)),
 ];
-/// What a partner has prefunded of each currency: a hundred million.
+/// A partner's prefunded balance of each currency: a hundred million.
 pub(super) const PREFUNDED: Minor = Minor::new(10_000_000_000);
 pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
 /// Two configured ones, the desk that fills at the pool's price, and one that leaves orders resting.
@@ -62,7 +65,7 @@ const PAIRS: [(&str, &str, Option<&str>); 9] = [
 ];
 
 /// A bank with an account in each currency, at the other end of a folder.
-pub(super) async fn bank(dir: &Path, pool: &PgPool) -> anyhow::Result<BankParts> {
+pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyhow::Result<BankParts> {
     let debtor = |(currency, account, bic): (&str, &str, &str)| Debtor {
         name: "DVP Sandbox".into(),
         currency: currency.into(),
@@ -73,9 +76,41 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool) -> anyhow::Result<BankParts>
     let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let folder = dir.join("bank");
     let files = BankFiles::open(pool.clone(), &folder, accounts.map(debtor).to_vec()).await?;
-    // The simulated bank writes files whole: what is half stays so.
+    // The simulated bank writes files atomically: an incomplete file stays incomplete.
     let files = files.settling_after(Duration::from_secs(1));
-    Ok(BankParts { files, simulated: Some(Bank::open(&folder).await?) })
+    let accounts = accounts.map(|(currency, account, _)| (currency.to_owned(), account.to_owned()));
+    let bank = Bank::open_with_accounts(&folder, accounts.to_vec()).await?;
+    // What the ledger begins with is at the bank.
+    for currency in CURRENCIES {
+        for provider in PROVIDERS {
+            let opening = OPENING_BALANCES.iter().find(|(asset, _)| *asset == currency);
+            let amount = opening.map_or(0, |(_, amount)| amount.get());
+            bank.deposit(&format!("opening:{provider}:{currency}"), currency, i64::try_from(amount)?).await?;
+        }
+        for partner in partners {
+            let prefunded = i64::try_from(PREFUNDED.get())?;
+            bank.deposit(&prefunding(partner, currency), currency, prefunded).await?;
+        }
+    }
+    Ok(BankParts { files, patience: reconciliation::PATIENCE, simulated: Some(bank) })
+}
+
+/// What all providers have of a token at first: their wallet holds as much.
+pub(super) fn opening_inventory(asset: &str) -> u128 {
+    let opening = OPENING_BALANCES.iter().find(|(known, _)| *known == asset);
+    let amount = opening.map_or(0, |(_, amount)| amount.get());
+    PROVIDERS.iter().map(|_| amount).sum()
+}
+
+/// The id of a partner's deposit.
+pub(super) fn prefunding(partner: &str, currency: &str) -> String {
+    format!("sandbox:{partner}:{currency}")
+}
+
+/// The desk at this URL, by the token of all sandboxes.
+pub(super) fn desk(url: &reqwest::Url) -> anyhow::Result<HttpDesk> {
+    let config = DeskConfig { url: url.clone(), token: DESK_TOKEN.into(), authorities: None };
+    Ok(HttpDesk::new(config)?)
 }
 
 pub(super) fn context(
@@ -104,14 +139,14 @@ pub(super) fn context(
     })
 }
 
-/// What is held is screened again every other second.
+/// Held orders are screened again every other second.
 pub(super) fn screening(args: &SandboxArgs) -> anyhow::Result<Screening> {
     let list = args.screening_list.clone().map(|file| ListConfig { file, on_match: ScreeningResult::Hold });
     let hook = args.screening_url.clone().map(|url| HookConfig {
         url,
         token: None,
         timeout: LOOK_EVERY,
-        on_error: ScreeningResult::Hold,
+        on_error: args.screening_on_error,
     });
     Ok(Screening::new(list, hook, 2 * LOOK_EVERY)?)
 }
@@ -141,7 +176,7 @@ fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
     Ok(Registry { assets, pairs: PAIRS.into_iter().map(pair).collect::<anyhow::Result<_>>()? })
 }
 
-/// About one dollar: twice of what a payout costs.
+/// About one dollar: twice the cost of a payout.
 fn min_input(base: &str) -> Minor {
     match base {
         "WETH" => Minor::new(500_000_000_000_000),
@@ -213,7 +248,7 @@ fn providers(wallet: &str) -> [LiquidityProvider; 2] {
     [provider(PROVIDERS[0], 10, 100), provider(PROVIDERS[1], 25, 50)]
 }
 
-/// What rests in the order book when the sandbox is new. Its rates are behind the best provider's: orders of ordinary
+/// The resting orders of a new sandbox. Its rates are behind the best provider's: orders of ordinary
 /// sizes are filled by one.
 pub(super) fn resting(wallet: &str) -> anyhow::Result<Vec<NewRestingOrder>> {
     let level = |(input, output, rate, amount): (&str, &str, &str, u128)| -> anyhow::Result<NewRestingOrder> {

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use dvp_domain::operator::OperatorRole;
 use dvp_sandbox::anvil::Anvil;
-use dvp_sandbox::embedded::Postgres;
 use serde_json::{Value, json};
 
 use super::chain::{NAME, SandboxChain};
-use super::files::{PartnerSecrets, Secrets};
+use super::files::{OPERATORS, PartnerSecrets, Secrets};
 use super::market::CURRENCIES;
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
 
@@ -26,7 +26,7 @@ const BENEFICIARIES: [&str; 9] = [
 
 pub(super) fn document(
     (http, fix): (SocketAddr, SocketAddr),
-    postgres: &Postgres,
+    database_urls: &[String],
     anvil: &Anvil,
     chain: &SandboxChain,
     secrets: &Secrets,
@@ -54,7 +54,8 @@ pub(super) fn document(
         .collect();
     json!({
         "http": format!("http://{http}"),
-        "databaseUrl": postgres.url(),
+        "databaseUrl": database_urls.first(),
+        "databaseUrls": database_urls,
         "partner": partner(&secrets.partner),
         "otherPartner": partner(&secrets.other_partner),
         "fix": {
@@ -79,7 +80,14 @@ pub(super) fn document(
         },
         "assets": assets,
         "beneficiaries": BENEFICIARIES,
+        "consoleToken": secrets.operators.get(OPERATORS[0]),
+        "operators": OPERATORS[1..].iter().map(|name| operator(name, secrets)).collect::<Vec<_>>(),
     })
+}
+
+fn operator(name: &str, secrets: &Secrets) -> Value {
+    let roles = OperatorRole::ALL.map(OperatorRole::as_str);
+    json!({"name": name, "token": secrets.operators.get(name), "roles": roles})
 }
 
 fn partner(secrets: &PartnerSecrets) -> Value {

@@ -1,21 +1,30 @@
 //! The sandbox's partners, keys, FIX sessions and balances. Seeding again changes nothing.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use dvp_core::keys::SCOPES;
+use dvp_core::operators::token_hash;
 use dvp_core::secrets::Vault;
 use dvp_domain::ledger::Owner;
+use dvp_domain::operator::OperatorRole;
 use dvp_store::PgPool;
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::ledger::balances;
+use dvp_store::operators;
+use dvp_store::operators::sessions::{self, NewLink};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::{legacy, resting_orders};
 use dvp_store::partners::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
-use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, resting};
+use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, prefunding, resting};
 
-/// Requests a minute: high, so that nobody meets it by accident.
+/// Requests a minute: high enough not to be reached by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;
+
+/// How long a sandbox's sign-in links are good; each start renews them.
+const LINKS_FOR: Duration = Duration::from_secs(3650 * 86_400);
 
 /// Where the first partner's outputs go when an order does not say.
 const STANDING_INSTRUCTION: &str = "bene_straight:dest_10000000";
@@ -27,12 +36,13 @@ pub(super) const SERVICE_COMP_ID: &str = "DVP";
 pub(super) const SESSIONS: [(&str, &str, Option<&str>); 3] =
     [("FIX.4.4", "ACME", None), ("FIX.4.2", "ACME42", None), ("FIXT.1.1", "ACME50", Some("9"))];
 
+/// Returns the partners' ids.
 pub(super) async fn seed(
     pool: &PgPool,
     vault: &Vault,
     secrets: &Secrets,
     solver: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<[String; 2]> {
     let mut tx = pool.begin().await?;
     for provider in PROVIDERS {
         for (asset, amount) in OPENING_BALANCES {
@@ -45,7 +55,7 @@ pub(super) async fn seed(
         }
     }
     let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;
-    seed_partner(&mut tx, vault, &secrets.other_partner).await?;
+    let other = seed_partner(&mut tx, vault, &secrets.other_partner).await?;
     // Orders of the older surface name no recipient.
     let tenant = Tenant { partner_id: partner.clone(), livemode: false };
     for currency in CURRENCIES {
@@ -66,7 +76,33 @@ pub(super) async fn seed(
         };
         fix::upsert_session(&mut tx, &session).await?;
     }
+    seed_operators(&mut tx, secrets).await?;
     tx.commit().await?;
+    Ok([partner, other])
+}
+
+/// Operators with every role, whose links can be used again for as long as the sandbox exists.
+async fn seed_operators(tx: &mut sqlx::PgTransaction<'_>, secrets: &Secrets) -> anyhow::Result<()> {
+    for (name, token) in &secrets.operators {
+        let known = operators::find_by_name(tx, name).await?;
+        let id = match known {
+            Some(operator) => operator.id,
+            None => {
+                let id = format!("opr_{name}");
+                operators::insert(tx, &id, name, &OperatorRole::ALL, "sandbox").await?;
+                id
+            }
+        };
+        let link = NewLink {
+            operator_id: &id,
+            token_hash: &token_hash(token),
+            reusable: true,
+            good_for: LINKS_FOR,
+            code_hash: None,
+            approval_id: None,
+        };
+        sessions::insert_link(tx, &link).await?;
+    }
     Ok(())
 }
 
@@ -91,7 +127,7 @@ async fn seed_partner(
     partners::ensure_key(tx, &key).await?;
     for currency in CURRENCIES {
         let owner = Owner::Partner { id: partner.clone(), livemode: false };
-        let deposit = format!("sandbox:{partner}:{currency}");
+        let deposit = prefunding(&partner, currency);
         balances::deposit(tx, &deposit, &owner, currency, PREFUNDED).await?;
     }
     Ok(partner)

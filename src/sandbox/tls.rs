@@ -1,7 +1,7 @@
 //! The certificate of the sandbox's FIX listener, by an authority of the sandbox's own.
 //!
-//! Made at the first start that asks for it and kept: who trusts the authority goes on trusting it. The authority's
-//! key is forgotten, so nothing else can ever be signed with it.
+//! Generated at the first start that requires it and kept, so that clients may keep trusting the authority. The
+//! authority's key is discarded, so it can sign nothing else.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What the configuration says about listeners and workers, as the service takes it.
+//! From the configuration of listeners and workers to the service's own types.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -10,6 +10,7 @@ use dvp_api::delivery::DeliveryConfig;
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
 use dvp_api::{Limits, WebhookRules};
+use dvp_console::ConsoleSettings;
 use dvp_fix_gateway::sources::Budget;
 use dvp_fix_gateway::tls::{ClientCertificates, Tls, TlsFiles, TlsVersion};
 use dvp_fix_gateway::{GatewayConfig, ListenerConfig, Lockout, LogonRefusal};
@@ -24,9 +25,11 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tracing::warn;
 
-use crate::config::listeners::{FixBudgetSection, FixTlsSection, Network, OfframpKind, PayoutKind};
+use crate::config::listeners::{
+    FixBudgetSection, FixForwardSection, FixTlsSection, Network, OfframpKind, PayoutKind,
+};
 use crate::config::{Config, Role};
-use crate::service::{BankParts, FixParts, Rails, RestParts, WorkerParts};
+use crate::service::{BankParts, ConsoleParts, FixParts, Rails, RestParts, WorkerParts};
 
 pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
     let api = config.api.as_ref().context("the role api needs the section [api]")?;
@@ -49,6 +52,21 @@ pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
     })
 }
 
+pub(super) fn console(config: &Config) -> anyhow::Result<ConsoleParts> {
+    let console = config.console.as_ref().context("the role console needs the section [console]")?;
+    let settings = ConsoleSettings {
+        origins: vec![console.url.clone()],
+        environment: config.environment,
+        decimals: config.assets.iter().map(|asset| (asset.symbol.clone(), asset.exponent)).collect(),
+        stale_fix_types: dvp_fix_gateway::stale_types(),
+        proxies: console.proxies.iter().map(|network| network.0).collect(),
+        sessions: console.sessions(),
+        provider: console.provider()?,
+        connections: console.connections.unwrap_or(ConsoleSettings::CONNECTIONS),
+    };
+    Ok(ConsoleParts { addr: console.listen, or_any_port: false, settings })
+}
+
 pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
     let fix = config.fix.as_ref().context("the role fix needs the section [fix]")?;
     let tls = match &fix.tls {
@@ -64,6 +82,8 @@ pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
             attempts: fix.lockout.attempts.map_or(usual.lockout.attempts, NonZeroU32::get),
             per_minute: fix.lockout.per_minute.map_or(usual.lockout.per_minute, NonZeroU32::get),
         },
+        archives_messages: fix.archive.unwrap_or(usual.archives_messages),
+        forward: fix.forward.as_ref().map(FixForwardSection::config).transpose()?,
         ..usual
     };
     Ok(FixParts { addr: fix.listen, gateway, tls })
@@ -130,7 +150,8 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
                 config.bank.as_ref().context("rails.payout = \"bank_files\" needs the section [bank]")?;
             let files = BankFiles::open(pool.clone(), &bank.folder, bank.accounts.clone()).await;
             let files = files.with_context(|| format!("bank.folder {}", bank.folder.display()))?;
-            (Arc::new(files.clone()), Some(BankParts::of(files)))
+            let files = bank.paced(files);
+            (Arc::new(files.clone()), Some(BankParts::of(files, bank.patience())))
         }
     };
     let authorities = match &config.webhooks.ca {
@@ -138,6 +159,7 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
         None => Vec::new(),
     };
     let ages = config.retention.ages()?;
+    let (offramp, payout) = (rails.offramp_calls.of(offramp), rails.payout_calls.of(payout));
     Ok(WorkerParts { rails: Rails { offramp, payout }, bank, delivery: delivery(config, authorities), ages })
 }
 
@@ -159,12 +181,14 @@ pub(crate) fn authorities(path: &Path) -> anyhow::Result<Vec<CertificateDer<'sta
     Ok(found)
 }
 
-/// Says so when somebody on another network can read along.
+/// Warns about plain text listeners on public addresses.
 pub(super) fn warn_of_plain_text(config: &Config) {
     let has = |role| config.roles.contains(&role);
     let rest = config.api.as_ref().filter(|_| has(Role::Api)).map(|api| ("api.listen", api.listen));
     let fix = config.fix.as_ref().filter(|_| has(Role::Fix)).map(|fix| ("fix.listen", fix.listen));
-    for (setting, address) in rest.into_iter().chain(fix) {
+    let console = config.console.as_ref().filter(|_| has(Role::Console));
+    let console = console.map(|console| ("console.listen", console.listen));
+    for (setting, address) in rest.into_iter().chain(fix).chain(console) {
         if is_public(address.ip()) {
             warn!(
                 setting,
@@ -186,10 +210,12 @@ fn is_public(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dvp_fix_gateway::ForwardConfig;
+
     use super::*;
 
     #[test]
-    fn an_address_is_public_unless_it_is_of_this_machine_or_a_private_network() {
+    fn loopback_and_private_addresses_are_not_public() {
         for private in [
             "127.0.0.1",
             "10.1.2.3",
@@ -216,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_configured_of_a_fix_listener_is_as_usual() {
+    fn an_unconfigured_fix_listener_has_the_defaults() {
         let (found, usual) = (parts("").gateway, GatewayConfig::default());
         assert_eq!((found.refusal_delay, found.refusal), (usual.refusal_delay, usual.refusal));
         assert_eq!((found.lockout, found.listener.budget), (usual.lockout, usual.listener.budget));
@@ -224,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_listener_takes_its_networks_budget_lockout_and_refusals_from_the_configuration() {
+    fn a_fix_listener_takes_its_limits_from_the_configuration() {
         let found = parts(
             "proxies = [\"10.0.0.0/8\"]\nallow = [\"192.0.2.7\", \"2001:db8::/32\"]\nrefusal_delay = \"2s\"\n\
              refusal_logout = true\n[fix.budget]\nhandshake = \"3s\"\nlogon = \"4s\"\nunauthenticated = 5\n\
@@ -248,7 +274,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_and_no_budget_is_refused() {
+    fn the_address_for_forwarded_connections_is_the_listeners_or_one_of_its_own() {
+        let forward = |lines: &str| parts(&format!("[fix.forward]\n{lines}\n")).gateway.forward.unwrap();
+        let listen = "10.0.0.5:9882".parse().unwrap();
+        assert_eq!(parts("").gateway.forward, None);
+        let own = forward("listen = \"10.0.0.5:9882\"");
+        assert_eq!(own, ForwardConfig { listen, address: None });
+        let named = forward("listen = \"10.0.0.5:9882\"\naddress = \"fix-0.internal:9882\"");
+        assert_eq!(named.address.as_deref(), Some("fix-0.internal:9882"));
+        for wrong in [
+            "listen = \"0.0.0.0:9882\"",
+            "listen = \"[::]:9882\"",
+            "listen = \"10.0.0.5:9882\"\naddress = \"fix-0.internal\"",
+            "listen = \"10.0.0.5:9882\"\naddress = \":9882\"",
+            "listen = \"10.0.0.5:9882\"\naddress = \"fix-0.internal:0\"",
+        ] {
+            assert!(Config::parse(&format!("{LEAST}[fix.forward]\n{wrong}\n")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn invalid_networks_and_budgets_are_refused() {
         for wrong in ["proxies = [\"10.0.0.0/99\"]", "allow = [\"somewhere\"]", "[fix.lockout]\nattempts = 0"]
         {
             assert!(Config::parse(&format!("{LEAST}{wrong}\n")).is_err(), "{wrong}");

@@ -1,15 +1,16 @@
-//! What the configuration says about assets, pairs and prices, as the core takes it.
+//! From the configuration of assets, pairs and prices to the core's types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
 use dvp_core::context::{ChainConfig, Clock, Context};
 use dvp_core::liquidity::{
-    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider,
-    FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed,
-    OrderBook, PoolConfig, ReferenceSource,
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, DemandConfig, ExternalConfig,
+    ExternalProvider, FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource,
+    OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -24,9 +25,12 @@ use dvp_store::PgPool;
 
 use crate::config::Config;
 use crate::config::listeners::PayoutKind;
-use crate::config::market::{AssetSection, ExternalSection, PairSection, ProviderSection};
+use crate::config::market::{AssetSection, ExternalSection, LiquiditySection, PairSection, ProviderSection};
 use crate::config::value::Span;
 use crate::service::ChainParts;
+
+/// The shortest pause between two messages of demand, unless it is configured.
+const DEMAND_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn context(
     config: &Config,
@@ -203,6 +207,10 @@ fn provider(section: &ProviderSection) -> anyhow::Result<LiquidityProvider> {
 fn external(section: &ExternalSection, registry: &Registry) -> anyhow::Result<ExternalConfig> {
     let find = |symbol: &str| registry.find(symbol).cloned().with_context(|| format!("no asset {symbol}"));
     let pairs = section.pairs.iter();
+    let demand = section.demand_url.as_ref().map(|url| DemandConfig {
+        url: url.to_string(),
+        interval: section.demand_every.map_or(DEMAND_EVERY, |span| span.0),
+    });
     Ok(ExternalConfig {
         id: section.id.clone(),
         url: section.url.clone(),
@@ -217,9 +225,18 @@ fn external(section: &ExternalSection, registry: &Registry) -> anyhow::Result<Ex
         pause: section.pause.0,
         candidate_ttl_sec: secs(section.candidate_ttl)?,
         firm_ttl_sec: secs(section.firm_ttl)?,
+        demand,
     })
 }
 
 fn secs(span: Span) -> anyhow::Result<u32> {
     u32::try_from(span.0.as_secs()).context("a time to live is beyond all sense")
+}
+
+/// Providers with the wallets that hold their tokens.
+pub(super) fn wallets(section: &LiquiditySection) -> Vec<(String, String)> {
+    let own = section.providers.iter().map(|one| (&one.id, &one.wallet));
+    let external = section.external.iter().map(|one| (&one.provider_id, &one.wallet));
+    let pools = section.pools.iter().map(|one| (&one.provider_id, &one.wallet));
+    own.chain(external).chain(pools).map(|(id, wallet)| (id.clone(), wallet.clone())).collect()
 }

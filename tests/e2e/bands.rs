@@ -25,9 +25,9 @@ fn decided(sandbox: &Sandbox, words: &[&str]) {
 /// The answers to a quote, a firm quote, an intent and a market order for USDC/USD.
 async fn answers(sandbox: &Sandbox, partner: &Partner, id: &str) -> [Value; 4] {
     let order = partner.order(sandbox, 0, "000123450000").await;
-    let asked = json!({"requestId": uuid::Uuid::new_v4(), "actorId": "a", "source": "USDC", "target": "USD",
+    let request = json!({"requestId": uuid::Uuid::new_v4(), "actorId": "a", "source": "USDC", "target": "USD",
                        "amount": "100.00", "side": "sell"});
-    let (_, quoted) = partner.post("/v1/quotes", &asked).await;
+    let (_, quoted) = partner.post("/v1/quotes", &request).await;
     let (_, firm) = partner.firm_quote("100000000").await;
     let (_, decided) = partner.submit(&order).await;
     let permit = partner.order(sandbox, 1, "000123450000").await["permit"].clone();
@@ -57,7 +57,7 @@ async fn answers(sandbox: &Sandbox, partner: &Partner, id: &str) -> [Value; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_outside_of_its_band_is_refused_at_every_door() {
+async fn a_price_outside_its_band_is_refused_at_every_interface() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     decided(&sandbox, &change("set", &["--pair", "USDC/USD", "--bps", "50", "--middle", "1.1"]));
@@ -68,7 +68,7 @@ async fn a_price_outside_of_its_band_is_refused_at_every_door() {
         (&json!("USDC/USD"), &json!("1.1")),
         "{listed}"
     );
-    // A process reads what operators set four times a second.
+    // A process reads operators' settings four times a second.
     let figure = r#"dvp_prices_refused{pair="USDC/USD",source="reference",fault="reference_outside"} 1"#;
     sandbox.wait_for_metric(figure).await;
     let [quoted, firm, decided_, report] = answers(&sandbox, &partner, "ORD-1").await;
@@ -93,7 +93,7 @@ async fn a_price_outside_of_its_band_is_refused_at_every_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_band_names_something_that_there_is() {
+async fn a_band_must_name_an_existing_pair() {
     let sandbox = Sandbox::start().await;
     for (words, said) in [
         (["--pair", "USDC", "--bps", "50"], "INPUT/OUTPUT"),

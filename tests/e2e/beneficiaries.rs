@@ -29,7 +29,7 @@ const ENTER: [&str; 18] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recipient_is_verified_before_it_is_paid_and_disabled_at_once() {
+async fn a_recipient_is_verified_before_payment_and_can_be_disabled() {
     let sandbox = Sandbox::start().await;
     let entered = said(&sandbox, &ENTER);
     let (account, destination) = (text(&entered, "account"), text(&entered, "destinationId"));

@@ -14,7 +14,7 @@ use sqlx::PgConnection;
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, program};
 
-/// What a seed is to do.
+/// The plan of a seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     /// Each has its orders one after the other.
@@ -42,7 +42,7 @@ struct Ordered {
     state: &'static str,
 }
 
-/// Runs a seed and panics when a promise is broken. Gives what happened, in words.
+/// Runs a seed and panics when a promise is broken. Returns a summary.
 pub(crate) async fn run(seed: u64, scale: Scale) -> String {
     let sandbox = Sandbox::start_with(&["--chain-faults", &seed.to_string()]).await;
     let partner = Partner::of(&sandbox);
@@ -118,7 +118,7 @@ async fn submit(
 
 /// Replaces the newest blocks by empty ones, now and then.
 async fn forks(node: &DynProvider, seed: u64, count: u64) {
-    // What the sandbox has put on the chain must be out of reach.
+    // The sandbox's own transactions must be below the depth of forks.
     tokio::time::sleep(Duration::from_secs(6)).await;
     for turn in 0..count {
         tokio::time::sleep(Duration::from_millis(1_500 + (seed * 389 + turn * 701) % 2_000)).await;
@@ -130,14 +130,14 @@ async fn forks(node: &DynProvider, seed: u64, count: u64) {
 async fn until_state(conn: &mut PgConnection, order: &Ordered, anchored: bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let (state, told): (String, bool) = sqlx::query_as(
+        let (state, facts_final): (String, bool) = sqlx::query_as(
             "select state_name, state ->> 'finality' is not null from execution where reference = $1",
         )
         .bind(&order.reference)
         .fetch_one(&mut *conn)
         .await
         .unwrap();
-        if state == order.state && told >= anchored {
+        if state == order.state && facts_final >= anchored {
             return;
         }
         let on_the_way =

@@ -15,7 +15,7 @@ pub(crate) fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a command that must succeed prints.
+/// The output of a command that must succeed.
 pub(crate) fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
     let output = dvp(sandbox, words);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ async fn answers(sandbox: &Sandbox, key: &Value, wanted: (u16, Option<&str>)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service() {
+async fn partners_and_keys_are_managed_beside_a_running_service() {
     let sandbox = Sandbox::start().await;
     let created = said(&sandbox, &["partner", "create", "--name", "initech", "--tier", "standard"]);
     assert_eq!(names(&created), ["partnerId"]);
@@ -65,6 +65,15 @@ async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service()
     assert_eq!(names(&key), ["apiKey", "keyId", "signingSecret"]);
     assert!(key["apiKey"].as_str().unwrap().starts_with("svc_test_"));
     answers(&sandbox, &key, (200, None)).await;
+    // With an operator it is a request in a sandbox, too.
+    let why = ["--operator", "jo", "--reason", "a test", "--evidence", "none"];
+    let words = ["key", "issue", "--partner", "initech", "--scopes", "events:read"];
+    let asked = said(&sandbox, &[&words[..], &why].concat());
+    answers(&sandbox, &asked, (403, Some("API_KEY_DISABLED"))).await;
+    let request = asked["approval"].as_str().unwrap();
+    said(&sandbox, &["approval", "approve", "--id", request, "--operator", "kim"]);
+    answers(&sandbox, &asked, (200, None)).await;
+    said(&sandbox, &["key", "revoke", "--key-id", asked["keyId"].as_str().unwrap()]);
     let narrow = ["key", "issue", "--partner", "initech", "--scopes", "quotes:write"];
     answers(&sandbox, &said(&sandbox, &narrow), (403, Some("INSUFFICIENT_SCOPE"))).await;
     assert!(refused(&sandbox, &["key", "issue", "--partner", "nobody", "--env", "test"]).contains("nobody"));
@@ -93,7 +102,7 @@ async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service()
 
     let listed = said(&sandbox, &["key", "list", "--partner", "initech"]);
     let shown = listed.to_string();
-    assert_eq!(listed["keys"].as_array().unwrap().len(), 3);
+    assert_eq!(listed["keys"].as_array().unwrap().len(), 4);
     for secret in [&key["apiKey"], &next["apiKey"], &next["signingSecret"]] {
         assert!(!shown.contains(secret.as_str().unwrap()));
     }
@@ -111,7 +120,7 @@ async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receipt_verifies_against_the_chain_and_a_changed_one_does_not() {
+async fn only_an_unchanged_receipt_verifies_against_the_chain() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
@@ -125,6 +134,20 @@ async fn a_receipt_verifies_against_the_chain_and_a_changed_one_does_not() {
     let by_reference = said(&sandbox, &["receipt", "verify", "--reference", reference]);
     assert_eq!((&by_reference["verified"], &by_reference["arithmetic"]), (&json!(true), &json!("adds up")));
     assert_eq!(by_reference["anchor"]["txHash"], receipt["txHash"]);
+
+    // The price of the order and that of a firm quote are explained by the same steps.
+    let (_, quote) = partner.firm_quote("100000000").await;
+    let quote_id = quote["quoteId"].as_str().unwrap();
+    let [order, quote] = [reference, quote_id].map(|id| said(&sandbox, &["quote", "explain", "--id", id]));
+    let last = |explained: &Value| explained["explanation"]["steps"][5].clone();
+    assert_eq!(
+        (&last(&order)["step"], &last(&order)["amountMinor"]),
+        (&json!("output"), &receipt["payout"]["amountMinor"])
+    );
+    assert_eq!(last(&quote)["step"], "output");
+    assert!(quote["explanation"]["spreadBps"].is_string(), "{quote}");
+    let unknown = dvp(&sandbox, &["quote", "explain", "--id", "qte_unknown"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no firm quote qte_unknown"));
 
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(file, "{receipt}").unwrap();
@@ -195,7 +218,7 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     said(&sandbox, &[&["fix-session", "logout"][..], &why].concat());
     let disabled = said(&sandbox, &["fix-session", "disable", "--session-id", id]);
     assert_eq!((&find()["enabled"], &disabled["ended"]), (&json!(false), &json!(true)));
-    // Nobody runs it now: what the owner would do is done here, and recorded as well.
+    // The session has no owner now: the command changes it itself, and records it as well.
     said(&sandbox, &[&numbers[..], &why].concat());
     assert!(refused(&sandbox, &[&lower[..], &why].concat()).contains("next_out is 7"));
     said(&sandbox, &[&["fix-session", "reset"][..], &why].concat());
@@ -244,13 +267,13 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     let agreed = said(&sandbox, &[&set[..], &off].concat());
     assert_eq!((&agreed["allowedSources"], &agreed["signedLogon"]), (&Value::Null, &json!(false)));
     assert_eq!((&agreed["softRate"], &agreed["hardRate"]), (&json!(50), &Value::Null));
-    for (wrong, told) in [
+    for (wrong, expected) in [
         (["--schedule", "always"], "schedule: "),
         (["--hard-rate", "49"], "--soft-rate is at most"),
         (["--allowed-sources", "10.0.0.0/99"], "is no network"),
     ] {
         let complaint = refused(&sandbox, &[&set[..], &wrong].concat());
-        assert!(complaint.contains(told), "{wrong:?}: {complaint}");
+        assert!(complaint.contains(expected), "{wrong:?}: {complaint}");
     }
     refused(&sandbox, &["fix-session", "set", "--session-id", "FIX.4.4:DVP->NOBODY", "--drop-copy"]);
     let copy = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "COPY", "--drop-copy"];

@@ -1,4 +1,4 @@
-//! What operators do beside a running sandbox: operations of the ledger, returns, and the log of both.
+//! Operators' actions beside a running sandbox: operations of the ledger, returns, and the log of both.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::cli::{dvp, refused, said};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
-const WHY: [&str; 4] = ["--reason", "asked by mail", "--evidence", "wire 17"];
+const WHY: [&str; 4] = ["--reason", "requested by mail", "--evidence", "wire 17"];
 
 fn operation<'a>(words: &[&'a str], id: &'a str, amount: &'a str, asset: &'a str) -> Vec<&'a str> {
     let amount = ["--amount-minor", amount, "--asset", asset, "--operator", "jo"];
@@ -183,7 +183,7 @@ async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     assert_eq!(anchored["lastAnchor"]["hash"], handed["handedOver"]["hash"]);
-    // The anchored head is no break, and what came back was resolved.
+    // The anchored head is no break, and the returned payment was resolved.
     while !dvp(sandbox, &["reconcile"]).status.success() {
         let found = dvp(sandbox, &["reconcile"]).stdout;
         assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&found));
@@ -192,7 +192,7 @@ async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_post_resolve_and_are_held_to_what_they_did() {
+async fn operators_actions_are_posted_approved_and_audited() {
     let sandbox = Sandbox::start().await;
     operations_of_the_ledger(&sandbox);
     a_payment_comes_back(&sandbox).await;

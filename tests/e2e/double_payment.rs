@@ -1,5 +1,5 @@
-//! The user tries to have the tokens back at every moment, while the bank takes days: never both. What is committed to
-//! a payout that failed goes back by two operators.
+//! The user tries to get the tokens back at every moment, while the bank takes days: never both. Funds committed to a
+//! payout that failed are returned by two operators.
 
 use std::fs;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::partner::Partner;
-use crate::serve::Ground;
+use crate::serve::{Ground, Served};
 
 alloy::sol! {
-    /// What two operators sign.
+    /// The message that two operators sign.
     struct ReturnFunds {
         bytes32 intentId;
         uint256 deadline;
@@ -32,6 +32,8 @@ alloy::sol! {
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const HOUR: u64 = 3600;
+/// The console's configured address.
+const CONSOLE: &str = "http://localhost:8081";
 const FUNDS: u64 = 1_000_000_000;
 const ORDERED: u64 = 100_000_000;
 
@@ -78,7 +80,7 @@ impl User {
         let _: Value = self.node.raw_request("evm_mine".into(), json!([])).await.unwrap();
     }
 
-    /// Cancels or refunds what is locked, if that can be done now.
+    /// Cancels or refunds the locked funds, if possible now.
     async fn try_to_get_it_back(&self, conn: &mut PgConnection) {
         let created: Option<(Value,)> =
             sqlx::query_as("select payload from chain_command where kind = 'create'")
@@ -152,12 +154,14 @@ impl User {
 }
 
 /// A service whose orders wait long for their bank, and an order of a user who wants the tokens back.
-async fn ordered(account: &str) -> (Ground, crate::serve::Served, Arc<User>, String) {
+async fn ordered(account: &str) -> (Ground, Served, Arc<User>, String) {
     let ground = Ground::prepare().await;
     let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    ground.write("dvp.toml", &config.replace("timelock_margin = \"1d\"", "timelock_margin = \"20d\""));
+    let config = config.replace("timelock_margin = \"1d\"", "timelock_margin = \"20d\"");
+    let console = format!("[console]\nlisten = \"127.0.0.1:0\"\nurl = \"{CONSOLE}\"\n");
+    ground.write("dvp.toml", &format!("{config}{console}"));
     let keys = ground.furnish();
-    let mut served = ground.serve("api,fix,indexer,worker");
+    let mut served = ground.serve("api,fix,indexer,worker,console");
     let http = served.ready().await.unwrap();
     let user = Arc::new(User::of(&ground));
     assert_eq!(user.balance().await, FUNDS);
@@ -218,7 +222,7 @@ async fn a_user_who_cancels_before_the_commitment_is_not_paid() {
     drop(served);
 }
 
-/// What an operator gives for the return of an order's funds.
+/// An operator's signature for the return of an order's funds.
 fn signed(ground: &Ground, operator: &PrivateKeySigner, entity: &str, deadline: u64) -> String {
     let domain = eip712_domain! {
         name: "IntentSettler",
@@ -231,8 +235,55 @@ fn signed(ground: &Ground, operator: &PrivateKeySigner, entity: &str, deadline: 
     format!("0x{}", hex::encode(signature.as_bytes()))
 }
 
+/// An operator of the console brings both signatures.
+async fn return_over_the_console(
+    ground: &Ground,
+    served: &Served,
+    user: &User,
+    reference: &str,
+    signed_deadline: &str,
+    [first, second]: [&str; 2],
+) {
+    let words = ["operator", "add", "--name", "pat", "--roles", "operator", "--operator", "test"];
+    let added = ground.said(&words);
+    // As in a sandbox the link is as good as an authentication, so that the operator needs no passkey.
+    sqlx::query("update operator_link set reusable = true").execute(&mut user.conn().await).await.unwrap();
+    let log = served.log();
+    let line = log.lines().find(|line| line.contains("dvp::serve: ready")).unwrap();
+    let at = line.split_once("console=Some(").unwrap().1.split_once(')').unwrap().0;
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let post = |path: String, form: Vec<(&'static str, String)>| {
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = client.post(format!("http://{at}{path}")).header("origin", CONSOLE);
+        request.header("content-type", "application/x-www-form-urlencoded").body(body)
+    };
+    let token = added["token"].as_str().unwrap().to_owned();
+    let signed_in = post("/login".to_owned(), vec![("token", token)]).send().await.unwrap();
+    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let path = format!("/orders/{reference}");
+    let page = client.get(format!("http://{at}{path}")).header("cookie", &cookie).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    assert!(page.contains("Return the committed funds"), "{page}");
+    let version = page.split_once("name=\"version\" value=\"").unwrap().1.split_once('"').unwrap().0;
+    let form = |second: &str| {
+        vec![
+            ("version", version.to_owned()),
+            ("deadline", signed_deadline.to_owned()),
+            ("first", first.to_owned()),
+            ("second", second.to_owned()),
+            ("reason", "the bank refused it".to_owned()),
+            ("evidence", "statement 17".to_owned()),
+        ]
+    };
+    let path = format!("{path}/return");
+    let one = post(path.clone(), form(first)).header("cookie", &cookie).send().await.unwrap();
+    assert_eq!(one.status(), 409, "one operator twice");
+    let both = post(path, form(second)).header("cookie", &cookie).send().await.unwrap();
+    assert_eq!(both.status(), 303, "{}", both.text().await.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn committed_funds_go_back_to_the_maker_by_two_operators_and_by_nothing_less() {
+async fn committed_funds_are_returned_by_two_operators_only() {
     // The bank refuses the payout after the commitment.
     let (ground, served, user, reference) = ordered("000123450002").await;
     user.until(&reference, &["payout_failed"]).await;
@@ -244,9 +295,9 @@ async fn committed_funds_go_back_to_the_maker_by_two_operators_and_by_nothing_le
     let deadline = now + HOUR;
     let [jo, mika] = ground.operators.each_ref().map(|operator| signed(&ground, operator, entity, deadline));
     let no_operator = signed(&ground, &ground.wallet, entity, deadline);
-    let deadline = deadline.to_string();
+    let signed_deadline = deadline.to_string();
     let words = |signatures: &[&str]| -> Vec<String> {
-        let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &deadline];
+        let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &signed_deadline];
         let why = ["--operator", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
         let which = ["--reference", &reference, "--confirm", &reference];
         let given = signatures.iter().flat_map(|signature| ["--signature", signature]);
@@ -263,17 +314,17 @@ async fn committed_funds_go_back_to_the_maker_by_two_operators_and_by_nothing_le
     };
     assert!(refused(&[&jo]).contains("needed twice"), "one operator alone");
     assert!(refused(&[&jo, &jo]).contains("two operators sign"), "one operator twice");
-    // The contract refuses somebody who is no operator, and operators are told.
+    // The contract refuses a signer that is no operator, and the command's failure is listed.
     assert!(did(&[&jo, &no_operator]));
     let deadline = Instant::now() + PATIENCE;
     let listed = ["chain", "command", "list"];
     while !ground.printed(&listed).contains("NotTwoOperators") {
-        assert!(Instant::now() < deadline, "nobody is told");
+        assert!(Instant::now() < deadline, "the failure is not listed");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(user.balance().await, FUNDS - ORDERED);
 
-    assert!(did(&[&mika, &jo]), "{}", refused(&[&mika, &jo]));
+    return_over_the_console(&ground, &served, &user, &reference, &signed_deadline, [&mika, &jo]).await;
     let deadline = Instant::now() + PATIENCE;
     while user.balance().await != FUNDS {
         assert!(Instant::now() < deadline, "the funds are not back");
@@ -281,7 +332,7 @@ async fn committed_funds_go_back_to_the_maker_by_two_operators_and_by_nothing_le
     }
     let returned = || ground.said(&["execution", "show", "--reference", &reference]);
     while !returned()["state"]["lock"]["refund_tx"].is_string() {
-        assert!(Instant::now() < deadline, "the order is not told: {}", returned());
+        assert!(Instant::now() < deadline, "the order does not show the refund: {}", returned());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let held =

@@ -26,7 +26,7 @@ impl Message {
     }
 }
 
-/// What a client may be connected by.
+/// A client's transport.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -46,7 +46,7 @@ impl FixClient {
         Self::log_on_over(sandbox, socket).await
     }
 
-    /// Over TLS, trusting nobody but the sandbox's own authority.
+    /// Over TLS, trusting the sandbox's own authority only.
     pub(crate) async fn log_on_with_tls(sandbox: &Sandbox) -> Self {
         let port = sandbox.value("/fix/tlsPort");
         let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
@@ -68,7 +68,7 @@ impl FixClient {
         Self::log_on_as(socket, ids, text("username"), text("password")).await
     }
 
-    /// As somebody else than the sandbox's client.
+    /// With other CompIDs than the sandbox's client.
     pub(crate) async fn log_on_as(
         socket: impl Stream + 'static,
         [sender, target]: [String; 2],

@@ -1,4 +1,4 @@
-//! Orders by FIX while the service is killed: none lost, none doubled, and everything told once.
+//! Orders by FIX while the service is killed: none is lost or duplicated, and every report is sent once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use crate::sandbox::Sandbox;
 const ROUNDS: usize = 3;
 const ORDERS: usize = 8;
 
-/// Everything that was heard, by its number, and the orders that were sent, by theirs.
+/// The received reports and the sent orders, by number.
 struct Book {
     client: FixClient,
     sent: BTreeMap<u64, String>,
-    heard: BTreeMap<u64, BTreeMap<u32, String>>,
+    received: BTreeMap<u64, BTreeMap<u32, String>>,
 }
 
 impl Book {
@@ -43,25 +43,25 @@ impl Book {
         }
     }
 
-    /// Reads until the answer to a TestRequest of this name; answers what is asked for again.
-    async fn hear(&mut self, until: &str) {
+    /// Reads until the answer to a TestRequest of this name; answers resend requests.
+    async fn read_until(&mut self, until: &str) {
         self.client.send_raw("1", &[(112, until)]).await;
         loop {
             let message = self.client.receive().await;
             match message.get(35) {
                 "8" => {
                     let seq: u64 = message.get(34).parse().unwrap();
-                    let told = [11, 17, 37, 39, 150].map(|tag| (tag, message.get(tag).to_owned()));
-                    let told = BTreeMap::from(told);
-                    let before = self.heard.entry(seq).or_insert_with(|| told.clone());
-                    assert_eq!(*before, told, "number {seq} stands for two reports");
+                    let report = [11, 17, 37, 39, 150].map(|tag| (tag, message.get(tag).to_owned()));
+                    let report = BTreeMap::from(report);
+                    let before = self.received.entry(seq).or_insert_with(|| report.clone());
+                    assert_eq!(*before, report, "number {seq} stands for two reports");
                 }
                 "2" => {
                     let from: u64 = message.get(7).parse().unwrap();
                     self.again(from).await;
                     self.client.send_raw("1", &[(112, until)]).await;
                 }
-                // We were slow, on a busy machine, and are asked whether we are still there.
+                // A TestRequest: this machine was too busy to send in time.
                 "1" => self.client.send_raw("0", &[(112, message.get(112))]).await,
                 "0" if message.get(112) == until => return,
                 "0" | "4" => {}
@@ -90,10 +90,10 @@ impl Book {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_by_fix_survive_kills_and_their_reports_are_those_of_the_database() {
+async fn orders_by_fix_survive_kills_and_reports_match_the_database() {
     let mut sandbox = Sandbox::start().await;
     let client = FixClient::log_on(&sandbox).await;
-    let mut book = Book { client, sent: BTreeMap::new(), heard: BTreeMap::new() };
+    let mut book = Book { client, sent: BTreeMap::new(), received: BTreeMap::new() };
     for round in 0..ROUNDS {
         for n in 0..ORDERS {
             book.order(format!("O-{round}-{n}")).await;
@@ -104,7 +104,7 @@ async fn orders_by_fix_survive_kills_and_their_reports_are_those_of_the_database
         }
         sandbox.kill_and_start_again().await;
         book.client.log_on_again(&sandbox).await;
-        book.hear(&format!("round {round}")).await;
+        book.read_until(&format!("round {round}")).await;
     }
     let mut conn = sandbox.database().await;
     let expected = i64::try_from(ROUNDS * ORDERS).unwrap();
@@ -123,24 +123,28 @@ async fn orders_by_fix_survive_kills_and_their_reports_are_those_of_the_database
         assert!(Instant::now() < deadline, "{} of {expected} fills", done.0);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Everything ever said can be had again, and is what it was.
+    // Every message ever sent can be requested again, unchanged.
     book.client.send_raw("2", &[(7, "1"), (16, "0")]).await;
-    book.hear("the end").await;
+    book.read_until("the end").await;
     let stored: Vec<(i64,)> =
         sqlx::query_as("select seq from fix_outbound where msg_type = '8' order by seq")
             .fetch_all(&mut conn)
             .await
             .unwrap();
     let stored: Vec<u64> = stored.into_iter().map(|(seq,)| u64::try_from(seq).unwrap()).collect();
-    assert_eq!(book.heard.keys().copied().collect::<Vec<_>>(), stored);
+    assert_eq!(book.received.keys().copied().collect::<Vec<_>>(), stored);
     for cl_ord_id in book.sent.values() {
         for (exec_type, name) in [("0", "new"), ("F", "filled")] {
-            let told = book.heard.values().filter(|told| told[&11] == *cl_ord_id && told[&150] == exec_type);
-            assert_eq!(told.count(), 1, "{cl_ord_id} {name}");
+            let report = book
+                .received
+                .values()
+                .filter(|report| report[&11] == *cl_ord_id && report[&150] == exec_type);
+            assert_eq!(report.count(), 1, "{cl_ord_id} {name}");
         }
     }
-    let exec_ids: std::collections::BTreeSet<&String> = book.heard.values().map(|told| &told[&17]).collect();
-    assert_eq!(exec_ids.len(), book.heard.len());
+    let exec_ids: std::collections::BTreeSet<&String> =
+        book.received.values().map(|report| &report[&17]).collect();
+    assert_eq!(exec_ids.len(), book.received.len());
     let paid: (i64, i64) = sqlx::query_as(
         "select count(*), count(*) filter (where executed = 1) from simulated_rail where leg = 'payout'",
     )

@@ -1,4 +1,4 @@
-//! What the guides tell a newcomer to type works as it is written.
+//! The commands in the guides work as written.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn typed(sandbox: &Sandbox, lines: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quick_start_ends_with_a_receipt_and_its_retry_is_a_replay() {
+async fn the_quick_start_ends_with_a_receipt_and_replays_a_retry() {
     let sandbox = Sandbox::start().await;
     let script = lines("docs/api.md", "## Quick start");
     let said = tokio::task::block_in_place(|| typed(&sandbox, &script));

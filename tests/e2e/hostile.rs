@@ -5,7 +5,7 @@ use std::time::Duration;
 use dvp_benches::hostile::{HostilePlan, Load, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_peers_at_both_doors_do_not_harm_a_partner_that_behaves_well() {
+async fn hostile_peers_do_not_affect_a_well_behaved_partner() {
     let plan = HostilePlan {
         binary: env!("CARGO_BIN_EXE_dvp").into(),
         seed: 1,

@@ -14,7 +14,7 @@ fn change<'a>(action: &'a str, words: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_is_refused_over_both_doors_until_two_operators_lift_it() {
+async fn a_limit_applies_over_both_interfaces_until_it_is_raised() {
     let sandbox = Sandbox::start().await;
     let limit = ["--scope", "partner", "--target", "acme", "--asset", "USDC", "--per", "day"];
     let set = change("set", &[&limit[..], &["--amount-minor", "1"]].concat());
@@ -67,7 +67,7 @@ async fn a_limit_is_refused_over_both_doors_until_two_operators_lift_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_names_something_that_there_is() {
+async fn a_limit_must_name_an_existing_subject() {
     let sandbox = Sandbox::start().await;
     for (scope, target, asset, per, said) in [
         ("partner", "nobody", "USDC", "day", "nobody"),

@@ -1,32 +1,48 @@
 //! End to end: the real binary, its own PostgreSQL and chain, its two doors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod alert_faults;
+mod alerts;
 mod bands;
 mod beneficiaries;
+mod browser;
 mod chain_faults;
 mod cli;
+mod console;
+mod console_orders;
 mod controls;
 mod crash;
 mod database_away;
 mod double_payment;
+mod every_control;
+mod failover;
 mod fix;
 mod fix_killed;
 mod guide;
 mod hostile;
 mod limits;
 mod makers;
+mod metrics;
 mod older;
+mod operators;
 mod partner;
 mod pauses;
 mod payable;
+mod processes;
+mod ranges;
+mod recalls;
 #[path = "../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
 mod reconcile;
+mod runbooks;
 mod sandbox;
 mod screening;
+mod screening_hook;
 mod serve;
 mod suffixes;
+mod traces;
+mod two_operators;
 mod webhooks;
 
 use std::time::Duration;
@@ -56,7 +72,7 @@ fn content_hash(receipt: &Value) -> String {
     let mut body = receipt.clone();
     body.as_object_mut().unwrap().remove("txHash");
     body.as_object_mut().unwrap().remove("finality");
-    // serde_json keeps object keys sorted unless asked otherwise.
+    // serde_json keeps object keys sorted unless configured otherwise.
     format!("0x{}", hex::encode(sha2::Sha256::digest(body.to_string())))
 }
 
@@ -99,7 +115,7 @@ async fn an_order_through_rest_ends_with_an_anchored_receipt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_through_fix_is_reported_to_filled_and_one_at_rest_is_cancelled() {
+async fn a_fix_order_is_filled_and_a_resting_one_is_cancelled() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let mut client = FixClient::log_on(&sandbox).await;
@@ -155,7 +171,7 @@ async fn an_order_survives_a_kill_and_is_settled_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_at_either_door_is_refused_in_the_contracts_words_and_changes_nothing() {
+async fn bad_input_is_refused_with_the_contracts_codes_without_effect() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
@@ -192,7 +208,7 @@ async fn bad_input_at_either_door_is_refused_in_the_contracts_words_and_changes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupt_leaves_nothing_behind_and_the_next_start_knows_the_data() {
+async fn an_interrupt_leaves_no_processes_and_the_data_survives() {
     let mut sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
@@ -203,8 +219,8 @@ async fn an_interrupt_leaves_nothing_behind_and_the_next_start_knows_the_data() 
     let (key, rpc) = (sandbox.text("/partner/apiKey"), sandbox.text("/chain/rpcUrl"));
     sandbox.interrupt().await;
     assert!(!sandbox.ready_file().exists());
-    let asked = reqwest::Client::new().get(&rpc).timeout(Duration::from_secs(1)).send().await;
-    assert!(asked.is_err(), "the chain still answers");
+    let answer = reqwest::Client::new().get(&rpc).timeout(Duration::from_secs(1)).send().await;
+    assert!(answer.is_err(), "the chain still answers");
     sandbox.start_again().await;
     assert_eq!(sandbox.text("/partner/apiKey"), key);
     let (status, execution) = Partner::of(&sandbox).get(&format!("/v1/executions/{reference}")).await;
@@ -213,7 +229,7 @@ async fn an_interrupt_leaves_nothing_behind_and_the_next_start_knows_the_data() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fix_is_spoken_with_tls_too_and_figures_show_it() {
+async fn fix_over_tls_works_and_is_counted_in_the_metrics() {
     let mut sandbox = Sandbox::start().await;
     let ca = std::fs::read(sandbox.text("/fix/ca")).unwrap();
     let mut client = FixClient::log_on_with_tls(&sandbox).await;
@@ -224,7 +240,7 @@ async fn fix_is_spoken_with_tls_too_and_figures_show_it() {
         assert!(figures.contains(line), "{line} is not in\n{figures}");
     }
     drop(client);
-    // Who trusts the authority goes on trusting it.
+    // Clients that trust the authority can keep trusting it.
     sandbox.kill_and_start_again().await;
     assert_eq!(std::fs::read(sandbox.text("/fix/ca")).unwrap(), ca);
     drop(FixClient::log_on_with_tls(&sandbox).await);
@@ -232,6 +248,6 @@ async fn fix_is_spoken_with_tls_too_and_figures_show_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_end_once_over_a_node_that_fails_on_a_chain_that_forks() {
+async fn orders_end_once_despite_node_faults_and_forks() {
     chain_faults::run(1, chain_faults::Scale { wallets: 4, orders_of_each: 2, reorgs: 5 }).await;
 }

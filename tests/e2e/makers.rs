@@ -1,4 +1,4 @@
-//! A maker's resting order, placed over REST, fills orders of both doors, and gets back what they do not keep.
+//! A maker's resting order, placed over REST, fills orders of both interfaces, and unpaid amounts are returned to it.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn remaining(sandbox: &Sandbox) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maker_s_order_fills_takers_of_both_doors_and_gets_back_what_they_leave() {
+async fn a_makers_order_fills_takers_over_both_interfaces() {
     let sandbox = Sandbox::start().await;
     let maker = ["maker", "set", "--partner", "globex", "--provider", "northwind", "--wallet"];
     let wallet = sandbox.text("/chain/wallets/0/address");

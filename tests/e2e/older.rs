@@ -29,7 +29,7 @@ async fn ended(partner: &Partner, path: &str, status: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_each_strategy_is_settled_and_its_receipt_can_be_had() {
+async fn an_order_of_each_strategy_is_settled_with_a_receipt() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     for strategy in ["instant", "optimized", "scheduled"] {
@@ -52,7 +52,7 @@ async fn an_order_of_each_strategy_is_settled_and_its_receipt_can_be_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_ends_as_cancelled_expired_or_rejected_and_leaves_its_money_free() {
+async fn cancelled_expired_and_rejected_orders_release_their_money() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     // Nothing costs nothing, so it looks until its time is up.
@@ -69,7 +69,7 @@ async fn an_order_ends_as_cancelled_expired_or_rejected_and_leaves_its_money_fre
     let rejected = create(&partner, json!({"constraints": {"maxFeeBps": 0}})).await;
     assert_eq!(ended(&partner, &rejected, "rejected").await["rejection"], "CONSTRAINTS_NOT_MET");
 
-    // The bank refuses what was executed.
+    // The bank refuses the executed order.
     let instruct = ["partner", "instruct", "--name", "acme", "--env", "test", "--asset", "EUR"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
     command.args(instruct).args(["--account", "bene_closed:dest_10000002", "--dir"]).arg(sandbox.dir());

@@ -34,7 +34,7 @@ fn unix_secs() -> u64 {
 }
 
 impl Partner {
-    /// The partner of a running service, by what its ready file says or would say.
+    /// The partner of a running service, from its ready file or the same fields.
     pub(crate) fn of(service: &impl AsRef<Value>) -> Self {
         Self {
             base: text(service, "/http"),
@@ -45,7 +45,7 @@ impl Partner {
         }
     }
 
-    /// Somebody with these credentials.
+    /// A caller with these credentials.
     pub(crate) fn with_keys(service: &impl AsRef<Value>, key: &str, secret: &str) -> Self {
         Self { key: key.into(), secret: secret.into(), ..Self::of(service) }
     }
@@ -88,6 +88,18 @@ impl Partner {
         self.submit_raw(body.to_string().as_bytes(), None).await
     }
 
+    /// Submits an order that is accepted, again while the service is unavailable, as it is while it starts.
+    pub(crate) async fn submit_accepted(&self, body: &Value) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            match self.submit(body).await {
+                (202, accepted) => return accepted,
+                (503, _) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(200)).await,
+                (status, refused) => panic!("{status} {refused}"),
+            }
+        }
+    }
+
     /// Signs and sends; `signature` takes the place of the right one.
     pub(crate) async fn submit_raw(&self, body: &[u8], signature: Option<&str>) -> (u16, Value) {
         let (at, nonce) = (unix_secs().to_string(), Uuid::new_v4().simple().to_string());
@@ -123,8 +135,9 @@ impl Partner {
         let contract = address("/chain/contracts/permit");
         let provider = ProviderBuilder::new().connect_http(text(service, "/chain/rpcUrl").parse().unwrap());
         let call = noncesCall { owner: wallet.address() }.abi_encode();
-        let asked = TransactionRequest::default().to(contract).input(call.into());
-        let nonce = U256::from_be_slice(&provider.call(asked).await.unwrap()).max(U256::from(nonce_at_least));
+        let request = TransactionRequest::default().to(contract).input(call.into());
+        let nonce =
+            U256::from_be_slice(&provider.call(request).await.unwrap()).max(U256::from(nonce_at_least));
         let deadline = unix_secs() + 7200;
         let permit = PermitSingle {
             token: address("/chain/tokens/0/address"),
@@ -161,8 +174,7 @@ impl Partner {
     pub(crate) async fn completed_by_a_bank(&self, service: &impl AsRef<Value>, account: &str) {
         let mut order = self.order(service, 0, account).await;
         order["beneficiary"]["bank"] = "USABA021000021".into();
-        let (status, accepted) = self.submit(&order).await;
-        assert_eq!(status, 202, "{accepted}");
+        self.submit_accepted(&order).await;
         let reference = order["clientReference"].as_str().unwrap();
         let execution = self.wait_until(reference, |e| !e["finality"].is_null()).await;
         assert_eq!(execution["status"], "completed");
@@ -174,6 +186,11 @@ impl Partner {
     /// Polls an execution until it looks as wanted.
     pub(crate) async fn wait_until(&self, reference: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.wait_for(&format!("/v1/executions/{reference}"), wanted).await
+    }
+
+    /// Waits until reads are answered: a process on a busy machine opens its connections one by one.
+    pub(crate) async fn is_served(&self) {
+        self.wait_for("/v1/events", |page| page["data"].is_array()).await;
     }
 
     /// Polls a read until its answer looks as wanted.

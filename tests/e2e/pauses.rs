@@ -1,4 +1,4 @@
-//! What an operator pauses is refused over REST and over FIX alike, and goes on when it is let go on.
+//! A paused subject is refused over REST and over FIX, and accepted again when it is resumed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_pair_is_refused_over_both_doors() {
+async fn a_paused_pair_is_refused_over_both_interfaces() {
     let sandbox = Sandbox::start().await;
     let by = ["--operator", "jo", "--reason", "the price feed is wrong"];
     let change =
@@ -47,14 +47,14 @@ async fn a_paused_pair_is_refused_over_both_doors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_names_something_that_there_is() {
+async fn a_pause_must_name_an_existing_subject() {
     let sandbox = Sandbox::start().await;
     let by = ["--operator", "jo", "--reason", "to be sure"];
     for (scope, target, said) in [
-        ("everything", "USDC/USD", "has no --target"),
+        ("everything", "USDC/USD", "has no target"),
         ("pair", "USDC", "INPUT/OUTPUT"),
         ("rail", "anchor", "offramp or payout"),
-        ("provider", "", "needs a --target"),
+        ("provider", "", "needs a target"),
         ("partner", "nobody", "nobody"),
         ("nothing", "", "the scopes are everything, partner"),
     ] {

@@ -1,4 +1,4 @@
-//! What the payout's rail could not pay is refused at acceptance, over both doors, and reserves nothing.
+//! Orders that the payout's rail could not pay are refused at acceptance, over both interfaces, and reserve nothing.
 
 use serde_json::json;
 use sqlx::Row as _;
@@ -8,10 +8,10 @@ use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_beneficiary_that_the_bank_could_not_pay_is_refused_over_both_doors() {
+async fn an_unpayable_beneficiary_is_refused_over_both_interfaces() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
     let partner = Partner::of(&sandbox);
-    // Nobody entered it into the registry.
+    // It is not in the registry.
     let account = "bene_a:dest_10000000";
     let order = partner.order(&sandbox, 0, account).await;
     let (status, refused) = partner.submit(&order).await;

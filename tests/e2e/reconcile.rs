@@ -135,7 +135,7 @@ const OPEN: [(usize, &str, &str); 3] =
 const OPEN_TOO: [(usize, &str, &str); 2] = [(0, "000123450007", "paying"), (1, "000123450007", "paying")];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
+async fn exactly_the_planted_breaks_of_every_type_are_found() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let done = orders(&sandbox, &partner, &COMPLETED).await;
@@ -202,7 +202,7 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
     expect("escrow_short", "");
     until(&sandbox, &expected).await;
 
-    // Ten minutes before the timelock: what failed is due, and what lives is urgent.
+    // Ten minutes before the timelock: failed orders are due, and live ones are urgent.
     let late = json!([25 * 3600 + 60 - 600]);
     let _: Value = node(&sandbox).raw_request("evm_increaseTime".into(), late).await.unwrap();
     for (kind, reference) in
@@ -239,4 +239,86 @@ async fn said_today(conn: &mut PgConnection) -> String {
         .await
         .unwrap();
     day
+}
+
+/// Compares until the bank's statements agree, and returns what was said.
+async fn until_the_bank(sandbox: &Sandbox, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (_, said) = dvp(sandbox, &["reconcile"]);
+        if is_so(&said) {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "{said}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bank_s_statements_agree_with_the_ledger_but_for_an_entry_that_somebody_planted() {
+    let sandbox = Sandbox::start_with(&["--bank-files"]).await;
+    let partner = Partner::of(&sandbox);
+    // Settled, and booked; both are on statements.
+    partner.completed_by_a_bank(&sandbox, "000123450001").await;
+    let agreed = |said: &Value| {
+        said["breaks"] == json!([]) && said["bank"]["accounts"] == 2 && said["bank"]["inTransit"] == 0
+    };
+    until_the_bank(&sandbox, agreed).await;
+    let mut conn = sandbox.database().await;
+    let payments = "select count(*) from bank_entry where subject like 'exe\\_%'";
+    let (payments,): (i64,) = sqlx::query_as(payments).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(payments, 1, "the order's payment is on a statement");
+
+    // Wallet and escrow hold what the ledger says, to the unit.
+    let balances: Vec<(String, String, String, i64)> = sqlx::query_as(
+        "select split_part(account, ':', 1), asset, (held - ledger - in_flight)::text, block_number \
+         from wallet_balance order by 1, 2",
+    )
+    .fetch_all(&mut conn)
+    .await
+    .unwrap();
+    let found: Vec<_> = balances.iter().map(|one| (one.0.as_str(), one.1.as_str(), one.2.as_str())).collect();
+    let expected =
+        [("escrow", "USDC", "0"), ("escrow", "WETH", "0"), ("wallet", "USDC", "0"), ("wallet", "WETH", "0")];
+    assert_eq!(found, expected);
+    assert!(balances.iter().all(|one| one.3 > 0));
+    // A deposit that was never sent is a break once it has lasted, until it is taken back.
+    let posted = "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+                  values ('deposit:never-sent', 1, 1, 'deposit', 'external', 'provider:harbour', 'total', 'WETH', -3), \
+                         ('deposit:never-sent', 1, 2, 'deposit', 'provider', 'harbour', 'available', 'WETH', 3)";
+    sqlx::query(posted).execute(&mut conn).await.unwrap();
+    until_the_bank(&sandbox, |said| said["breaks"] == json!([])).await;
+    let aged = "update wallet_balance set differs_since = differs_since - interval '16 minutes' \
+                where asset = 'WETH' and differs_since is not null";
+    assert_eq!(sqlx::query(aged).execute(&mut conn).await.unwrap().rows_affected(), 1);
+    let said = until_the_bank(&sandbox, |said| said["breaks"] != json!([])).await;
+    assert_eq!(said["breaks"].as_array().unwrap().len(), 1, "{said}");
+    assert_eq!(said["breaks"][0]["type"], "balance_differs", "{said}");
+    assert_eq!(said["breaks"][0]["difference"]["minor"], "-3");
+    let back = "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+                values ('taken-back', 1, 1, 'withdraw', 'external', 'provider:harbour', 'total', 'WETH', 3), \
+                       ('taken-back', 1, 2, 'withdraw', 'provider', 'harbour', 'available', 'WETH', -3)";
+    sqlx::query(back).execute(&mut conn).await.unwrap();
+    until_the_bank(&sandbox, agreed).await;
+
+    // The bank books what nobody ordered.
+    let planted = json!({"currency": "USD", "amount": -12_345, "end_to_end_id": null, "bank_reference": "X1",
+                         "text": "card payment", "at": "2026-01-01T00:00:00Z"});
+    let entries = sandbox.dir().join("bank/bank/books/entries");
+    std::fs::write(entries.join(".planted"), planted.to_string()).unwrap();
+    std::fs::rename(entries.join(".planted"), entries.join("planted.json")).unwrap();
+    let said = until_the_bank(&sandbox, |said| said["breaks"] != json!([])).await;
+    let breaks = said["breaks"].as_array().unwrap();
+    assert_eq!(breaks.len(), 1, "{said}");
+    assert_eq!(
+        (breaks[0]["type"].as_str(), breaks[0]["action"].as_str()),
+        (Some("unknown_entry"), Some("post"))
+    );
+    assert_eq!(breaks[0]["difference"]["minor"], "-12345");
+    let (out, kept) = dvp(&sandbox, &["reconcile", "--open"]);
+    assert!(!out.status.success());
+    assert_eq!(kept["breaks"][0]["type"], "unknown_entry", "{kept}");
+    assert_eq!(kept["breaks"].as_array().unwrap().len(), 1);
+    sandbox.wait_for_metric("dvp_reconciliation_breaks{compared=\"bank\",kind=\"unknown_entry\"} 1").await;
+    sandbox.stop().await;
 }

@@ -53,7 +53,7 @@ impl Sandbox {
         }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
@@ -95,7 +95,7 @@ impl Sandbox {
     pub(crate) async fn kill_and_start_again(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // What the killed run left says nothing about the next one.
+        // Files of the killed run do not describe the next one.
         std::fs::remove_file(self.ready_file()).unwrap();
         self.start_again().await;
     }
@@ -151,6 +151,8 @@ fn spawn(dir: &tempfile::TempDir, args: &[String]) -> Child {
             "--fix",
             "127.0.0.1:0",
             "--fix-tls",
+            "127.0.0.1:0",
+            "--console",
             "127.0.0.1:0",
             "--metrics",
             "127.0.0.1:0",

@@ -16,12 +16,12 @@ fn decide(sandbox: &Sandbox, reference: &str, action: &str, operator: &str) -> V
     said(sandbox, &[&words[..], &why].concat())
 }
 
-/// What the due work of an order last heard, once it has been looked at.
+/// The last result of an order's pending work, after its first attempt.
 fn held(sandbox: &Sandbox, reference: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let shown = said(sandbox, &["execution", "show", "--reference", reference]);
-        if shown["work"][0]["heard"] == "held by screening" {
+        if shown["work"][0]["lastResult"] == "held by screening" {
             return shown;
         }
         assert!(Instant::now() < deadline, "{shown}");
@@ -74,7 +74,7 @@ async fn a_listed_beneficiary_is_held_released_failed_and_expires() {
     assert_eq!((report.get(150), report.get(39)), ("4", "4"));
     assert_eq!((report.get(20103), report.get(20104)), ("intent", "screening_refused"));
 
-    // One that nobody decides about expires at its deadline.
+    // An undecided case expires at its deadline.
     let mut expiring = partner.order(&sandbox, 0, "000123450000").await;
     expiring["deadline"] = json!(chrono::Utc::now().timestamp_millis() + 6_000);
     let (status, accepted) = partner.submit(&expiring).await;

@@ -1,4 +1,4 @@
-//! `dvp serve` as configured, over a database and a chain that somebody else runs.
+//! `dvp serve` as configured, with an external database and chain.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ use crate::partner::Partner;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is there before the service: an empty database, a chain with the contracts, a configuration.
+/// The environment of the service: an empty database, a chain with the contracts, a configuration.
 pub(crate) struct Ground {
     dir: tempfile::TempDir,
     pub(crate) database: TestDatabase,
@@ -66,7 +66,9 @@ impl Ground {
         let rpc = anvil.rpc_url();
         let deployment = deploy(&rpc, admin, &plan, None).await.unwrap();
         let grant = TokenGrant { token: deployment.tokens[0].address, amount: U256::from(1_000_000_000_u64) };
-        fund_wallets(&rpc, admin, &deployment, std::slice::from_ref(wallet), &[grant]).await.unwrap();
+        let funded =
+            fund_wallets(&rpc, admin, &deployment, std::slice::from_ref(wallet), &[grant]).await.unwrap();
+        funded.mined().await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let ground = Self {
             database,
@@ -96,7 +98,7 @@ impl Ground {
 
     fn config(&self, solver: &str) -> String {
         let rpc = self.anvil.rpc_url();
-        // TLS with somebody who never answers: news of blocks are worth nothing more than an earlier look.
+        // A TLS peer that never answers: notifications of blocks only make polls earlier.
         let tls = self.silent.local_addr().unwrap();
         let (dir, token) = (self.dir.path().display(), self.deployment.tokens[0].address);
         // Two endpoints, which happen to be one node.
@@ -173,7 +175,7 @@ spread_bps = 10
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What a command printed, however it went.
+    /// The output of a command, successful or not.
     pub(crate) fn printed(&self, words: &[&str]) -> String {
         String::from_utf8(self.dvp(words).output().unwrap().stdout).unwrap()
     }
@@ -189,7 +191,7 @@ spread_bps = 10
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The schema, a partner with a key, and what the provider may pay from. Returns the key.
+    /// Creates the schema, a partner with a key, and the provider's inventory. Returns the key.
     pub(crate) fn furnish(&self) -> Value {
         self.said(&["migrate"]);
         self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
@@ -200,7 +202,7 @@ spread_bps = 10
         self.said(&["key", "issue", "--partner", "acme", "--env", "test"])
     }
 
-    /// What a sandbox's ready file would say.
+    /// The fields of a sandbox's ready file.
     pub(crate) fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
         let (deployment, wallet) = (&self.deployment, &self.wallet);
         json!({
@@ -241,7 +243,7 @@ pub(crate) fn text(log: &Path) -> String {
 }
 
 impl Served {
-    /// What it has logged so far.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         text(&self.log)
     }
@@ -309,7 +311,7 @@ fn half_sent(address: SocketAddr, key: &str, body: &str) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_share_the_roles_an_order_completes_and_a_polite_kill_finishes_what_is_in_hand() {
+async fn two_processes_share_the_roles_and_stop_gracefully() {
     let ground = Arc::new(Ground::prepare().await);
     assert!(ground.refused(&["serve"]).contains("run dvp migrate"));
     let keys = ground.furnish();
@@ -350,7 +352,7 @@ async fn two_processes_share_the_roles_an_order_completes_and_a_polite_kill_fini
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bank_is_paid_through_by_files() {
+async fn payouts_go_through_bank_files() {
     let ground = Ground::prepare().await;
     let folder = ground.path("bank");
     let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
@@ -374,7 +376,7 @@ async fn a_bank_is_paid_through_by_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
+async fn configuration_errors_name_the_key() {
     let ground = Ground::prepare().await;
     ground.said(&["migrate"]);
     let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();

@@ -1,5 +1,5 @@
-//! What the simulated bank does by an account's last four digits, through both doors, and what an operator does about
-//! an order that never ends.
+//! The simulated bank's behaviour by an account's last four digits, over both interfaces, and the operator's decision
+//! about an order that never ends.
 
 use crate::cli::{refused, said};
 use crate::fix::{FixClient, Message};
@@ -74,14 +74,14 @@ fn account(door: &str, suffix: &str) -> String {
 
 async fn check(sandbox: &Sandbox, ending: &Ending, account: &str, reference: &str) {
     let mut conn = sandbox.database().await;
-    let told: Vec<(String,)> =
+    let events: Vec<(String,)> =
         sqlx::query_as("select type from event where reference = $1 order by sequence")
             .bind(reference)
             .fetch_all(&mut conn)
             .await
             .unwrap();
-    let told: Vec<&str> = told.iter().map(|row| row.0.as_str()).collect();
-    assert_eq!(told, ending.events, "{account}");
+    let events: Vec<&str> = events.iter().map(|row| row.0.as_str()).collect();
+    assert_eq!(events, ending.events, "{account}");
     let (paid,): (i32,) = sqlx::query_as(
         "select coalesce(sum(executed), 0)::int4 from simulated_rail where leg = 'payout' and account = $1",
     )
@@ -129,7 +129,7 @@ async fn through_fix(sandbox: &Sandbox) {
     }
 }
 
-/// An order that the bank never answers, until an operator says what became of it.
+/// An order that the bank never answers, until an operator decides it.
 async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     let partner = Partner::of(sandbox);
     let order = partner.order(sandbox, 2, &account("silent", "0007")).await;
@@ -170,7 +170,7 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     let wrong = decide("mark-paid", "exe_other");
     let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
     assert!(refused(sandbox, &wrong).contains("nothing was decided"));
-    // Right after the call it may still be on its way: nobody decides then.
+    // Right after the call the payment may still be in flight: decisions are refused then.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let right = decide("mark-paid", "");
     let right: Vec<&str> = right.iter().map(String::as_str).collect();
@@ -187,7 +187,7 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
             break;
         }
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(why.contains("still be on its way") && std::time::Instant::now() < deadline, "{why}");
+        assert!(why.contains("still be in flight") && std::time::Instant::now() < deadline, "{why}");
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     let execution = partner.wait_until(client_reference, |e| e["status"] != "in_progress").await;
@@ -208,7 +208,7 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_account_of_the_simulated_bank_ends_as_its_table_says_through_both_doors() {
+async fn each_account_of_the_simulated_bank_ends_as_documented() {
     let sandbox = Sandbox::start().await;
     tokio::join!(through_rest(&sandbox), through_fix(&sandbox), until_an_operator_resolves_it(&sandbox));
     sandbox.stop().await;

@@ -19,7 +19,7 @@ use crate::partner::Partner;
 use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
 use crate::sandbox::Sandbox;
 
-async fn register(sandbox: &Sandbox, url: &str) {
+pub(crate) async fn register(sandbox: &Sandbox, url: &str) {
     let types: Vec<&str> = dvp_domain::event::EventType::ALL.iter().map(|kind| kind.as_str()).collect();
     let answer = reqwest::Client::new()
         .post(format!("{}/v1/webhook_endpoints", sandbox.text("/http")))
@@ -40,7 +40,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_during_delivery_loses_no_event_and_repeats_only_with_the_same_id_and_bytes() {
+async fn a_kill_during_delivery_loses_no_event_and_repeats_identically() {
     let authority = Authority::new().unwrap();
     let silent = Arc::new(AtomicBool::new(true));
     let hangs = silent.clone();
@@ -69,16 +69,16 @@ async fn a_kill_during_delivery_loses_no_event_and_repeats_only_with_the_same_id
         partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
     }
     let (_, page) = partner.get("/v1/events?limit=100").await;
-    let told: BTreeMap<String, Value> = page["data"]
+    let expected: BTreeMap<String, Value> = page["data"]
         .as_array()
         .unwrap()
         .iter()
         .map(|event| (event["id"].as_str().unwrap().to_owned(), event.clone()))
         .collect();
     let seen = || receiver.got().iter().map(|got| got.event_id().to_owned()).collect::<BTreeSet<_>>();
-    until("every event", || seen() == told.keys().cloned().collect::<BTreeSet<_>>()).await;
+    until("every event", || seen() == expected.keys().cloned().collect::<BTreeSet<_>>()).await;
     for got in receiver.got() {
-        assert_eq!(serde_json::from_str::<Value>(&got.body).unwrap(), told[got.event_id()]);
+        assert_eq!(serde_json::from_str::<Value>(&got.body).unwrap(), expected[got.event_id()]);
     }
     sandbox.stop().await;
 }
@@ -101,7 +101,7 @@ fn dvp(args: &[&str], dir: &Path) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listen_receives_what_trigger_asks_for_and_passes_it_on() {
+async fn listen_forwards_triggered_events() {
     let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
     let dir = sandbox.ready_file().parent().unwrap().to_owned();
     let mut listening = Tool(dvp(&["listen"], &dir).spawn().unwrap());
@@ -127,7 +127,7 @@ async fn listen_receives_what_trigger_asks_for_and_passes_it_on() {
     sandbox.stop().await;
 }
 
-/// A receiver without TLS, as a partner runs one while writing it: what it got, and what it answers with.
+/// A receiver without TLS, as in a partner's development: its received requests, and its response.
 #[derive(Clone, Default)]
 struct Plain {
     got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
@@ -156,7 +156,7 @@ fn printed(output: &Output) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listen_passes_genuine_deliveries_on_and_gives_the_answer_back() {
+async fn listen_forwards_genuine_deliveries_and_returns_the_response() {
     let (plain, url) = Plain::start().await;
     let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
     let dir = sandbox.dir();
@@ -211,7 +211,7 @@ async fn listen_passes_genuine_deliveries_on_and_gives_the_answer_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listen_with_a_secret_needs_no_sandbox_and_passes_nothing_forged_on() {
+async fn listen_with_a_secret_drops_forged_deliveries() {
     let (plain, url) = Plain::start().await;
     let words = ["webhook", "listen", "--secret", "whsec_c2VjcmV0", "--forward-to", &url, "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
@@ -230,14 +230,14 @@ async fn listen_with_a_secret_needs_no_sandbox_and_passes_nothing_forged_on() {
     assert!(plain.got.lock().unwrap().is_empty());
     assert_eq!(send("whsec_c2VjcmV0", now).await, 204);
     assert_eq!(plain.got.lock().unwrap().len(), 1);
-    let told: Vec<Value> =
+    let printed: Vec<Value> =
         lines.by_ref().take(3).map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    let verdicts: Vec<&Value> = told.iter().map(|one| &one["verified"]).collect();
+    let verdicts: Vec<&Value> = printed.iter().map(|one| &one["verified"]).collect();
     assert_eq!(verdicts, [false, false, true]);
 }
 
 #[test]
-fn verify_believes_the_published_vectors_and_nothing_else() {
+fn verify_accepts_the_published_vectors_only() {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhooks/vectors.json");
     let vectors: Value = serde_json::from_slice(&std::fs::read(vectors).unwrap()).unwrap();
     for case in vectors["cases"].as_array().unwrap() {
@@ -265,7 +265,7 @@ fn verify_believes_the_published_vectors_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_read_what_an_owner_must_be_told_and_give_an_endpoint_to_the_next_key() {
+async fn operators_read_notices_and_move_an_endpoint_to_another_key() {
     let authority = Authority::new().unwrap();
     let gone = Receiver::start(&authority, Manner::default(), |_, _: &Got| Reply::Status(410)).await.unwrap();
     let ca_dir = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ def completed(text):
 
 
 def check_frame(message):
-    """The acceptor's own BodyLength and CheckSum have to be right, whatever is compared."""
+    """The acceptor's BodyLength and CheckSum must be correct in every comparison."""
     body = re.match(rb"8=[^\x01]*\x019=(\d+)\x01(.*\x01)10=(\d{3})\x01$", message, re.DOTALL)
     if not body:
         raise Failed(f"not a message: {readable(message)}")

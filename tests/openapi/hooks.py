@@ -41,7 +41,7 @@ def call(method, path, body=None):
 
 
 def fiat_intent():
-    """Pays from the prefunded balance, so that nobody has to sign a permit."""
+    """Pays from the prefunded balance, which needs no permit."""
     return {
         "intentId": str(uuid.uuid4()), "clientReference": str(uuid.uuid4()), "user": "schemathesis",
         "inputAsset": USD, "outputAsset": EUR, "inputAmountMinor": "100000", "minOutputAmountMinor": "1",
@@ -128,10 +128,10 @@ def before_call(context, case, kwargs):
         # A test of a missing header stays one.
         if {"x-signature", "x-timestamp", "x-nonce"} <= headers:
             kwargs["auth"] = Signed()
-    # Nothing is sent to strangers.
+    # Nothing is sent to other hosts.
     if isinstance(case.body, dict) and re.match("https?://", str(case.body.get("url"))):
         case.body["url"] = "https://localhost/hooks"
-    # Half of what fits the document also names things that exist.
+    # Half of the valid requests also name existing objects.
     if case.meta and case.meta.generation.mode.is_positive and random.random() < 0.5:
         name_what_exists(case)
         ask_for_what_exists(case)

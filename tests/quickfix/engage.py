@@ -55,13 +55,13 @@ SocketConnectPort={port}
 
 
 class Client(fix.Application):
-    """Keeps what it is told; a message that it cannot take is noted by QuickFIX itself."""
+    """Keeps the received messages; QuickFIX itself records those that it rejects."""
 
     def __init__(self, session):
         super().__init__()
         self.session = session
         self.id = None
-        self.heard = []
+        self.received = []
         self.rejections = []
         self.condition = threading.Condition()
         self.up = False
@@ -105,7 +105,7 @@ class Client(fix.Application):
     def note(self, message):
         fields = [part.split("=", 1) for part in message.toString().split("\x01") if part]
         with self.condition:
-            self.heard.append({int(tag): value for tag, value in fields})
+            self.received.append({int(tag): value for tag, value in fields})
             self.condition.notify_all()
 
     def send(self, kind, fields, groups=()):
@@ -123,12 +123,12 @@ class Client(fix.Application):
         deadline = time.monotonic() + PATIENCE
         with self.condition:
             while True:
-                for at, message in enumerate(self.heard):
+                for at, message in enumerate(self.received):
                     if wanted(message):
-                        return self.heard.pop(at)
+                        return self.received.pop(at)
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    fail(f"{self.session['beginString']}: waited too long for {what}: {self.heard}")
+                    fail(f"{self.session['beginString']}: waited too long for {what}: {self.received}")
                 self.condition.wait(left)
 
     def wait_for(self, up):
@@ -200,7 +200,7 @@ def order(cl_ord_id, account, symbol="USD/EUR", quantity="10", terms=((40, 1),),
 
 
 def engage(client, ready, wallet, prefix):
-    """What an institution does, and what it is told."""
+    """The requests of an institution, and the answers."""
     is_42 = client.session["beginString"] == "FIX.4.2"
     fill = "2" if is_42 else "F"
     straight, slow, rests = (f"bene_q:dest_1000{end}" for end in ("0000", "0001", "0008"))
@@ -225,8 +225,8 @@ def engage(client, ready, wallet, prefix):
     client.wait("a new order", report(prefix + "rests", "0"))
     if not is_42:
         client.send("AF", [(584, prefix + "m"), (585, 7)])
-        told = client.wait("open orders", lambda m: m.get(584) == prefix + "m" and m.get(912) == "Y")
-        assert told[150] == "I" and int(told[911]) >= 1, told
+        resting = client.wait("open orders", lambda m: m.get(584) == prefix + "m" and m.get(912) == "Y")
+        assert resting[150] == "I" and int(resting[911]) >= 1, resting
     client.send("F", [(11, prefix + "c"), (38, "100"), (41, prefix + "rests"), (54, 2), (55, "USDC/USD"), (60, now())])
     client.wait("a cancellation", report(prefix + "c", "4"))
 
@@ -281,7 +281,7 @@ def run(ready, number, session, dictionaries, folder):
         client.wait_for(False)
         # It must go before the factories that it refers to.
         del initiator
-        # The order is filled while nobody is there.
+        # The order is filled while the client is disconnected.
         wait_until_completed(ready, prefix + "away")
     events = "".join(path.read_text() for path in log.glob("*event*"))
     wrong = [line for line in events.splitlines() if "Reject" in line or "Invalid" in line]

@@ -1,8 +1,8 @@
-//! A directed graph of names: what each depends on, its layers and its cycles.
+//! A directed graph of names: dependencies, layers and cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who depends on whom. Every name is a key.
+/// Dependencies by name. Every name is a key.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Graph {
     edges: BTreeMap<String, BTreeSet<String>>,
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn layers_go_up_from_what_depends_on_nothing() {
+    fn layers_start_at_crates_without_dependencies() {
         let graph = graph(&[("app", "core"), ("core", "domain"), ("app", "domain"), ("tool", "domain")]);
         assert_eq!(graph.layers(), [vec!["domain"], vec!["core", "tool"], vec!["app"]]);
         assert!(graph.cycles().is_empty());
     }
 
     #[test]
-    fn a_cycle_is_one_group_whatever_hangs_on_it() {
+    fn a_cycle_is_one_group() {
         let graph = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("top", "a"), ("c", "low"), ("x", "x")]);
         assert_eq!(graph.cycles(), [vec!["a", "b", "c"], vec!["x"]]);
         assert_eq!(graph.layers(), [vec!["low", "x"], vec!["a", "b", "c"], vec!["top"]]);

@@ -2,7 +2,7 @@
 //!
 //! **Architecture invariant:** nothing here changes a file.
 //!
-//! Reading order: [`workspace`] the crates, [`modules`] a crate's modules and what each imports, [`graph`] layers and
+//! Reading order: [`workspace`] the crates, [`modules`] a crate's modules and their imports, [`graph`] layers and
 //! cycles.
 
 pub mod graph;

@@ -1,4 +1,4 @@
-//! A crate's modules and what they import of each other, read from the text of its files.
+//! A crate's modules and their imports of each other, read from the text of its files.
 //!
 //! Modules are those of the crate's root; what is below one counts as its own. A path counts wherever it stands, in a
 //! `use` or in the code, when it begins with `crate` or `super`. Tests are left out.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_imports_what_its_paths_begin_with_and_tests_count_for_nothing() {
+    fn imports_are_the_first_segments_of_paths_outside_tests() {
         let sources = [
             source(
                 &["engine"],

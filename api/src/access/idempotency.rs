@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use dvp_core::writer::{Done, IdempotencyPart, Outcome, RenderResponse};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, RenderResponse, UsedKey};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -161,18 +161,15 @@ impl IdempotentRequest {
 /// The answer of a committed unit.
 pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
     match done.outcome {
-        Outcome::Replayed(stored) => Ok(replay(stored)),
-        Outcome::KeyConflict => Err(ApiError::IdempotencyKeyConflict),
-        Outcome::KeyProcessing => Err(ApiError::IdempotencyKeyProcessing),
+        Outcome::KeyUsed(UsedKey::Replayed(stored)) => Ok(replay(stored)),
+        Outcome::KeyUsed(UsedKey::Conflict) => Err(ApiError::IdempotencyKeyConflict),
+        Outcome::KeyUsed(UsedKey::Processing) => Err(ApiError::IdempotencyKeyProcessing),
         // The key was enabled when it was looked up, within the last second.
-        Outcome::PartnerDisabled => Err(ApiError::ApiKeyDisabled),
+        Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::ApiKeyDisabled),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
-        | Outcome::DuplicateIntent
-        | Outcome::DuplicateClientReference
-        | Outcome::InvalidPermit(_)
-        | Outcome::Unpayable(_)
-        | Outcome::NotHeld
+        | Outcome::Refused(_)
+        | Outcome::Unfilled(_)
         | Outcome::Written => {
             done.response.map(given).ok_or_else(|| ApiError::Internal("a write without an answer".into()))
         }
@@ -217,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_a_hyphenated_uuid_of_versions_1_to_8_in_either_case() {
+    fn a_key_is_a_hyphenated_uuid_of_version_1_to_8() {
         let parse = |text: &str| canonical_uuid(text.as_bytes());
         let key = parse("6f1e2d3c-aaaa-4000-8000-00000000000b").unwrap();
         assert_eq!(parse("6F1E2D3C-AAAA-4000-8000-00000000000B"), Some(key));
@@ -243,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_method_path_query_and_every_byte_of_the_body_apart() {
+    fn a_fingerprint_depends_on_method_path_query_and_body() {
         let base = fingerprint("POST", "/v1/quotes", b"{\"a\":1}");
         assert_eq!(base, fingerprint("POST", "/v1/quotes", b"{\"a\":1}"));
         assert_ne!(base, fingerprint("PUT", "/v1/quotes", b"{\"a\":1}"));
@@ -252,8 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_under_way_is_a_conflict_that_says_when_to_ask_again() {
-        let refused = answer(Done { outcome: Outcome::KeyProcessing, response: None, outbound: Vec::new() });
+    fn a_key_in_progress_is_a_conflict_with_retry_after() {
+        let refused = answer(Done {
+            outcome: Outcome::KeyUsed(UsedKey::Processing),
+            response: None,
+            outbound: Vec::new(),
+        });
         let response = refused.unwrap_err().into_response();
         assert_eq!(response.status(), 409);
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");

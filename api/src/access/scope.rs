@@ -1,6 +1,6 @@
 //! The access that a route requires of its caller.
 
-/// What a key may be used for.
+/// The permitted uses of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     QuotesWrite,
@@ -29,7 +29,7 @@ impl Scope {
 /// Any one of these lets a key in.
 pub(crate) type Scopes = &'static [Scope];
 
-/// What a caller must show.
+/// The credentials that a route requires.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {
     /// Nothing.

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_that_is_not_public_is_refused_to_its_last_address_and_no_further() {
+    fn every_non_public_block_is_refused_exactly() {
         for (inside, beyond) in [
             ("0.255.255.255", "1.0.0.0"),
             ("10.255.255.255", "11.0.0.0"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_in_ipv6_clothes_is_refused() {
+    fn private_ipv4_addresses_embedded_in_ipv6_are_refused() {
         for address in [
             "::",
             "::1",

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dvp_domain::trace::TraceContext;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -111,6 +112,7 @@ pub(super) struct Post {
     /// `webhook-signature` of Standard Webhooks.
     pub(super) standard_signature: String,
     pub(super) body: String,
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// Shared by all attempts of a process, with its connections.
@@ -152,10 +154,13 @@ impl Client {
     pub(super) async fn send(&self, post: Post) -> Sent {
         let started = Instant::now();
         let failed = |fault| Sent { latency: started.elapsed(), ..Sent::failed(fault) };
-        let Post { url, event_id, t, signature, standard_signature, body } = post;
-        let Some(headers) = headers([signature, event_id, t, standard_signature]) else {
+        let Post { url, event_id, t, signature, standard_signature, body, trace } = post;
+        let Some(mut headers) = headers([signature, event_id, t, standard_signature]) else {
             return failed(Fault::Ours);
         };
+        if let Some(trace) = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok()) {
+            headers.insert("traceparent", trace);
+        }
         if let Some(no_route) = literal(&url).and_then(|address| routed(vec![address]).err()) {
             return failed(unrouted(no_route));
         }

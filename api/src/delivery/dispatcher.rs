@@ -3,10 +3,13 @@
 //! One process at a time: it holds the lock of the row with the dispatcher's position, and moves the position in the
 //! transaction that inserts the deliveries.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use dvp_core::trace;
 use dvp_core::webhooks::body;
 use dvp_domain::envelope::BODY_BYTES_MAX;
+use dvp_store::orders::executions;
 use dvp_store::orders::feed::{self, Routed};
 use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use dvp_store::webhooks::replays as webhook_replays;
@@ -85,7 +88,14 @@ async fn insert(
     if routed.is_empty() {
         return Ok(());
     }
-    let new: Vec<NewDelivery> = routed.iter().map(|one| delivery(one, origin)).collect();
+    let references: Vec<&str> = routed.iter().map(|one| one.stored.event.reference.as_str()).collect();
+    let traces = match trace::is_recording() {
+        true => executions::list_traces(conn, &references).await?,
+        false => HashMap::new(),
+    };
+    let trace = |one: &Routed| traces.get(&one.stored.event.reference).cloned();
+    let new: Vec<NewDelivery> =
+        routed.iter().map(|one| NewDelivery { trace: trace(one), ..delivery(one, origin) }).collect();
     deliveries::insert(conn, &new).await
 }
 
@@ -106,5 +116,6 @@ fn delivery(routed: &Routed, origin: Origin) -> NewDelivery {
         kind: event.kind.as_str().to_owned(),
         origin,
         body,
+        trace: None,
     }
 }

@@ -82,11 +82,11 @@ async fn find(
     take: Option<(Uuid, Duration, i64)>,
 ) -> Result<PollResult, StoreError> {
     let mut found = PollResult::default();
-    if !reading.asked.is_empty() {
+    if !reading.positions.is_empty() {
         let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
-        found.due = deliveries::list_due(conn, &reading.asked, &reading.in_hand, limit).await?;
+        found.due = deliveries::list_due(conn, &reading.positions, &reading.in_hand, limit).await?;
         // Read after the deliveries, so that no event is sent to a URL that the endpoint had before it.
-        let ids: Vec<&str> = reading.lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect();
+        let ids: Vec<&str> = reading.leases.iter().map(|lease| lease.endpoint_id.as_str()).collect();
         found.endpoints = endpoints::find_many(conn, &ids).await?;
     }
     if let Some((holder, lease, limit)) = take {

@@ -41,8 +41,8 @@ struct Hold {
 /// The parameters of a read, and the leases it covers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
-    pub(super) lanes: Vec<EndpointLease>,
-    pub(super) asked: Vec<Ask>,
+    pub(super) leases: Vec<EndpointLease>,
+    pub(super) positions: Vec<Ask>,
     /// Deliveries to exclude.
     pub(super) in_hand: Vec<i64>,
     /// The limit over all endpoints together.
@@ -51,7 +51,7 @@ pub(super) struct Reading {
 
 #[derive(Default)]
 pub(super) struct LeasedQueues {
-    lanes: HashMap<String, Hold>,
+    leases: HashMap<String, Hold>,
     in_hand: usize,
     reading: bool,
     /// The endpoint that is served first.
@@ -76,13 +76,13 @@ impl LeasedQueues {
             busy_at: now,
             leaving: false,
         };
-        if let Some(before) = self.lanes.insert(held.endpoint_id, hold) {
+        if let Some(before) = self.leases.insert(held.endpoint_id, hold) {
             self.in_hand = self.in_hand.saturating_sub(before.in_hand.len());
         }
     }
 
     pub(super) fn held(&self) -> Vec<EndpointLease> {
-        self.lanes
+        self.leases
             .iter()
             .map(|(id, hold)| EndpointLease { endpoint_id: id.clone(), fence: hold.fence })
             .collect()
@@ -98,7 +98,7 @@ impl LeasedQueues {
         room: impl Fn(&str) -> usize,
     ) -> Option<Reading> {
         let mut reading = Reading { limit, ..Reading::default() };
-        for (id, hold) in &mut self.lanes {
+        for (id, hold) in &mut self.leases {
             let deliveries = room(id);
             if deliveries == 0 || hold.leaving || !(all || hold.more) {
                 continue;
@@ -106,8 +106,8 @@ impl LeasedQueues {
             if hold.whole_at.is_none_or(|at| now.duration_since(at) >= WHOLE_EVERY) {
                 (hold.after, hold.whole_at) = (None, Some(now));
             }
-            reading.lanes.push(EndpointLease { endpoint_id: id.clone(), fence: hold.fence });
-            reading.asked.push(Ask {
+            reading.leases.push(EndpointLease { endpoint_id: id.clone(), fence: hold.fence });
+            reading.positions.push(Ask {
                 endpoint_id: id.clone(),
                 after: hold.after,
                 room: i64::try_from(deliveries).unwrap_or(i64::MAX),
@@ -116,30 +116,30 @@ impl LeasedQueues {
                 hold.in_hand.iter().filter(|(_, place)| hold.after.is_none_or(|after| **place > after));
             reading.in_hand.extend(unread.map(|(id, _)| *id));
         }
-        if reading.asked.is_empty() || limit == 0 {
+        if reading.positions.is_empty() || limit == 0 {
             return None;
         }
         // The first are served first when there is not enough room for all.
         self.turn = self.turn.wrapping_add(1);
-        let first = self.turn % reading.asked.len();
-        reading.lanes.rotate_left(first);
-        reading.asked.rotate_left(first);
+        let first = self.turn % reading.positions.len();
+        reading.leases.rotate_left(first);
+        reading.positions.rotate_left(first);
         self.reading = true;
         Some(reading)
     }
 
     /// Records the result of a read. Returns the new deliveries.
     pub(super) fn admit(&mut self, reading: &Reading, found: Vec<Due>, now: Instant) -> Vec<Due> {
-        let mut counts = vec![0_i64; reading.asked.len()];
+        let mut counts = vec![0_i64; reading.positions.len()];
         let cut = found.len() >= reading.limit;
         let mut new = Vec::with_capacity(found.len());
         for due in found {
-            let Some((lane, count)) = reading.lanes.get(due.lane).zip(counts.get_mut(due.lane)) else {
+            let Some((lease, count)) = reading.leases.get(due.lease).zip(counts.get_mut(due.lease)) else {
                 continue;
             };
             *count = count.saturating_add(1);
-            let Some(hold) = self.lanes.get_mut(&lane.endpoint_id) else { continue };
-            if hold.fence != lane.fence || hold.leaving {
+            let Some(hold) = self.leases.get_mut(&lease.endpoint_id) else { continue };
+            if hold.fence != lease.fence || hold.leaving {
                 continue;
             }
             hold.busy_at = now;
@@ -153,8 +153,8 @@ impl LeasedQueues {
             self.in_hand = self.in_hand.saturating_add(1);
             new.push(due);
         }
-        for (ask, count) in reading.asked.iter().zip(counts) {
-            if let Some(hold) = self.lanes.get_mut(&ask.endpoint_id) {
+        for (ask, count) in reading.positions.iter().zip(counts) {
+            if let Some(hold) = self.leases.get_mut(&ask.endpoint_id) {
                 hold.more = cut || count >= ask.room;
             }
         }
@@ -165,12 +165,12 @@ impl LeasedQueues {
     /// A read has ended, successfully or not.
     pub(super) fn end_read(&mut self) {
         self.reading = false;
-        self.lanes.values_mut().for_each(|hold| hold.written.clear());
+        self.leases.values_mut().for_each(|hold| hold.written.clear());
     }
 
     /// A delivery is no longer in flight: its outcome is written, or it is to be read again.
     pub(super) fn put_down(&mut self, endpoint: &str, fence: i64, id: i64, written: bool) {
-        let Some(hold) = self.lanes.get_mut(endpoint).filter(|hold| hold.fence == fence) else { return };
+        let Some(hold) = self.leases.get_mut(endpoint).filter(|hold| hold.fence == fence) else { return };
         if hold.in_hand.remove(&id).is_some() {
             self.in_hand = self.in_hand.saturating_sub(1);
         }
@@ -184,32 +184,32 @@ impl LeasedQueues {
 
     /// The queue of a deactivated endpoint is read from its front when it is active again.
     pub(super) fn begin_again(&mut self, endpoint: &str) {
-        if let Some(hold) = self.lanes.get_mut(endpoint) {
+        if let Some(hold) = self.leases.get_mut(endpoint) {
             hold.whole_at = None;
         }
     }
 
     /// The end of an endpoint's lease.
     pub(super) fn until(&self, endpoint: &str) -> Option<Instant> {
-        self.lanes.get(endpoint).map(|hold| hold.until)
+        self.leases.get(endpoint).map(|hold| hold.until)
     }
 
-    /// Extends the leases of `asked` that were renewed until `until`; returns the endpoints of those that were lost.
-    pub(super) fn renew(&mut self, asked: &[EndpointLease], held: &[String], until: Instant) -> Vec<String> {
+    /// Extends the `leases` that were renewed until `until`; returns the endpoints of those that were lost.
+    pub(super) fn renew(&mut self, leases: &[EndpointLease], held: &[String], until: Instant) -> Vec<String> {
         let held: HashSet<&String> = held.iter().collect();
         let mut lost = Vec::new();
-        for lane in asked {
-            let Some(hold) = self.lanes.get_mut(&lane.endpoint_id).filter(|hold| hold.fence == lane.fence)
+        for lease in leases {
+            let Some(hold) = self.leases.get_mut(&lease.endpoint_id).filter(|hold| hold.fence == lease.fence)
             else {
                 continue;
             };
-            if held.contains(&lane.endpoint_id) {
+            if held.contains(&lease.endpoint_id) {
                 hold.until = until;
                 continue;
             }
             self.in_hand = self.in_hand.saturating_sub(hold.in_hand.len());
-            self.lanes.remove(&lane.endpoint_id);
-            lost.push(lane.endpoint_id.clone());
+            self.leases.remove(&lease.endpoint_id);
+            lost.push(lease.endpoint_id.clone());
         }
         lost
     }
@@ -217,7 +217,7 @@ impl LeasedQueues {
     /// Marks idle queues for release. Returns their endpoints.
     pub(super) fn idle(&mut self, now: Instant) -> Vec<String> {
         let mut idle = Vec::new();
-        for (id, hold) in &mut self.lanes {
+        for (id, hold) in &mut self.leases {
             if hold.in_hand.is_empty() && now.duration_since(hold.busy_at) >= IDLE {
                 hold.leaving = true;
                 idle.push(id.clone());
@@ -229,10 +229,10 @@ impl LeasedQueues {
     /// Marks the queues beyond this process's share for release, those with the fewest deliveries in flight first.
     /// Returns their endpoints: no more of their deliveries may start.
     pub(super) fn leave(&mut self, share: usize) -> Vec<String> {
-        let surplus = self.lanes.len().saturating_sub(share.max(1));
-        let mut lanes: Vec<(&String, &mut Hold)> = self.lanes.iter_mut().collect();
-        lanes.sort_by_key(|(_, hold)| hold.in_hand.len());
-        let leaving = lanes.into_iter().take(surplus).map(|(id, hold)| {
+        let surplus = self.leases.len().saturating_sub(share.max(1));
+        let mut leases: Vec<(&String, &mut Hold)> = self.leases.iter_mut().collect();
+        leases.sort_by_key(|(_, hold)| hold.in_hand.len());
+        let leaving = leases.into_iter().take(surplus).map(|(id, hold)| {
             hold.leaving = true;
             id.clone()
         });
@@ -242,7 +242,7 @@ impl LeasedQueues {
     /// Removes and returns the marked queues without deliveries in flight.
     pub(super) fn left(&mut self) -> Vec<EndpointLease> {
         let left = |hold: &Hold| hold.leaving && hold.in_hand.is_empty();
-        self.lanes
+        self.leases
             .extract_if(|_, hold| left(hold))
             .map(|(endpoint_id, hold)| EndpointLease { endpoint_id, fence: hold.fence })
             .collect()
@@ -255,14 +255,22 @@ mod tests {
 
     use super::*;
 
-    fn lane(fence: i64) -> EndpointLease {
+    fn lease(fence: i64) -> EndpointLease {
         EndpointLease { endpoint_id: "e".to_owned(), fence }
     }
 
     fn due(id: i64, settled: bool) -> Due {
         let due_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(id);
         let (event_id, body) = (String::new(), String::new());
-        Due { lane: 0, place: QueuePosition { due_at, id }, settled, event_id, attempts: 0, body }
+        Due {
+            lease: 0,
+            place: QueuePosition { due_at, id },
+            settled,
+            event_id,
+            attempts: 0,
+            body,
+            trace: None,
+        }
     }
 
     struct World {
@@ -273,7 +281,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             let (mut queues, start) = (LeasedQueues::default(), Instant::now());
-            queues.take(lane(1), start, start + Duration::from_secs(60));
+            queues.take(lease(1), start, start + Duration::from_secs(60));
             Self { queues, start }
         }
 
@@ -287,20 +295,20 @@ mod tests {
     }
 
     #[test]
-    fn a_read_goes_on_behind_what_is_settled_and_begins_from_the_front_now_and_then() {
+    fn a_read_continues_after_settled_deliveries_and_restarts_at_intervals() {
         let mut world = World::new();
         let first = world.read_at(0, 9);
         assert_eq!(world.admit(&first, vec![due(1, true), due(2, false)]), [1, 2]);
         let second = world.read_at(1, 9);
-        assert_eq!((second.asked[0].after, second.in_hand), (Some(due(1, true).place), vec![2]));
+        assert_eq!((second.positions[0].after, second.in_hand), (Some(due(1, true).place), vec![2]));
         world.queues.end_read();
         let mut whole = world.read_at(5, 9);
         whole.in_hand.sort_unstable();
-        assert_eq!((whole.asked[0].after, whole.in_hand), (None, vec![1, 2]));
+        assert_eq!((whole.positions[0].after, whole.in_hand), (None, vec![1, 2]));
     }
 
     #[test]
-    fn what_is_written_while_a_read_is_under_way_is_not_taken_from_it_and_what_is_left_is_found_again() {
+    fn a_read_ignores_deliveries_that_ended_during_it() {
         let mut world = World::new();
         let first = world.read_at(0, 9);
         assert_eq!(world.admit(&first, vec![due(1, true), due(2, true)]), [1, 2]);
@@ -310,37 +318,37 @@ mod tests {
         assert_eq!(world.queues.in_hand(), 1);
         world.queues.put_down("e", 1, 2, false);
         let next = world.read_at(6, 9);
-        assert_eq!((next.asked[0].after, &next.in_hand), (None, &vec![]));
+        assert_eq!((next.positions[0].after, &next.in_hand), (None, &vec![]));
         assert_eq!(world.admit(&next, vec![due(2, true)]), [2]);
     }
 
     #[test]
-    fn a_lane_that_was_lost_or_taken_again_forgets_what_was_in_hand() {
+    fn a_lost_or_retaken_lease_forgets_its_deliveries() {
         let mut world = World::new();
         let first = world.read_at(0, 9);
         world.admit(&first, vec![due(1, true)]);
         let late = world.read_at(1, 9);
-        assert_eq!(world.queues.renew(&[lane(1)], &[], world.start), ["e"]);
+        assert_eq!(world.queues.renew(&[lease(1)], &[], world.start), ["e"]);
         assert_eq!((world.queues.in_hand(), world.admit(&late, vec![due(2, true)])), (0, vec![]));
-        world.queues.take(lane(2), world.start, world.start);
+        world.queues.take(lease(2), world.start, world.start);
         world.queues.put_down("e", 1, 1, true);
         let again = world.read_at(1, 9);
         assert_eq!(world.admit(&again, vec![due(1, true)]), [1]);
         // A renewal under an earlier fence does not concern this lease.
-        assert!(world.queues.renew(&[lane(1)], &[], world.start).is_empty());
-        assert_eq!(world.queues.held(), [lane(2)]);
+        assert!(world.queues.renew(&[lease(1)], &[], world.start).is_empty());
+        assert_eq!(world.queues.held(), [lease(2)]);
     }
 
     #[test]
-    fn a_renewal_prolongs_the_lanes_that_stand() {
+    fn a_renewal_extends_the_leases_still_held() {
         let mut world = World::new();
         let later = world.start + Duration::from_secs(75);
-        assert!(world.queues.renew(&[lane(1)], &["e".to_owned()], later).is_empty());
+        assert!(world.queues.renew(&[lease(1)], &["e".to_owned()], later).is_empty());
         assert_eq!((world.queues.until("e"), world.queues.until("other")), (Some(later), None));
     }
 
     #[test]
-    fn a_lane_is_given_up_when_idle_or_more_than_the_share_but_not_with_something_in_hand() {
+    fn idle_and_surplus_leases_are_released_without_deliveries_in_flight() {
         let mut world = World::new();
         let first = world.read_at(0, 9);
         world.admit(&first, vec![due(1, true)]);
@@ -352,12 +360,12 @@ mod tests {
         world.queues.put_down("e", 1, 1, true);
         assert_eq!(world.queues.idle(later), ["e"]);
         assert!(world.queues.read(true, 9, later, |_| 2).is_none());
-        assert_eq!(world.queues.left(), [lane(1)]);
+        assert_eq!(world.queues.left(), [lease(1)]);
         assert!(world.queues.held().is_empty());
     }
 
     #[test]
-    fn there_is_more_when_a_read_found_as_much_as_there_was_room_for() {
+    fn a_full_read_means_that_more_deliveries_may_follow() {
         let mut world = World::new();
         for (limit, found, more) in [(9, 2, true), (9, 1, false), (1, 1, true)] {
             let reading = world.read_at(0, limit);

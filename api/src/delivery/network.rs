@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_route_is_left_out_and_alone_it_is_told_whose_fault_it_is() {
+    fn addresses_without_a_route_are_skipped_or_our_fault() {
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         assert_eq!(routed(vec![local]), Ok(vec![local]));
         let has_any = PROBE_ADDRESSES.into_iter().any(has_route);

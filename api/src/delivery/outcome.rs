@@ -72,31 +72,31 @@ impl Outcome {
 
 /// The content of a batch.
 struct OutcomeBatch {
-    lanes: Vec<EndpointLease>,
+    leases: Vec<EndpointLease>,
     ended: Vec<Ended>,
     /// One for each of `ended`.
-    told: Vec<(Arc<EndpointRoute>, AttemptResult)>,
+    verdicts: Vec<(Arc<EndpointRoute>, AttemptResult)>,
 }
 
 impl OutcomeBatch {
     fn new(ready: impl Iterator<Item = Ready>) -> Self {
-        let (mut lanes, mut ended, mut told) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (mut leases, mut ended, mut verdicts) = (BTreeMap::new(), Vec::new(), Vec::new());
         for Ready { route, id, attempts, outcome } in ready {
-            lanes.entry(Arc::as_ptr(&route)).or_insert_with(|| Arc::clone(&route));
+            leases.entry(Arc::as_ptr(&route)).or_insert_with(|| Arc::clone(&route));
             let verdict = outcome.verdict();
             // Only a postponed delivery has jitter.
             let share = if verdict == AttemptResult::Delivered { 0 } else { share() };
             ended.push(outcome.end(&route, id, attempts, share));
-            told.push((route, verdict));
+            verdicts.push((route, verdict));
         }
         let held = |route: Arc<EndpointRoute>| EndpointLease {
             endpoint_id: route.endpoint_id.clone(),
             fence: route.fence,
         };
-        let mut lanes: Vec<EndpointLease> = lanes.into_values().map(held).collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        Self { lanes, ended, told }
+        let mut leases: Vec<EndpointLease> = leases.into_values().map(held).collect();
+        leases.sort_unstable();
+        leases.dedup();
+        Self { leases, ended, verdicts }
     }
 }
 
@@ -104,7 +104,7 @@ impl OutcomeBatch {
 pub(super) async fn run(
     pool: &PgPool,
     mut ready: mpsc::UnboundedReceiver<Ready>,
-    tell: mpsc::UnboundedSender<SenderEvent>,
+    events: mpsc::UnboundedSender<SenderEvent>,
 ) {
     let mut conn = None;
     let mut gathered = Vec::with_capacity(BATCH);
@@ -112,9 +112,9 @@ pub(super) async fn run(
         let batch = OutcomeBatch::new(gathered.drain(..));
         let written = write_or_leave(pool, &mut conn, &batch).await;
         let ids = batch.ended.iter().map(|end| end.id);
-        let batch = batch.told.into_iter().map(|told| told.0).zip(ids).collect();
+        let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
         // At a stop the receiver may be gone.
-        let _ = tell.send(SenderEvent::PutDown { batch, written });
+        let _ = events.send(SenderEvent::PutDown { batch, written });
     }
 }
 
@@ -128,7 +128,7 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
                 error!(%error, count, "delivery outcomes could not be written; the deliveries will be sent again");
             }
             Err(error) => {
-                warn!(%error, "writing delivery outcomes recovered");
+                warn!(%error, "writing delivery outcomes failed, retrying");
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
@@ -155,8 +155,8 @@ async fn write(
         Some(conn) => conn,
         None => pool.acquire().await?,
     };
-    if batch.told.iter().all(|(_, verdict)| *verdict == AttemptResult::Delivered) {
-        deliveries::end(&mut conn, &batch.lanes, &batch.ended).await?;
+    if batch.verdicts.iter().all(|(_, verdict)| *verdict == AttemptResult::Delivered) {
+        deliveries::end(&mut conn, &batch.leases, &batch.ended).await?;
     } else {
         write_and_judge(&mut conn, batch).await?;
     }
@@ -166,10 +166,10 @@ async fn write(
 
 async fn write_and_judge(conn: &mut PgConnection, batch: &OutcomeBatch) -> Result<(), StoreError> {
     let mut tx = conn.begin().await?;
-    let counted = deliveries::end(&mut tx, &batch.lanes, &batch.ended).await?;
+    let counted = deliveries::end(&mut tx, &batch.leases, &batch.ended).await?;
     let counted: HashSet<i64> = counted.into_iter().collect();
     let mut verdicts: BTreeMap<&str, Vec<AttemptResult>> = BTreeMap::new();
-    for ((route, verdict), end) in batch.told.iter().zip(&batch.ended) {
+    for ((route, verdict), end) in batch.verdicts.iter().zip(&batch.ended) {
         if counted.contains(&end.id) {
             verdicts.entry(&route.endpoint_id).or_default().push(*verdict);
         }

@@ -1,6 +1,6 @@
-//! Sends the deliveries that wait in the lanes.
+//! Sends the deliveries that wait in the queues.
 //!
-//! A sender is a task that continues with the next delivery of its lane as long as there is one, so that a busy lane
+//! A sender is a task that continues with the next delivery of its queue as long as there is one, so that a busy queue
 //! needs neither a task nor a message to the worker per delivery. The worker is notified only of what a sender cannot
 //! decide.
 
@@ -10,11 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dvp_core::context::now;
+use dvp_core::trace;
+use dvp_domain::trace::TraceContext;
 use futures_util::FutureExt as _;
+use metrics::{counter, histogram};
 use tokio::sync::mpsc::UnboundedSender;
+use tracing::field::Empty;
+use tracing::{Instrument as _, info_span};
 
 use super::client::{Client, Fault, Post, Sent};
-use super::lanes::{Finished, Lanes, Went};
+use super::endpoint_queues::{EndpointQueues, Finished, Went};
 use super::outcome::Outcome;
 use super::route::EndpointRoute;
 use super::signature::{svc_signature, webhook_signature};
@@ -27,6 +32,7 @@ pub(super) struct Job {
     /// The number of earlier attempts.
     pub(super) attempts: u32,
     pub(super) body: String,
+    pub(super) trace: Option<String>,
 }
 
 /// A completed attempt of a delivery that is in flight until the outcome is written.
@@ -41,17 +47,17 @@ pub(super) struct Ready {
 pub(super) enum SenderEvent {
     /// These deliveries are no longer in flight: their outcomes are `written`, or they are unchanged.
     PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },
-    /// A lane has room for more.
+    /// A queue has room for more.
     Roomy,
-    /// A lane's concurrency has increased.
+    /// A queue's concurrency has increased.
     Wider(Arc<EndpointRoute>),
 }
 
 /// The state shared by the worker and its senders. Its channels are bounded by the number of deliveries in flight.
 pub(super) struct Sender {
     client: Arc<Client>,
-    lanes: Mutex<Lanes<Job>>,
-    told: UnboundedSender<SenderEvent>,
+    queues: Mutex<EndpointQueues<Job>>,
+    events: UnboundedSender<SenderEvent>,
     outcomes: UnboundedSender<Ready>,
     /// The worker was notified of room and has not read since.
     roomy: AtomicBool,
@@ -61,13 +67,13 @@ impl Sender {
     pub(super) fn new(
         client: &Arc<Client>,
         per_endpoint: usize,
-        told: UnboundedSender<SenderEvent>,
+        events: UnboundedSender<SenderEvent>,
         outcomes: UnboundedSender<Ready>,
     ) -> Self {
         Self {
             client: Arc::clone(client),
-            lanes: Mutex::new(Lanes::new(per_endpoint)),
-            told,
+            queues: Mutex::new(EndpointQueues::new(per_endpoint)),
+            events,
             outcomes,
             roomy: AtomicBool::new(false),
         }
@@ -83,12 +89,16 @@ impl Sender {
     }
 
     /// Must not be held across an await.
-    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes<Job>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn queues(&self) -> MutexGuard<'_, EndpointQueues<Job>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes on an attempt's outcome. Returns the next delivery of its lane that may start.
+    /// Passes on an attempt's outcome. Returns the next delivery of its queue that may start.
     fn finish(&self, ready: Ready) -> Option<Job> {
+        let sent = &ready.outcome.sent;
+        let result = sent.fault.map_or("delivered", Fault::as_str);
+        counter!("dvp_webhook_attempts_total", "result" => result).increment(1);
+        histogram!("dvp_webhook_attempt_seconds").record(sent.latency);
         let went = match ready.outcome.sent.fault {
             None => Went::Well,
             Some(Fault::Timeout) => Went::Hanging,
@@ -96,30 +106,30 @@ impl Sender {
         };
         let route = Arc::clone(&ready.route);
         let endpoint = route.endpoint_id.as_str();
-        let Finished { next, wider, roomy, surplus } = self.lanes().finish(endpoint, went, Instant::now());
+        let Finished { next, wider, roomy, surplus } = self.queues().finish(endpoint, went, Instant::now());
         // The task that writes outcomes outlives the senders.
         let _ = self.outcomes.send(ready);
         if !surplus.is_empty() {
             // The delivery stays in the queue, and others use the room.
             let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
-            self.tell(SenderEvent::PutDown { batch, written: false });
+            self.notify(SenderEvent::PutDown { batch, written: false });
         }
         if roomy && !self.roomy.swap(true, Ordering::Relaxed) {
-            self.tell(SenderEvent::Roomy);
+            self.notify(SenderEvent::Roomy);
         }
         if wider {
-            self.tell(SenderEvent::Wider(route));
+            self.notify(SenderEvent::Wider(route));
         }
         next
     }
 
     /// After the worker's end no delivery is in flight.
-    fn tell(&self, told: SenderEvent) {
-        let _ = self.told.send(told);
+    fn notify(&self, event: SenderEvent) {
+        let _ = self.events.send(event);
     }
 }
 
-/// Sends a delivery, and then its successors in the lane.
+/// Sends a delivery, and then its successors in the queue.
 pub(super) async fn send(sender: Arc<Sender>, mut job: Job) {
     loop {
         let ready = attempt(&sender.client, job).await;
@@ -133,7 +143,9 @@ pub(super) async fn send(sender: Arc<Sender>, mut job: Job) {
 /// Signs a delivery with the present secrets and sends it.
 async fn attempt(client: &Client, job: Job) -> Ready {
     let at = now();
-    let Job { route, id, event_id, attempts, body } = job;
+    let Job { route, id, event_id, attempts, body, trace } = job;
+    let placed: Option<TraceContext> = trace.and_then(|text| text.parse().ok());
+    let trace = trace::child(placed);
     let sent = match (&route.url, &route.keys) {
         (Some(url), Some(keys)) => {
             let t = at.unix_secs().to_string();
@@ -144,9 +156,18 @@ async fn attempt(client: &Client, job: Job) -> Ready {
                 event_id,
                 t,
                 body,
+                trace,
             };
+            let span = info_span!(
+                "webhook",
+                endpoint = route.endpoint_id,
+                trace_id = Empty,
+                span_id = Empty,
+                parent_span_id = Empty,
+            );
+            trace::mark(&span, trace, placed);
             // After any failure the delivery must not stay in flight.
-            let sent = AssertUnwindSafe(client.send(post)).catch_unwind().await;
+            let sent = AssertUnwindSafe(client.send(post).instrument(span)).catch_unwind().await;
             sent.unwrap_or_else(|_| Sent::failed(Fault::Ours))
         }
         (None, _) => Sent::failed(Fault::UrlRefused),

@@ -82,7 +82,7 @@ pub enum VerifyError {
     Malformed,
     #[error("t is too far from the clock")]
     OutsideTolerance,
-    #[error("no v1 is the signature of this body by this secret")]
+    #[error("no v1 signature matches this body and secret")]
     NoMatch,
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_anywhere_or_an_old_time_is_refused() {
+    fn a_changed_body_or_an_old_timestamp_is_refused() {
         let header = sign(&[SECRET.into()], 1000, b"{\"a\":1}");
         assert_eq!(verify(SECRET, &header, b"{\"a\":2}", 1000, 300), Err(VerifyError::NoMatch));
         assert_eq!(

@@ -30,7 +30,7 @@ pub enum UrlFault {
     NotPublic,
 }
 
-/// Names that are never public, whatever their addresses (RFC 6761, 6762, 8375, and common private names).
+/// Names that are never public, regardless of their addresses (RFC 6761, 6762, 8375, and common private names).
 const PRIVATE_SUFFIXES: [&str; 9] =
     ["localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "onion"];
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn public_https_hosts_are_taken() {
+    fn public_https_hosts_are_accepted() {
         for url in [
             "https://example.com",
             "https://example.com/",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_ports_credentials_and_rubbish_are_refused() {
+    fn other_schemes_ports_credentials_and_malformed_urls_are_refused() {
         for (url, expected) in [
             ("http://example.com/", UrlFault::NotHttps),
             ("ftp://example.com/", UrlFault::NotHttps),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_reach_what_they_are_allowed_to_and_https_stays() {
+    fn allowed_test_addresses_still_require_https() {
         let some = Reach::PublicAnd(vec!["127.0.0.1".parse().unwrap()]);
         assert!(check("https://127.0.0.1:9000/x", &some).is_ok());
         assert_eq!(check("https://127.0.0.2:9000/x", &some).err(), Some(UrlFault::NotPublic));

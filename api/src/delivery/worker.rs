@@ -31,7 +31,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// A completed query.
 enum Chore {
     Looked(Box<Looked>),
-    Renewed { asked: RenewalRequest, renewed: Result<Renewed, StoreError> },
+    Renewed { request: RenewalRequest, renewed: Result<Renewed, StoreError> },
     Released,
 }
 
@@ -64,12 +64,12 @@ pub(super) async fn run(
     wake: &Wake,
     shutdown: &CancellationToken,
 ) {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender_events, events) = mpsc::unbounded_channel();
     let (outcomes, ready) = mpsc::unbounded_channel();
     let holder = Uuid::new_v4();
     let worker = Worker {
         engine,
-        sender: Arc::new(Sender::new(client, limits.per_endpoint, tell.clone(), outcomes)),
+        sender: Arc::new(Sender::new(client, limits.per_endpoint, sender_events.clone(), outcomes)),
         limits,
         holder,
         queues: LeasedQueues::default(),
@@ -78,7 +78,8 @@ pub(super) async fn run(
         poll_connection: PollConnection::new(engine.pool()),
         look_again: None,
     };
-    let (held, ()) = tokio::join!(worker.run(told, wake, shutdown), outcome::run(engine.pool(), ready, tell));
+    let (held, ()) =
+        tokio::join!(worker.run(events, wake, shutdown), outcome::run(engine.pool(), ready, sender_events));
     if let Err(error) = lease::give_up(engine.pool(), holder, &held).await {
         warn!(%error, "endpoint leases were not released, they will expire");
     }
@@ -88,7 +89,7 @@ impl Worker<'_> {
     /// Returns the leases it holds at the end.
     async fn run(
         mut self,
-        mut told: mpsc::UnboundedReceiver<SenderEvent>,
+        mut events: mpsc::UnboundedReceiver<SenderEvent>,
         wake: &Wake,
         shutdown: &CancellationToken,
     ) -> Vec<EndpointLease> {
@@ -102,7 +103,7 @@ impl Worker<'_> {
                 _ = renew.tick() => self.renew(),
                 _ = poll.tick() => self.look(Look::Everywhere),
                 () = wake.workers.notified() => self.look(Look::Everywhere),
-                Some(told) = told.recv() => self.hear(told),
+                Some(event) = events.recv() => self.handle(event),
                 Some(ended) = self.sending.join_next() => {
                     if let Err(error) = ended {
                         error!(%error, "webhook sender task failed");
@@ -122,13 +123,13 @@ impl Worker<'_> {
         }
         let free = self.limits.in_hand.saturating_sub(self.queues.in_hand());
         let (sender, everywhere) = (&self.sender, what == Look::Everywhere);
-        let lanes = sender.lanes();
+        let queues = sender.queues();
         let reading =
             self.queues.read(everywhere, free.min(READ_MAX), Instant::now(), |endpoint| match what {
-                Look::On => lanes.wide_room(endpoint),
-                Look::Everywhere => lanes.room(endpoint),
+                Look::On => queues.wide_room(endpoint),
+                Look::Everywhere => queues.room(endpoint),
             });
-        drop(lanes);
+        drop(queues);
         let take = (everywhere && free > 0).then_some((self.holder, self.limits.lease, TAKE_MAX));
         if reading.is_none() && take.is_none() {
             self.sender.has_looked();
@@ -143,18 +144,18 @@ impl Worker<'_> {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        let asked = RenewalRequest { held: self.queues.held(), at: Instant::now() };
+        let request = RenewalRequest { held: self.queues.held(), at: Instant::now() };
         let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
         self.chores.spawn(async move {
-            let renewed = lease::renew(&pool, holder, &asked.held, lease).await;
-            Chore::Renewed { asked, renewed }
+            let renewed = lease::renew(&pool, holder, &request.held, lease).await;
+            Chore::Renewed { request, renewed }
         });
     }
 
     fn take(&mut self, chore: Result<Chore, JoinError>) {
         match chore {
             Ok(Chore::Looked(looked)) => self.admit(*looked),
-            Ok(Chore::Renewed { asked, renewed: Ok(renewed) }) => self.renewed(&asked, &renewed),
+            Ok(Chore::Renewed { request, renewed: Ok(renewed) }) => self.renewed(&request, &renewed),
             Ok(Chore::Renewed { renewed: Err(error), .. }) => {
                 error!(%error, "endpoint leases could not be renewed, will retry")
             }
@@ -186,34 +187,37 @@ impl Worker<'_> {
             }
         };
         let vault = &self.engine.context().vault;
-        let mut routes: Vec<Option<Arc<EndpointRoute>>> = Vec::with_capacity(reading.lanes.len());
-        for lane in &reading.lanes {
-            let endpoint = found.endpoints.iter().find(|endpoint| endpoint.id == lane.endpoint_id);
+        let mut routes: Vec<Option<Arc<EndpointRoute>>> = Vec::with_capacity(reading.leases.len());
+        for lease in &reading.leases {
+            let endpoint = found.endpoints.iter().find(|endpoint| endpoint.id == lease.endpoint_id);
             let active = endpoint.filter(|endpoint| endpoint.is_active);
             routes.push(active.map(|endpoint| {
-                Arc::new(EndpointRoute::new(lane.fence, endpoint, self.sender.client(), vault))
+                Arc::new(EndpointRoute::new(lease.fence, endpoint, self.sender.client(), vault))
             }));
         }
         let now = Instant::now();
-        let mut lanes = self.sender.lanes();
+        let mut queues = self.sender.queues();
         for due in self.queues.admit(&reading, found.due, now) {
-            let Some((lane, route)) = reading.lanes.get(due.lane).zip(routes.get(due.lane)) else { continue };
+            let Some((lease, route)) = reading.leases.get(due.lease).zip(routes.get(due.lease)) else {
+                continue;
+            };
             let id = due.place.id;
             if let Some(route) = route {
                 let (route, event_id) = (Arc::clone(route), due.event_id);
-                let job = Job { route, id, event_id, attempts: due.attempts, body: due.body };
-                lanes.push(&lane.endpoint_id, job);
+                let job =
+                    Job { route, id, event_id, attempts: due.attempts, body: due.body, trace: due.trace };
+                queues.push(&lease.endpoint_id, job);
             } else {
-                self.queues.put_down(&lane.endpoint_id, lane.fence, id, false);
+                self.queues.put_down(&lease.endpoint_id, lease.fence, id, false);
             }
         }
-        drop(lanes);
-        for (lane, route) in reading.lanes.iter().zip(&routes) {
+        drop(queues);
+        for (lease, route) in reading.leases.iter().zip(&routes) {
             if route.is_some() {
-                self.start(&lane.endpoint_id);
+                self.start(&lease.endpoint_id);
             } else {
-                self.drop_waiting(&lane.endpoint_id);
-                self.queues.begin_again(&lane.endpoint_id);
+                self.drop_waiting(&lease.endpoint_id);
+                self.queues.begin_again(&lease.endpoint_id);
             }
         }
         if !found.taken.is_empty() {
@@ -223,23 +227,23 @@ impl Worker<'_> {
         }
     }
 
-    fn renewed(&mut self, asked: &RenewalRequest, renewed: &Renewed) {
-        for endpoint in self.queues.renew(&asked.held, &renewed.held, asked.at + self.limits.lease) {
+    fn renewed(&mut self, request: &RenewalRequest, renewed: &Renewed) {
+        for endpoint in self.queues.renew(&request.held, &renewed.held, request.at + self.limits.lease) {
             warn!(endpoint, "endpoint lease lost to another process");
-            self.sender.lanes().drop_waiting(&endpoint);
+            self.sender.queues().drop_waiting(&endpoint);
         }
         for endpoint in self.queues.leave(usize::try_from(renewed.share).unwrap_or(usize::MAX)) {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        for lane in &asked.held {
-            self.start(&lane.endpoint_id);
+        for lease in &request.held {
+            self.start(&lease.endpoint_id);
         }
     }
 
     /// Unstarted deliveries of an endpoint stay in the queue.
     fn drop_waiting(&mut self, endpoint: &str) {
-        let dropped = self.sender.lanes().drop_waiting(endpoint);
+        let dropped = self.sender.queues().drop_waiting(endpoint);
         for job in dropped {
             self.queues.put_down(endpoint, job.route.fence, job.id, false);
         }
@@ -266,15 +270,15 @@ impl Worker<'_> {
         let needed = self.limits.timeout.saturating_mul(5) / 4;
         let start_by = self.queues.until(endpoint).and_then(|until| until.checked_sub(needed));
         let now = Instant::now();
-        let mut lanes = self.sender.lanes();
-        lanes.allow_until(endpoint, start_by);
-        while let Some(job) = lanes.start(endpoint, now) {
+        let mut queues = self.sender.queues();
+        queues.allow_until(endpoint, start_by);
+        while let Some(job) = queues.start(endpoint, now) {
             self.sending.spawn(sender::send(Arc::clone(&self.sender), job));
         }
     }
 
-    fn hear(&mut self, told: SenderEvent) {
-        match told {
+    fn handle(&mut self, event: SenderEvent) {
+        match event {
             SenderEvent::Roomy => self.look(Look::On),
             SenderEvent::Wider(route) => self.start(&route.endpoint_id),
             SenderEvent::PutDown { batch, written } => {
@@ -292,7 +296,7 @@ impl Worker<'_> {
 
     /// Ends requests in flight within the time limit. Unstarted deliveries stay in the queue.
     async fn stop(mut self) -> Vec<EndpointLease> {
-        self.sender.lanes().drop_all_waiting();
+        self.sender.queues().drop_all_waiting();
         let ending = async { while self.sending.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, ending).await.is_err() {
             warn!("requests in flight were aborted at shutdown; their deliveries will be sent again");

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_by_the_thousand_are_all_counted_and_hardly_logged() {
+    fn repeated_refusals_are_all_counted_and_rarely_logged() {
         let (log, recorder) = (Log::default(), PrometheusBuilder::new().build_recorder());
         let (writer, started) = (log.clone(), Instant::now());
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();

@@ -1,6 +1,6 @@
 //! Reading a JSON body field by field. Every fault is `INVALID_PARAMETER` with the path of the field first.
 //!
-//! `null` is the same as absent. Fields nobody asks for are ignored, so that callers may be ahead of us. No text that
+//! `null` is the same as absent. Unknown fields are ignored, so that clients of later versions work. No text that
 //! leaves this module breaks the domain's rule for stored text.
 
 use dvp_domain::money::{AmountError, Minor};
@@ -13,7 +13,7 @@ use crate::http::error::ApiError;
 /// The end of the year 9999, Unix milliseconds: beyond it a date has no ISO 8601 form.
 const MILLIS_MAX: i64 = 253_402_300_799_999;
 
-/// What is wrong with a field.
+/// A field's fault.
 pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
     ApiError::InvalidParameter(format!("{path}: {problem}"))
 }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partner_alone_has_half_of_the_places_and_leaves_the_rest_to_others() {
+    fn one_partner_may_use_half_of_the_permits() {
         let load = load(8, 2, 8);
         let greedy: Vec<RequestPermit> = std::iter::from_fn(|| load.enter(&tenant("greedy")).ok()).collect();
         assert_eq!(greedy.len(), 4);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_poll_waits_for_its_turn_until_its_deadline_and_no_longer() {
+    async fn a_long_poll_waits_for_its_turn_until_its_deadline() {
         let load = load(8, 8, 8);
         let place = load.enter(&tenant("a")).unwrap();
         let until = Instant::now() + Duration::from_secs(8);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_holds_no_place_and_the_waiting_are_bounded_by_partner() {
+    fn waiting_requests_hold_no_permit_and_are_limited_per_partner() {
         let load = load(2, 2, 3);
         let enter = |name| load.enter(&tenant(name)).unwrap();
         let waiting: Vec<RequestPermit> = (0..3)

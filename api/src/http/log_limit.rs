@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second_says_how_many_were_suppressed_before_it() {
+    fn one_line_a_second_counts_the_suppressed_ones() {
         let (limit, begin) = (LogLimit::new(), Instant::now());
         let admitted = |millis| limit.admit(begin + Duration::from_millis(millis));
         assert_eq!(admitted(0), Some(0));

@@ -3,18 +3,20 @@
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use dvp_core::trace;
 use dvp_core::wallets::LOOK_UP_WITHIN;
 use futures_util::FutureExt;
 use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
 
 use crate::http::error::{ApiError, RefusedRequest};
+use crate::http::figures::InProgress;
 use crate::http::load::Load;
 use crate::http::source::Source;
 
@@ -25,6 +27,8 @@ const _: () = assert!(
     "an order hears that its wallet was not found in time"
 );
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// W3C Trace Context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const REQUEST_ID_MAX: usize = 128;
 
 /// The peer of a request's connection.
@@ -38,6 +42,8 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
         .extensions()
         .get::<Peer>()
         .map(|Peer(peer)| Source::of_request(*peer, &load.limits.proxies, request.headers()));
+    let caller = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
+    let context = trace::of_request(caller);
     let span = info_span!(
         "request",
         method = %request.method(),
@@ -48,13 +54,20 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
         partner = field::Empty,
         key = field::Empty,
         intent_id = field::Empty,
+        trace_id = field::Empty,
+        span_id = field::Empty,
+        parent_span_id = field::Empty,
     );
+    trace::mark(&span, context, caller);
     if let Some(source) = source {
         request.extensions_mut().insert(source);
     }
-    let started = Instant::now();
+    let answering = InProgress::begin(&request);
+    let started = answering.started;
     async {
-        let mut response = guarded(load.limits.request, next.run(request)).await;
+        let answer = trace::within(context, next.run(request));
+        let mut response = guarded(load.limits.request, answer).await;
+        answering.end(response.status());
         response.headers_mut().insert(REQUEST_ID, id);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let status = response.status().as_u16();
@@ -130,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_route_that_hangs_is_unavailable_when_its_time_is_up() {
+    async fn a_hanging_route_answers_unavailable_at_its_time_limit() {
         let (status, headers, body) = answer("/hangs").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(body.contains("SERVICE_UNAVAILABLE"), "{body}");

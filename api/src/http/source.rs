@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_who_the_nearest_proxy_says_and_nobody_else_is_believed() {
+    fn only_the_nearest_trusted_proxy_determines_the_source() {
         check("192.0.2.1", &["198.51.100.7"], "192.0.2.1");
         check("10.0.0.1", &[], "10.0.0.1");
         check("10.0.0.1", &["198.51.100.7"], "198.51.100.7");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_exhausted_until_it_closes_and_the_table_is_bounded() {
+    fn an_exhausted_window_recovers_and_the_table_is_bounded() {
         let (windows, start) = (Windows::default(), Instant::now());
         for _ in 0..3 {
             assert_eq!(windows.exhausted(&1, 3, start), None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_source_are_bounded_and_free_again_when_they_end() {
+    fn connections_of_a_source_are_bounded_and_released_at_their_end() {
         let connections = Connections::default();
         let source = |text: &str| Source::of(text.parse().unwrap());
         let held: Vec<_> = (0..2).filter_map(|_| connections.open(source("192.0.2.1"), 2)).collect();

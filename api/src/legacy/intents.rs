@@ -171,25 +171,25 @@ fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>)
 }
 
 fn constraints(body: &Object<'_>) -> Result<LegacyConstraints, ApiError> {
-    let mut asked = LegacyConstraints {
+    let mut constraints = LegacyConstraints {
         max_slippage_bps: SLIPPAGE_BPS,
         max_fee_bps: FEE_BPS,
         settlement_pref: "auto".into(),
         ttl_ms: TTL_MS,
     };
-    let Some(given) = body.opt_object("constraints")? else { return Ok(asked) };
+    let Some(given) = body.opt_object("constraints")? else { return Ok(constraints) };
     let bps = |name: &str| given.opt_bps(name).map(|bps| bps.and_then(|bps| u32::try_from(bps).ok()));
-    asked.max_slippage_bps = bps("maxSlippageBps")?.unwrap_or(asked.max_slippage_bps);
-    asked.max_fee_bps = bps("maxFeeBps")?.unwrap_or(asked.max_fee_bps);
-    asked.settlement_pref =
-        given.opt_choice("settlementPref", PREFERENCES)?.map_or(asked.settlement_pref, str::to_owned);
+    constraints.max_slippage_bps = bps("maxSlippageBps")?.unwrap_or(constraints.max_slippage_bps);
+    constraints.max_fee_bps = bps("maxFeeBps")?.unwrap_or(constraints.max_fee_bps);
+    constraints.settlement_pref =
+        given.opt_choice("settlementPref", PREFERENCES)?.map_or(constraints.settlement_pref, str::to_owned);
     if given.has("ttlMs") {
-        asked.ttl_ms = given.millis("ttlMs")?;
-        if !(1_000..=TTL_MS_MAX).contains(&asked.ttl_ms) {
+        constraints.ttl_ms = given.millis("ttlMs")?;
+        if !(1_000..=TTL_MS_MAX).contains(&constraints.ttl_ms) {
             return Err(given.fault("ttlMs", format_args!("must be from 1000 to {TTL_MS_MAX}")));
         }
     }
-    Ok(asked)
+    Ok(constraints)
 }
 
 fn parse_amount(amount: &str, input: &Asset) -> Result<Minor, ApiError> {
@@ -219,17 +219,15 @@ async fn find(
     api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)
 }
 
-/// Until it is executed. A repeated cancellation gets the same answer.
-pub(crate) async fn cancel(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    intent_id: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
-    let id = find(&api, &caller, intent_id).await?.intent_id;
-    api.engine.cancel_legacy_intent(&caller.tenant, &id).await?;
-    let row = api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)?;
+/// Until it is executed. A repeated cancellation gets the same answer. `None`: there is no such order.
+pub(crate) async fn cancel(api: &Api, caller: &Caller, id: &str) -> Result<Option<Response>, ApiError> {
+    if api.engine.legacy_intent(&caller.tenant, id).await?.is_none() {
+        return Ok(None);
+    }
+    api.engine.cancel_legacy_intent(&caller.tenant, id).await?;
+    let row = api.engine.legacy_intent(&caller.tenant, id).await?.ok_or(ApiError::IntentNotFound)?;
     match row.status.as_str() {
-        "cancelled" => Ok(json(StatusCode::OK, wrapped(View::from(row)))),
+        "cancelled" => Ok(Some(json(StatusCode::OK, wrapped(View::from(row))))),
         "expired" => Err(ApiError::IntentExpired),
         _ => Err(ApiError::IntentAlreadyExecuting),
     }
@@ -252,8 +250,8 @@ pub(crate) async fn list(
     let params = Params::of(&uri)?;
     let strategies = STRATEGIES.map(Strategy::as_str);
     let one_of = |name: &str, known: &[&str]| -> Result<Option<String>, ApiError> {
-        let Some(asked) = params.get(name)? else { return Ok(None) };
-        let found = known.iter().find(|known| **known == asked);
+        let Some(requested) = params.get(name)? else { return Ok(None) };
+        let found = known.iter().find(|known| **known == requested);
         found
             .map(|found| Some((*found).to_owned()))
             .ok_or_else(|| fault(name, format_args!("must be one of {}", known.join(", "))))

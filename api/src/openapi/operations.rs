@@ -14,7 +14,7 @@ pub(super) fn tags() -> Value {
     json!([
         {"name": "quotes", "description": "Indicative and firm prices."},
         {"name": "intents", "description": "Orders: accepted or rejected, once and for all."},
-        {"name": "executions", "description": "What became of accepted intents."},
+        {"name": "executions", "description": "The settlement of accepted intents."},
         {"name": "reports", "description": "Executions over days, with totals."},
         {"name": "events", "description": "The feed."},
         {"name": "webhooks", "description": "Events sent to you."},
@@ -56,7 +56,7 @@ pub(super) fn cursor_param(name: &str) -> Value {
 
 fn ref_type_param() -> Value {
     json!({
-        "name": "refType", "in": "query", "description": "What `reference` is.",
+        "name": "refType", "in": "query", "description": "The kind of `reference`.",
         "schema": {"type": "string", "enum": ["clientReference", "executionId"], "default": "clientReference"},
     })
 }
@@ -195,13 +195,14 @@ pub(crate) fn legacy_intent() -> Operation {
     }
 }
 
-pub(crate) fn cancel_legacy_intent() -> Operation {
+pub(crate) fn cancel_intent() -> Operation {
     Operation {
-        id: "cancelLegacyIntent",
-        tag: "legacy",
-        summary: "Cancel an order of the older surface",
-        description: "Until it is executed.",
-        answers: vec![ok(200, "Cancelled.", "LegacyIntentAnswer")],
+        id: "cancelIntent",
+        tag: "intents",
+        summary: "Cancel an intent",
+        description: "An intent that rests, or whose lock was not requested yet: nothing was moved. An order of the older \
+            surface, until it is executed. A repetition gets the same answer.",
+        answers: vec![ok(200, "Cancelled.", "CancelledIntent")],
         errors: &[Code::IntentNotFound, Code::NotFound, Code::IntentExpired, Code::IntentAlreadyExecuting],
         ..legacy_intent()
     }
@@ -258,8 +259,8 @@ pub(crate) fn cancel_resting_order() -> Operation {
     Operation {
         id: "cancelRestingOrder",
         tag: RESTING,
-        summary: "Cancel what remains of a resting order",
-        description: "A cancelled order stays cancelled; what takers give back later is not offered again.",
+        summary: "Cancel the remainder of a resting order",
+        description: "A cancelled order stays cancelled; amounts that takers return later are not offered again.",
         params: vec![text_param("path", "orderId", true, "The service's id of the order.")],
         body: None,
         answers: vec![ok(200, "As it stands.", "RestingOrder")],
@@ -274,8 +275,8 @@ pub(crate) fn rate() -> Operation {
         summary: "The rate of a pair",
         description: "For orders use a quote, which knows the amount.",
         params: vec![
-            text_param("path", "base", true, "What is paid."),
-            text_param("path", "target", true, "What is received."),
+            text_param("path", "base", true, "The asset that is paid."),
+            text_param("path", "target", true, "The asset that is received."),
         ],
         body: None,
         answers: vec![ok(200, "The rate.", "RateAnswer")],
@@ -320,10 +321,10 @@ pub(crate) fn executions() -> Operation {
         id: "listExecutions",
         tag: "executions",
         summary: "Look up several executions at once",
-        description: "In the order asked, each once. What is unknown, or somebody else's, is in `notFound`.",
+        description: "In the requested order, each once. Unknown references, and those of other partners, are in `notFound`.",
         params: vec![reference, ref_type_param()],
         body: None,
-        answers: vec![ok(200, "What was found, and what was not.", "ExecutionBatch")],
+        answers: vec![ok(200, "The executions found, and the references not found.", "ExecutionBatch")],
         errors: &[Code::InvalidParameter, Code::InvalidRefType],
     }
 }
@@ -346,7 +347,7 @@ pub(crate) fn receipt() -> Operation {
         id: "getReceipt",
         tag: "executions",
         summary: "The receipt of a completed execution",
-        description: "Without `txHash` and `finality` its canonical JSON hashes to what is anchored on the chain.",
+        description: "The hash of its canonical JSON without `txHash` and `finality` is anchored on the chain.",
         params: reference_params(),
         body: None,
         answers: vec![ok(200, "The receipt.", "Receipt")],

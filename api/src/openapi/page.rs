@@ -102,14 +102,14 @@ fn error_to(out: &mut String, code: Code) {
 
 /// The description of an answer; codes link to their pages.
 fn answer(description: &str) -> String {
-    let told = |part: &str| match Code::ALL.iter().find(|code| code.as_str() == part) {
+    let linked = |part: &str| match Code::ALL.iter().find(|code| code.as_str() == part) {
         Some(_) => format!("<a href='#error-{0}'>{0}</a>", escaped(part)),
         None => prose(part),
     };
-    description.split(", ").map(told).collect::<Vec<_>>().join(", ")
+    description.split(", ").map(linked).collect::<Vec<_>>().join(", ")
 }
 
-/// A link to a component, or what the schema is without one.
+/// A link to a component, or the schema itself.
 fn named(schema: &Value) -> String {
     let link = |name: &str| format!("<a href='#schema-{0}'>{0}</a>", escaped(name));
     match text(&schema["$ref"]).rsplit_once('/') {

@@ -220,6 +220,7 @@ fn intents() -> Group {
         ("AcceptedIntent", accepted),
         ("RejectedIntent", rejected),
         ("IntentStatus", status),
+        ("CancelledIntent", json!({"oneOf": [reference("IntentStatus"), reference("LegacyIntentAnswer")]})),
     ]
 }
 

@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Errors are named by their codes, what an endpoint may answer to a webhook by its status; other responses are an
+/// Errors are named by their codes, webhook responses by their status; other responses are an
 /// operation's own.
 fn response_name(section: &str, status: &str, response: &Value) -> Option<String> {
     if section == "webhooks" {
@@ -75,7 +75,7 @@ fn response_name(section: &str, status: &str, response: &Value) -> Option<String
     }
     let codes: Vec<&str> = text(&response["description"]).split(", ").collect();
     let known = |name: &&str| Code::ALL.iter().any(|code| code.as_str() == *name);
-    // Without a key no rate limit is told.
+    // Without a key no rate limit is reported.
     let open = if response["headers"]["RateLimit"].is_null() { "Open." } else { "" };
     codes.iter().all(known).then(|| format!("{open}{}", codes.join(".")))
 }

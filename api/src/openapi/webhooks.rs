@@ -1,4 +1,4 @@
-//! What the routes of webhook management take and answer.
+//! The requests and responses of the webhook management routes.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn update() -> Operation {
         body: Some("WebhookUpdate"),
         answers: vec![ok(200, "The endpoint after the change.", "WebhookEndpoint")],
         errors: &[Code::NotFound, Code::InvalidUrl, Code::InvalidType],
-        ..operation("updateWebhookEndpoint", "Change the endpoint", "What is not named stays as it is.")
+        ..operation("updateWebhookEndpoint", "Change the endpoint", "Absent fields keep their values.")
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn deliveries() -> Operation {
         ],
         answers: vec![ok(200, "A page, latest first.", "DeliveryPage")],
         errors: &[Code::NotFound, Code::InvalidParameter, Code::InvalidCursor],
-        ..operation("listDeliveries", "What was sent and what came back", "")
+        ..operation("listDeliveries", "List deliveries and their attempts", "")
     }
 }
 

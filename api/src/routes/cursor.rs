@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_by_the_feed_that_made_it_and_by_no_other() {
+    fn a_cursor_is_valid_for_its_own_feed_only() {
         let tenant = |partner: &str, livemode| Tenant { partner_id: partner.into(), livemode };
         let (vault, other_vault) = (Vault::new([1; 32]), Vault::new([2; 32]));
         let (test, live, foreign) = (tenant("p", false), tenant("p", true), tenant("q", false));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_cursor_is_refused_wherever_it_was_changed() {
+    fn a_cursor_with_any_changed_byte_is_refused() {
         let (vault, tenant) = (Vault::new([1; 32]), Tenant { partner_id: "p".into(), livemode: false });
         let feed = Feed { vault: &vault, tenant: &tenant, epoch: Uuid::from_u128(7) };
         let cursor = feed.cursor(1);

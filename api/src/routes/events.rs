@@ -54,7 +54,7 @@ pub(crate) async fn list(
     let params = Params::of(&uri)?;
     let limit = limit(&params)?;
     let wait = wait(&params)?;
-    let kind = params.get("type")?.map(asked_type).transpose()?;
+    let kind = params.get("type")?.map(requested_type).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
         return Err(fault("intentId", "must be one line of 1 to 128 characters"));
@@ -73,9 +73,9 @@ pub(crate) async fn list(
         None => 0,
     };
     let mut found = match kind {
-        Some(AskedType::Ping) => Vec::new(),
-        Some(AskedType::Of(_)) | None => {
-            let kind = kind.and_then(AskedType::lifecycle);
+        Some(RequestedType::Ping) => Vec::new(),
+        Some(RequestedType::Of(_)) | None => {
+            let kind = kind.and_then(RequestedType::lifecycle);
             // One more than requested shows whether more follow.
             let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
             find(&api, &caller, &place, turn, &filter, until).await?
@@ -152,12 +152,12 @@ pub(crate) async fn show(
 
 /// Types of the contract: pings belong to no intent and are never in the feed.
 #[derive(Clone, Copy)]
-enum AskedType {
+enum RequestedType {
     Of(EventType),
     Ping,
 }
 
-impl AskedType {
+impl RequestedType {
     const fn lifecycle(self) -> Option<EventType> {
         match self {
             Self::Of(kind) => Some(kind),
@@ -166,11 +166,11 @@ impl AskedType {
     }
 }
 
-fn asked_type(text: &str) -> Result<AskedType, ApiError> {
+fn requested_type(text: &str) -> Result<RequestedType, ApiError> {
     if text == TEST_PING {
-        return Ok(AskedType::Ping);
+        return Ok(RequestedType::Ping);
     }
-    EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType("type"))
+    EventType::parse(text).map(RequestedType::Of).ok_or(ApiError::InvalidType("type"))
 }
 
 /// The maximum number of items on a page.

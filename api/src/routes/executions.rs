@@ -66,14 +66,15 @@ pub(crate) async fn list(
     let named = ref_type(&uri)?;
     let params = Params::of(&uri)?;
     let mut seen = HashSet::new();
-    let asked: Vec<&str> = params.all("reference").into_iter().filter(|name| seen.insert(*name)).collect();
-    if !(1..=REFERENCES_MAX).contains(&asked.len()) {
+    let requested: Vec<&str> =
+        params.all("reference").into_iter().filter(|name| seen.insert(*name)).collect();
+    if !(1..=REFERENCES_MAX).contains(&requested.len()) {
         return Err(fault("reference", format_args!("must be given 1 to {REFERENCES_MAX} times")));
     }
-    let possible: Vec<&str> = asked.iter().copied().filter(|name| is_id(name)).collect();
+    let possible: Vec<&str> = requested.iter().copied().filter(|name| is_id(name)).collect();
     let mut found = api.engine.executions(&caller.tenant, named, &possible).await?;
     let mut answer = ExecutionLookup { data: Vec::new(), not_found: Vec::new() };
-    for name in asked {
+    for name in requested {
         match found.remove(name) {
             Some(view) => answer.data.push(view),
             None => answer.not_found.push(name.to_owned()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::writer::{Outcome, RenderResponse};
+use dvp_core::writer::{Outcome, Refusal, RenderResponse};
 use dvp_domain::asset::{Asset, AssetDescriptor};
 use dvp_domain::fees::FeeItem;
 use dvp_domain::intent::{ActorType, Side};
@@ -61,24 +61,27 @@ impl<'a> Money<'a> {
 }
 
 pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
-    let asked = parse(&write.body)?;
+    let requested = parse(&write.body)?;
     let registry = &api.engine.context().registry;
-    let assets = registry.resolve(&asked.input).zip(registry.resolve(&asked.output));
+    let assets = registry.resolve(&requested.input).zip(registry.resolve(&requested.output));
     let locked = match assets {
         Some((input, output)) => {
-            let FirmQuoteRequest { amount, amount_type, side, actor, .. } = asked;
+            let FirmQuoteRequest { amount, amount_type, side, actor, .. } = requested;
             let request = FirmRequest { input, output, amount, amount_type, side, actor };
-            api.engine.firm_quote(&request).await?.map(|terms| (render(&asked, input, output, &terms), terms))
+            api.engine
+                .firm_quote(&request)
+                .await?
+                .map(|terms| (render(&requested, input, output, &terms), terms))
         }
         None => None,
     };
     let done = match locked {
         Some((stored, terms)) => {
-            let (tenant, request_id) = (write.caller.tenant.clone(), asked.request_id.to_owned());
+            let (tenant, request_id) = (write.caller.tenant.clone(), requested.request_id.to_owned());
             let quote = NewFirmQuote { tenant, request_id, terms };
             // Others may have taken or held the output since it was priced.
             let render: RenderResponse = Arc::new(move |outcome| match outcome {
-                Outcome::NotHeld => ApiError::InsufficientLiquidity.stored(),
+                Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
                 _ => stored.clone(),
             });
             api.engine.keep_firm_quote(quote, write.part(render)).await?
@@ -109,9 +112,14 @@ fn parse(body: &Value) -> Result<FirmQuoteRequest<'_>, ApiError> {
     })
 }
 
-fn render(asked: &FirmQuoteRequest<'_>, input: &Asset, output: &Asset, terms: &FirmTerms) -> StoredResponse {
+fn render(
+    requested: &FirmQuoteRequest<'_>,
+    input: &Asset,
+    output: &Asset,
+    terms: &FirmTerms,
+) -> StoredResponse {
     let view = View {
-        request_id: asked.request_id,
+        request_id: requested.request_id,
         quote_id: terms.quote_id.as_str(),
         pair: format!("{}/{}", input.symbol, output.symbol),
         all_in_rate: terms.priced.rate.to_string(),

@@ -6,6 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use dvp_core::engine::CancelOutcome;
 use dvp_domain::event::Stage;
 use dvp_domain::plan::plan_id;
 use dvp_domain::settlement::Failure;
@@ -34,8 +35,32 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
     intent_id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
-    let asked = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
-    let found = api.engine.intent_status(&caller.tenant, &asked).await?.ok_or(ApiError::IntentNotFound)?;
+    let requested =
+        intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+    status(&api, &caller, &requested).await
+}
+
+/// Cancels an accepted intent whose lock was not requested yet. A repeated cancellation gets the same answer.
+pub(super) async fn cancel(api: &Api, caller: &Caller, intent_id: &str) -> Result<Response, ApiError> {
+    let find = || api.engine.intent_status(&caller.tenant, intent_id);
+    let found = find().await?.ok_or(ApiError::IntentNotFound)?;
+    match api.engine.cancel(&caller.tenant, &found.view.reference, None).await? {
+        CancelOutcome::Cancelled => {}
+        CancelOutcome::Unknown => return Err(ApiError::IntentNotFound),
+        CancelOutcome::TooLate => {
+            let found = find().await?.ok_or(ApiError::IntentNotFound)?;
+            match found.view.failure.as_ref().map(|failure| failure.code.as_str()) {
+                Some("cancelled") => {}
+                Some("expired") => return Err(ApiError::IntentExpired),
+                Some(_) | None => return Err(ApiError::IntentAlreadyExecuting),
+            }
+        }
+    }
+    status(api, caller, intent_id).await
+}
+
+async fn status(api: &Api, caller: &Caller, intent_id: &str) -> Result<Response, ApiError> {
+    let found = api.engine.intent_status(&caller.tenant, intent_id).await?.ok_or(ApiError::IntentNotFound)?;
     let view = View {
         plan_id: plan_id(&found.intent_id),
         intent_id: found.intent_id,

@@ -1,17 +1,22 @@
-//! `POST /v1/intents`: accepted or rejected, single-step and final (contract section 2.5).
+//! `POST /v1/intents`: accepted or rejected, single-step and final (contract section 2.5). `DELETE /v1/intents/{intentId}`
+//! cancels an intent, or a legacy order, that is not being executed.
 
 mod answer;
 pub(crate) mod parse;
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use dvp_core::engine::SubmitCommand;
 use tracing::Span;
 
+use super::intent_status;
+use crate::access::auth::Caller;
 use crate::access::idempotency::{self, IdempotentRequest, Lookup, Stopped, Unchecked};
 use crate::http::error::ApiError;
+use crate::http::fields::is_id;
 use crate::legacy;
 use crate::state::Api;
 
@@ -22,6 +27,18 @@ pub(crate) async fn create(State(api): State<Api>, write: Unchecked) -> Result<R
             .await;
     }
     write.perform(&api, Lookup::Late, async |write| submit(&api, write).await).await
+}
+
+pub(crate) async fn cancel(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    intent_id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let id = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+    match legacy::intents::cancel(&api, &caller, &id).await? {
+        Some(cancelled) => Ok(cancelled),
+        None => intent_status::cancel(&api, &caller, &id).await,
+    }
 }
 
 async fn submit(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {

@@ -41,13 +41,13 @@ struct View<'a> {
 }
 
 pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
-    let asked = parse(&write.body)?;
+    let requested = parse(&write.body)?;
     let registry = &api.engine.context().registry;
-    let source = registry.find(asked.source);
-    let amount = parse_amount(asked.amount, source)?;
-    let candidates = match source.zip(registry.find(asked.target)) {
+    let source = registry.find(requested.source);
+    let amount = parse_amount(requested.amount, source)?;
+    let candidates = match source.zip(registry.find(requested.target)) {
         Some((input, output)) => {
-            let QuoteRequest { request_id, max_slippage_bps, actor, settlement_pref, .. } = asked;
+            let QuoteRequest { request_id, max_slippage_bps, actor, settlement_pref, .. } = requested;
             let request = IndicativeRequest {
                 request_id,
                 input,
@@ -61,12 +61,13 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
         }
         None => Vec::new(),
     };
-    let view = View { request_id: asked.request_id, timestamp: api.now().millis(), candidates: &candidates };
+    let view =
+        View { request_id: requested.request_id, timestamp: api.now().millis(), candidates: &candidates };
     let stored = StoredResponse { status: StatusCode::OK.as_u16(), body: text(&view) };
     let context = QuoteContext {
         tenant: write.caller.tenant.clone(),
-        request_id: asked.request_id.to_owned(),
-        request: asked.context,
+        request_id: requested.request_id.to_owned(),
+        request: requested.context,
         response: serde_json::to_value(&view).map_err(|error| ApiError::Internal(error.to_string()))?,
     };
     answer(api.engine.keep_quote(context, write.part_with(stored)).await?)

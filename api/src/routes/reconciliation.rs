@@ -110,8 +110,8 @@ pub(crate) async fn range(
     if to.signed_duration_since(from).num_days() >= DAYS_MAX {
         return Err(fault("to", format_args!("the range must have at most {DAYS_MAX} days")));
     }
-    let asked = PageRequest { from, to, cutoff: None, day: None };
-    page(&api, &caller, &params, &headers, asked).await
+    let requested = PageRequest { from, to, cutoff: None, day: None };
+    page(&api, &caller, &params, &headers, requested).await
 }
 
 pub(crate) async fn daily(
@@ -129,8 +129,8 @@ pub(crate) async fn daily(
         cutoff: Timestamp::from(cutoff).iso8601(),
         r#final: now.signed_duration_since(cutoff) >= SETTLED_AFTER,
     };
-    let asked = PageRequest { from: date, to: date, cutoff: Some(cutoff), day: Some(day) };
-    page(&api, &caller, &params, &headers, asked).await
+    let requested = PageRequest { from: date, to: date, cutoff: Some(cutoff), day: Some(day) };
+    page(&api, &caller, &params, &headers, requested).await
 }
 
 async fn page(
@@ -138,25 +138,26 @@ async fn page(
     caller: &Caller,
     params: &Params,
     headers: &HeaderMap,
-    asked: PageRequest,
+    requested: PageRequest,
 ) -> Result<Response, ApiError> {
     let limit = params.limit(LIMIT)?;
     let epoch = api.engine.feed_epoch().await?;
     let vault = &api.engine.context().vault;
-    let is_daily = asked.day.is_some();
-    let report = Report { vault, tenant: &caller.tenant, epoch, from: asked.from, to: asked.to, is_daily };
+    let is_daily = requested.day.is_some();
+    let report =
+        Report { vault, tenant: &caller.tenant, epoch, from: requested.from, to: requested.to, is_daily };
     let mark = match params.get("cursor")? {
         Some(cursor) => Some(report.mark(cursor).ok_or(ApiError::InvalidCursor)?),
         None => None,
     };
     let position = match &mark {
         Some(mark) => mark.position,
-        None => api.engine.report_position(&caller.tenant, asked.cutoff).await?,
+        None => api.engine.report_position(&caller.tenant, requested.cutoff).await?,
     };
     let range = Range {
         tenant: caller.tenant.clone(),
-        from: midnight(asked.from),
-        until: midnight_after(asked.to)?,
+        from: midnight(requested.from),
+        until: midnight_after(requested.to)?,
         position,
     };
     let after = mark.map(|mark| mark.after);
@@ -176,7 +177,7 @@ async fn page(
     let counted = api.totals.of(&api.engine, &range).await?;
     let totals = counted.iter().cloned().map(TotalView::from).collect();
     let reconciled_at = api.engine.reconciled_at().await?.map(Timestamp::iso8601);
-    let view = View { day: asked.day, rows, totals, has_more, next_cursor, reconciled_at };
+    let view = View { day: requested.day, rows, totals, has_more, next_cursor, reconciled_at };
     let mut response = json(StatusCode::OK, text(&view));
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     Ok(response)

@@ -129,7 +129,7 @@ pub(crate) async fn list(
     Ok(json(StatusCode::OK, text(&RestingOrderPage { data, has_more })))
 }
 
-/// What remains is offered no more; a cancelled order stays cancelled.
+/// The remainder is no longer offered; a cancelled order stays cancelled.
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

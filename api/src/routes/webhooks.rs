@@ -113,18 +113,18 @@ pub(crate) async fn show(
 }
 
 pub(crate) async fn register(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
-    let asked = parse::register(managed.required_body()?)?;
-    check_url(&api, &asked.url).await?;
-    let command = Command::Register { url: asked.url, subscribed_types: asked.subscribed_types };
+    let requested = parse::register(managed.required_body()?)?;
+    check_url(&api, &requested.url).await?;
+    let command = Command::Register { url: requested.url, subscribed_types: requested.subscribed_types };
     write(&api, &managed, command).await
 }
 
 pub(crate) async fn update(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
-    let asked = parse::update(managed.required_body()?)?;
-    if let Some(url) = &asked.url {
+    let requested = parse::update(managed.required_body()?)?;
+    if let Some(url) = &requested.url {
         check_url(&api, url).await?;
     }
-    let parse::Update { url, subscribed_types, is_active } = asked;
+    let parse::Update { url, subscribed_types, is_active } = requested;
     write(&api, &managed, Command::Update { url, subscribed_types, is_active }).await
 }
 

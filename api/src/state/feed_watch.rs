@@ -1,7 +1,7 @@
 //! Delivers new events to the long-polls of their partner.
 //!
-//! One follower a process, started by the first reader who waits. It reads which partners have new events, and the
-//! events of each partner that somebody waits for, once for all of its readers. A reader queries the database itself
+//! One follower a process, started by the first waiting reader. It reads which partners have new events, and, once
+//! for all of its readers, the events of each partner with waiting readers. A reader queries the database itself
 //! only when the follower has not kept all events since the reader's last look.
 
 mod recent;
@@ -24,7 +24,7 @@ use self::recent::Recent;
 const CHANNEL: &str = "dvp_feed";
 /// After a failure.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The feed is looked at this often even when nothing was heard.
+/// The feed is read this often even without a notification.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Notifications within this time lead to one look.
 const BREATH: Duration = Duration::from_millis(20);
@@ -39,7 +39,7 @@ pub(crate) struct FeedWatch {
 #[derive(Default)]
 struct Readers {
     is_followed: bool,
-    /// Events up to here were given to the readers. `None`: nobody waits, or the follower has failed.
+    /// Events up to here were given to the readers. `None`: no reader waits, or the follower has failed.
     position: Option<i64>,
     waiting: HashMap<Tenant, watch::Sender<Recent>>,
 }
@@ -100,7 +100,7 @@ async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
     let follower = Follower { pool, readers };
     while let Err(error) = follower.look_when_notified(&mut notifications).await {
         warn!(%error, "feed poll for long-polls failed, retrying in 1 s");
-        // What was not given to all readers before the failure is read by the readers after it.
+        // Events that were not passed to all readers before the failure are read by the readers after it.
         if let Some(readers) = follower.readers.upgrade() {
             lock(&readers).position = None;
         }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | found within the last second | nothing |
 //! | unknown within the last second | nothing |
-//! | one that was ever issued (`directory`) | a look-up, shared by all who ask at the same time |
+//! | one that was ever issued (`directory`) | a look-up, shared by all concurrent requests |
 //! | any other | the same, for [`UNAUTHENTICATED_MAX`] keys at once and for a bounded number a minute of one source |
 //!
 //! A source that has sent too many unknown keys is refused without a look-up. Its valid keys are still accepted,
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_is_forgotten_within_two_seconds_and_their_number_is_bounded() {
+    fn unknown_keys_are_cached_for_two_seconds_and_bounded() {
         let start = Instant::now();
         let mut unknown = Unknown { since: start, recent: HashSet::new(), older: HashSet::new() };
         let hash = |n: usize| {

@@ -9,8 +9,8 @@ use uuid::Uuid;
 /// How many idempotency keys are remembered, twice.
 const SEEN_MAX: usize = 1 << 16;
 
-/// Idempotency keys of a while: a hint where to look, for the writer finds every repeat. One that it has to find makes
-/// it look for repeats in what follows too, so that a partner's retries are better kept from it.
+/// Recent idempotency keys: a hint, because the writer finds every repetition itself. A repetition that reaches the
+/// writer makes it check later requests too, which is slower.
 #[derive(Default)]
 pub(crate) struct KeysSeen {
     memory: Mutex<(HashSet<Uuid>, HashSet<Uuid>)>,
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_remembered_for_as_many_others_as_there_is_room_for() {
+    fn the_most_recent_keys_are_remembered_up_to_the_capacity() {
         let keys = KeysSeen::default();
         let key = |n: usize| Uuid::from_u128(u128::try_from(n).unwrap());
         for n in 0..=SEEN_MAX {

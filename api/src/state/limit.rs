@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_takes_its_limit_and_the_next_opens_a_minute_after_the_first_request() {
+    fn a_window_admits_its_limit_and_lasts_a_minute() {
         let limiter = Limiter::default();
         let start = Instant::now();
         for left in [1, 0] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn environments_are_counted_apart_and_looking_costs_nothing() {
+    fn environments_are_counted_separately_and_queries_are_free() {
         let limiter = Limiter::default();
         let now = Instant::now();
         assert!(limiter.take(&tenant(false), 1, now).allowed);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_closed_windows() {
+    fn a_full_table_drops_closed_windows() {
         let limiter = Limiter::default();
         let start = Instant::now();
         for n in 0..WINDOWS_MAX {

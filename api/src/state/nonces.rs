@@ -1,8 +1,9 @@
 //! Nonces of signed requests, remembered as long as their timestamp is accepted.
 //!
-//! The memory is bounded and this process's own: what it forgets early, and what another process has seen, is still
-//! stopped by the intentId, which is used once. A body without an id of its own has its nonce in the database too
-//! ([`SignedNonce`](crate::access::signature::SignedNonce)). The timestamp window is the guarantee (contract section 5).
+//! The memory is bounded and this process's own: repetitions of nonces that it dropped early, or that another process
+//! saw, are still refused by the intentId, which is used once. A body without an id of its own has its nonce in the
+//! database too ([`SignedNonce`](crate::access::signature::SignedNonce)). The timestamp window is the guarantee
+//! (contract section 5).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};

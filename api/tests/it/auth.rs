@@ -1,4 +1,4 @@
-//! Who may call, and how often.
+//! Authentication, scopes and rate limits.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::keys::SCOPES;
@@ -33,7 +33,7 @@ const ROUTES: [(&str, &str, &[&str]); 18] = [
 ];
 
 #[tokio::test]
-async fn every_route_asks_for_a_key_before_anything_else() {
+async fn every_route_requires_a_key_before_any_other_check() {
     let harness = ApiHarness::new().await;
     for (method, path, _) in ROUTES {
         let call = Call::new(method, path);
@@ -47,7 +47,7 @@ async fn every_route_asks_for_a_key_before_anything_else() {
 }
 
 #[tokio::test]
-async fn each_route_needs_one_of_its_own_scopes() {
+async fn each_route_requires_one_of_its_scopes() {
     let harness = ApiHarness::new().await;
     for (method, path, scopes) in ROUTES {
         let others: Vec<&str> = SCOPES.into_iter().filter(|other| !scopes.contains(other)).collect();
@@ -64,7 +64,7 @@ async fn each_route_needs_one_of_its_own_scopes() {
 }
 
 #[tokio::test]
-async fn a_disabled_key_stops_working_within_moments_and_the_other_key_goes_on() {
+async fn a_disabled_key_is_refused_and_the_partners_other_key_works() {
     let harness = ApiHarness::new().await;
     let keys = harness.issue("acme", 100_000, "test", &["events:read"]).await;
     harness.send(&Call::get(&keys, "/v1/events")).await.ok(200);
@@ -81,7 +81,7 @@ async fn a_disabled_key_stops_working_within_moments_and_the_other_key_goes_on()
 }
 
 #[tokio::test]
-async fn a_partner_may_call_as_often_as_its_limit_says() {
+async fn a_partners_rate_limit_is_enforced() {
     let harness = ApiHarness::new().await;
     let keys = harness.issue("small", 3, "test", &["events:read", "quotes:write"]).await;
     let live = harness.issue("small", 3, "live", &["events:read"]).await;
@@ -105,7 +105,7 @@ async fn a_partner_may_call_as_often_as_its_limit_says() {
 }
 
 #[tokio::test]
-async fn a_doubly_wrong_request_is_told_the_earlier_fault() {
+async fn a_request_with_two_faults_gets_the_code_of_the_first_check() {
     let harness = ApiHarness::new().await;
     let keys = harness.issue("tiny", 1, "test", &["intents:write"]).await;
     let quotes_only = harness.issue("tiny", 1, "test", &["quotes:write"]).await;
@@ -130,7 +130,7 @@ async fn a_doubly_wrong_request_is_told_the_earlier_fault() {
 }
 
 #[tokio::test]
-async fn a_key_kept_under_an_earlier_master_key_works_and_is_kept_under_the_current_one() {
+async fn a_key_under_an_earlier_master_key_works_and_is_reencrypted() {
     let harness = ApiHarness::new().await;
     let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
@@ -164,7 +164,7 @@ async fn switch_partner(harness: &ApiHarness, enabled: bool) {
 }
 
 #[tokio::test]
-async fn a_disabled_partners_orders_are_refused_at_once_and_its_keys_within_moments() {
+async fn a_disabled_partners_orders_and_keys_are_refused() {
     let harness = ApiHarness::new().await;
     let feed = Call::get(&harness.acme, "/v1/events");
     harness.send(&feed).await.ok(200);
@@ -182,7 +182,7 @@ async fn a_disabled_partners_orders_are_refused_at_once_and_its_keys_within_mome
     .await;
     harness.send(&Call::get(&harness.globex, "/v1/events")).await.ok(200);
 
-    // What was accepted goes on to its end.
+    // Accepted executions continue to their end.
     harness.start_workers();
     let reference = first["reference"].as_str().unwrap();
     harness.play_chain(reference).await;

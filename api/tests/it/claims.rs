@@ -12,7 +12,7 @@ fn firm() -> Value {
 
 /// Section 2.4, rule 5.
 #[tokio::test]
-async fn a_firm_quote_that_has_lapsed_or_is_for_something_else_is_rejected_and_never_priced_anew() {
+async fn an_expired_or_mismatched_firm_quote_is_rejected() {
     let harness = ApiHarness::new().await;
     let ask = async || harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &firm())).await.ok(201);
     let quote = ask().await;
@@ -33,7 +33,7 @@ async fn a_firm_quote_that_has_lapsed_or_is_for_something_else_is_rejected_and_n
 
 /// Section 2.4: "the required input is the target output plus locked deducted fees, rounded up".
 #[tokio::test]
-async fn a_quote_for_a_target_locks_exactly_it_and_an_exact_output_intent_takes_it() {
+async fn a_quote_for_a_target_amount_fills_an_exact_output_intent() {
     let harness = ApiHarness::new().await;
     let ask =
         changed(changed(firm(), "/amountType", Some(json!("target"))), "/amountMinor", Some(json!("5003")));
@@ -53,12 +53,12 @@ async fn a_quote_for_a_target_locks_exactly_it_and_an_exact_output_intent_takes_
     assert_eq!(accepted["fees"], quote["fees"]);
 }
 
-/// Section 7, the reasons that other tests of this door do not show.
+/// Section 7, the reasons that other tests of the REST API do not cover.
 #[tokio::test]
-async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
+async fn the_other_rejection_reasons_have_the_contracts_names() {
     let harness = ApiHarness::new().await;
-    let stranger = changed(order(), "/outputRecipient", Some(json!("somebody else")));
-    let remittance = changed(stranger, "/beneficiary/name", None);
+    let third_party = changed(order(), "/outputRecipient", Some(json!("somebody else")));
+    let remittance = changed(third_party, "/beneficiary/name", None);
     let wire = changed(order(), "/beneficiary/payoutMethod", Some(json!("wire")));
     let partly = json!({"line1": "1 Main St", "city": "Springfield", "state": "IL"});
     let partly = changed(wire.clone(), "/beneficiary/address", Some(partly));
@@ -82,7 +82,7 @@ async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
         let body = changed(body, "/intentId", Some(json!(Uuid::new_v4())));
         assert_eq!(harness.submit(&harness.acme, &body).await.ok(422)["reason"], reason);
     }
-    // With a reference to a recipient that is known, nothing more is asked for.
+    // A reference to a registered recipient requires no further fields.
     let known = json!({"account": "bene_1:dest_1", "payoutMethod": "wire"});
     harness.submit(&harness.acme, &changed(order(), "/beneficiary", Some(known))).await.ok(202);
 }
@@ -90,9 +90,9 @@ async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
 /// Section 4: every partner-facing POST; webhook management takes its own optional header (rule 6), and a maker's order
 /// has an id of the maker's.
 #[test]
-fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
+fn every_post_requires_an_idempotency_key_except_webhook_management() {
     let document = dvp_api::document();
-    let mut asked = Vec::new();
+    let mut with_key = Vec::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
         let Some(post) = operations.get("post") else { continue };
         let header = |name: &str| {
@@ -109,16 +109,16 @@ fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
             assert!(required.as_array().unwrap().contains(&json!("clientOrderId")), "{path}");
         } else {
             assert_eq!(header("X-Idempotency-Key"), Some(true), "{path}");
-            asked.push(path.as_str());
+            with_key.push(path.as_str());
         }
     }
-    asked.sort_unstable();
-    assert_eq!(asked, ["/v1/intents", "/v1/quotes", "/v1/quotes/firm"]);
+    with_key.sort_unstable();
+    assert_eq!(with_key, ["/v1/intents", "/v1/quotes", "/v1/quotes/firm"]);
 }
 
 /// Section 8, rule 5.
 #[tokio::test]
-async fn an_answer_that_is_never_stored_leaves_its_key_free() {
+async fn an_unstored_answer_leaves_its_key_unused() {
     let harness = ApiHarness::new().await;
     let key = Uuid::new_v4().to_string();
     let narrow = harness.issue("acme", 100_000, "test", &["quotes:write"]).await;

@@ -1,4 +1,4 @@
-//! Delivery to real receivers over TLS: what is sent, what each answer means, and that nothing is lost.
+//! Delivery to real receivers over TLS: requests, the effect of each response, and that nothing is lost.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -88,7 +88,7 @@ impl Scene {
         page["data"].as_array().unwrap().clone()
     }
 
-    /// The latest delivery, when it has had so many attempts.
+    /// The latest delivery, once it has had this number of attempts.
     async fn attempted(&self, times: usize) -> Value {
         wait_for("an attempt", || async {
             let latest = self.log().await.into_iter().next()?;
@@ -164,7 +164,7 @@ async fn only_subscribed_types_of_the_keys_own_environment_are_sent() {
 }
 
 #[tokio::test]
-async fn a_failure_is_tried_again_after_a_minute_with_the_same_id_and_bytes_and_a_new_signature() {
+async fn a_failure_is_retried_with_the_same_id_and_body_and_a_new_signature() {
     let scene = Scene::new(|n, _| Reply::Status(if n == 0 { 500 } else { 200 })).await;
     scene.accept().await;
     let failed = scene.attempted(1).await;
@@ -183,7 +183,7 @@ async fn a_failure_is_tried_again_after_a_minute_with_the_same_id_and_bytes_and_
 }
 
 #[tokio::test]
-async fn after_the_eighth_attempt_the_event_is_left_in_the_feed_and_can_be_resent() {
+async fn after_the_eighth_attempt_the_event_can_be_resent() {
     let well = Arc::new(AtomicBool::new(false));
     let answer = well.clone();
     let scene =
@@ -204,7 +204,7 @@ async fn after_the_eighth_attempt_the_event_is_left_in_the_feed_and_can_be_resen
 }
 
 #[tokio::test]
-async fn bad_answers_are_failures_of_their_kind() {
+async fn each_bad_response_is_classified() {
     for (reply, error, status) in [
         (Reply::Status(404), "status", json!(404)),
         (Reply::Redirect("https://127.0.0.1:1/".into()), "redirect", json!(302)),
@@ -212,24 +212,24 @@ async fn bad_answers_are_failures_of_their_kind() {
         (Reply::DripHead, "timeout", json!(null)),
         (Reply::HangUp, "closed", json!(null)),
     ] {
-        let told = format!("{reply:?}");
+        let name = format!("{reply:?}");
         let scene = Scene::new(move |_, _| reply.clone()).await;
         scene.ping().await;
         let logged = scene.attempted(1).await;
         let attempt = &logged["attempts"][0];
-        assert_eq!((attempt["error"].as_str(), &attempt["status"]), (Some(error), &status), "{told}");
-        assert_eq!(logged["state"], "pending", "{told}");
+        assert_eq!((attempt["error"].as_str(), &attempt["status"]), (Some(error), &status), "{name}");
+        assert_eq!(logged["state"], "pending", "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_2xx_is_success_however_its_body_goes_on() {
+async fn a_2xx_is_success_regardless_of_its_body() {
     for reply in [Reply::EndlessBody, Reply::DripBody] {
-        let told = format!("{reply:?}");
+        let name = format!("{reply:?}");
         let scene = Scene::new(move |_, _| reply.clone()).await;
         scene.ping().await;
         let logged = scene.attempted(1).await;
-        assert_eq!(logged["state"], "delivered", "{told}");
+        assert_eq!(logged["state"], "delivered", "{name}");
         assert!(logged["attempts"][0]["body"].as_str().unwrap().len() <= 1024);
     }
 }
@@ -249,7 +249,7 @@ async fn a_certificate_that_is_expired_or_for_another_name_is_refused() {
 }
 
 #[tokio::test]
-async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits() {
+async fn gone_deactivates_the_endpoint_and_keeps_its_deliveries() {
     let gone = Arc::new(AtomicBool::new(true));
     let answer = gone.clone();
     let scene =
@@ -269,7 +269,7 @@ async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits(
     assert_eq!(got[0].event_id(), got[1].event_id());
     let listed = scene.harness.send(&Call::get(&scene.harness.acme, "/v1/events")).await.ok(200);
     assert_eq!(listed["data"][1]["intentId"], missed["intentId"]);
-    // A replay of the time brings what was missed.
+    // A replay of the period sends the missed events.
     let span = json!({"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"});
     let replay = manage(&scene.harness.acme, "POST", &format!("{PATH}/replay"), &span);
     scene.harness.send(&replay).await.ok(202);
@@ -278,7 +278,7 @@ async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits(
 }
 
 #[tokio::test]
-async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
+async fn five_days_of_failures_deactivate_the_endpoint_after_a_notice() {
     let scene = Scene::new(|_, _| Reply::Status(500)).await;
     scene.ping().await;
     scene.attempted(1).await;
@@ -289,17 +289,17 @@ async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
         let notices = dvp_store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
         notices.into_iter().map(|notice| notice.kind).collect::<Vec<_>>()
     };
-    for (attempts, told) in [(2, vec!["failing"]), (3, vec!["deactivated_failing", "failing"])] {
+    for (attempts, expected) in [(2, vec!["failing"]), (3, vec!["deactivated_failing", "failing"])] {
         sqlx::query(age).execute(scene.harness.pool()).await.unwrap();
         scene.skip_pauses().await;
         scene.attempted(attempts).await;
-        assert_eq!(kinds().await, told);
+        assert_eq!(kinds().await, expected);
     }
     assert!(!scene.is_active().await);
 }
 
 #[tokio::test]
-async fn during_a_rotation_both_secrets_verify_and_after_it_the_new_one_alone() {
+async fn both_secrets_verify_during_a_rotation() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let rotate = manage(&scene.harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
     let dead = scene.harness.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
@@ -323,7 +323,7 @@ async fn during_a_rotation_both_secrets_verify_and_after_it_the_new_one_alone() 
 }
 
 #[tokio::test]
-async fn an_endpoint_that_hangs_does_not_delay_another() {
+async fn a_hanging_endpoint_does_not_delay_another() {
     let scene = Scene::new(|_, _| Reply::Never).await;
     let healthy =
         Receiver::start(&scene.authority, Manner::default(), |_, _| Reply::Status(200)).await.unwrap();
@@ -335,12 +335,12 @@ async fn an_endpoint_that_hangs_does_not_delay_another() {
         scene.harness.submit(&scene.harness.globex, &order()).await.ok(202);
     }
     wait_for("the healthy one", || async { (healthy.count() == 10).then_some(()) }).await;
-    // The other one is asked one at a time after its first time-outs.
+    // After its first time-outs the other endpoint gets one request at a time.
     assert!(scene.receiver.count() < 40);
 }
 
 #[tokio::test]
-async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id() {
+async fn deliveries_of_a_dead_worker_are_sent_again_with_the_same_id() {
     let mut scene = Scene::new(|n, _| if n < 3 { Reply::Never } else { Reply::Status(200) }).await;
     let mut sent: Vec<String> = Vec::new();
     for _ in 0..3 {
@@ -361,7 +361,7 @@ async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id
 }
 
 #[tokio::test]
-async fn a_made_up_event_of_any_type_can_be_asked_for_with_a_test_key_only() {
+async fn a_test_key_can_request_a_sample_event_of_any_type() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let ask = |keys, kind: &str| manage(keys, "POST", &format!("{PATH}/test"), &json!({"type": kind}));
     let event = scene.harness.send(&ask(&scene.harness.acme, "payout.failed")).await.ok(202);
@@ -412,12 +412,12 @@ async fn the_log_is_paged_and_filtered() {
         let call = Call::get(&scene.harness.acme, &format!("{PATH}/deliveries?{query}"));
         scene.harness.send(&call).await.refused(400, code);
     }
-    let stranger = Call::get(&scene.harness.globex, &format!("{PATH}/deliveries"));
-    scene.harness.send(&stranger).await.refused(404, "NOT_FOUND");
+    let other_partner = Call::get(&scene.harness.globex, &format!("{PATH}/deliveries"));
+    scene.harness.send(&other_partner).await.refused(404, "NOT_FOUND");
 }
 
 #[tokio::test]
-async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
+async fn events_over_64_kib_are_not_sent() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     scene.accept().await;
     scene.received(1).await;
@@ -444,13 +444,13 @@ async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
     scene.harness.send(&resend).await.ok(202);
     let latest = scene.log().await.remove(0);
     assert_eq!((&latest["state"], &latest["attempts"]), (&json!("failed"), &json!([])), "{latest}");
-    // What is queued after it goes out; it does not.
+    // Later deliveries are sent; this one is not.
     let ping = scene.ping().await;
     assert_eq!(scene.received(3).await[2].event_id(), ping);
 }
 
 #[tokio::test]
-async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_end() {
+async fn a_replay_sends_the_events_observed_in_its_period() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     for _ in 0..4 {
         scene.accept().await;
@@ -468,8 +468,8 @@ async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_e
         scene.harness.send(&call).await
     };
     let (from, to) = (of(1, "observedAt"), of(3, "observedAt"));
-    let asked = replay(json!({"from": from, "to": to})).await.ok(202);
-    assert!(asked["replayId"].as_str().unwrap().starts_with("rpl_"), "{asked}");
+    let accepted = replay(json!({"from": from, "to": to})).await.ok(202);
+    assert!(accepted["replayId"].as_str().unwrap().starts_with("rpl_"), "{accepted}");
     let again: Vec<String> =
         scene.received(6).await[4..].iter().map(|got| got.event_id().to_owned()).collect();
     let mut expected = [of(1, "id"), of(2, "id")];
@@ -498,7 +498,7 @@ async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_e
 }
 
 #[tokio::test]
-async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
+async fn deliveries_are_retained_as_long_as_events() {
     let scene = Scene::new(|n, _| Reply::Status(if n == 0 { 500 } else { 200 })).await;
     scene.accept().await;
     scene.attempted(1).await;
@@ -522,7 +522,7 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
     assert_eq!(kept.iter().map(|one| &one["eventId"]).collect::<Vec<_>>(), [&young]);
     assert_eq!(kept[0]["attempts"].as_array().unwrap().len(), 1);
     assert_eq!(scene.harness.count("select count(*) from webhook_attempt").await, 0);
-    // What waits goes too: its event has left the feed.
+    // Waiting deliveries are deleted too: their events have left the feed.
     scene.accept().await;
     scene.received(4).await;
     scene.attempted(1).await;
@@ -549,7 +549,7 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
     let mut sent = std::collections::BTreeSet::new();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while harness.count(holders).await < 2 {
-        assert!(tokio::time::Instant::now() < deadline, "one process holds all lanes");
+        assert!(tokio::time::Instant::now() < deadline, "one process holds all leases");
         for keys in [&harness.acme, &harness.acme_live, &harness.globex] {
             let ping =
                 harness.send(&manage(keys, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
@@ -563,7 +563,41 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_written_repeats_the_delivery_and_is_not_in_the_log() {
+async fn a_stopped_process_hands_its_endpoints_over() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let harness = &scene.harness;
+    scene.stop.cancel();
+    // Leases that would last longer than this test.
+    let process = || {
+        let mut config = config(&scene.authority);
+        config.limits.lease = Duration::from_secs(3600);
+        let delivery = Delivery::new(harness.engine.clone(), config).unwrap();
+        let stop = CancellationToken::new();
+        (tokio::spawn(delivery.run(stop.clone())), stop)
+    };
+    let held =
+        "select count(*) from endpoint_lease where leased_until > clock_timestamp() + interval '30 minutes'";
+    let (first, stop_first) = process();
+    scene.ping().await;
+    scene.received(1).await;
+    wait_for("a long lease", || async { (harness.count(held).await == 1).then_some(()) }).await;
+    let (second, stop_second) = process();
+    wait_for("two senders", || async {
+        let senders = "select count(*) from webhook_sender where leased_until > clock_timestamp()";
+        (harness.count(senders).await >= 2).then_some(())
+    })
+    .await;
+    stop_first.cancel();
+    first.await.unwrap();
+    scene.ping().await;
+    scene.received(2).await;
+    stop_second.cancel();
+    second.await.unwrap();
+    assert_eq!(harness.count(held).await, 0);
+}
+
+#[tokio::test]
+async fn an_unwritable_outcome_repeats_the_delivery() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let refuse = "alter table webhook_delivery add constraint refused check (origin <> 'test')";
     sqlx::query(refuse).execute(scene.harness.pool()).await.unwrap();
@@ -600,8 +634,7 @@ impl Names for NoNames {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_does_not_resolve_is_the_receivers_failure_while_others_resolve_and_ours_while_none_does()
-{
+async fn a_name_that_does_not_resolve_is_our_fault_only_if_none_resolves() {
     let mut scene = Scene::new(|_, _| Reply::Status(200)).await;
     for (host, works) in
         [("gone", true), ("empty", true), ("broken", true), ("gone", false), ("broken", false)]

@@ -1,4 +1,4 @@
-//! What partners read keeps up with the code.
+//! The published documents match the code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::harness::{ApiHarness, Call};
 
 #[test]
-fn every_code_has_a_page_with_its_status_and_every_page_a_code() {
+fn error_codes_and_error_pages_match() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
     let pages: BTreeSet<String> = fs::read_dir(&folder)
         .unwrap()
@@ -30,7 +30,7 @@ fn every_code_has_a_page_with_its_status_and_every_page_a_code() {
 }
 
 #[test]
-fn the_committed_openapi_document_is_the_one_the_code_makes() {
+fn the_committed_openapi_document_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi.json");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&path, document_text()).unwrap();
@@ -40,7 +40,7 @@ fn the_committed_openapi_document_is_the_one_the_code_makes() {
 }
 
 #[test]
-fn every_reference_of_the_document_leads_to_a_component_and_every_component_is_used() {
+fn references_and_components_of_the_document_match() {
     let document = document();
     let text = document.to_string();
     let used: BTreeSet<&str> =
@@ -56,7 +56,7 @@ fn every_reference_of_the_document_leads_to_a_component_and_every_component_is_u
 }
 
 #[test]
-fn what_several_operations_share_is_written_once() {
+fn shared_parts_of_operations_are_components() {
     let document = document();
     let mut seen = BTreeSet::new();
     let operations = ["paths", "webhooks"]
@@ -73,7 +73,7 @@ fn what_several_operations_share_is_written_once() {
 }
 
 #[test]
-fn every_event_that_is_sent_is_described_among_the_documents_webhooks() {
+fn every_event_type_is_described_as_a_webhook() {
     let document = document();
     let holds = |kind: &str, body: &serde_json::Value| {
         let schema =
@@ -100,7 +100,7 @@ fn every_event_that_is_sent_is_described_among_the_documents_webhooks() {
 }
 
 #[tokio::test]
-async fn the_document_and_its_page_are_served_without_a_key_and_without_anything_from_elsewhere() {
+async fn the_document_and_its_page_need_no_key_and_no_other_host() {
     let harness = ApiHarness::new().await;
     let served = harness.send(&Call::new("GET", "/v1/openapi.json")).await.ok(200);
     assert_eq!(served, document());

@@ -46,7 +46,7 @@ async fn an_event_has_the_contracts_envelope() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_without_a_gap_and_the_last_cursor_waits_for_more() {
+async fn pages_have_no_gaps_and_the_last_cursor_continues_the_feed() {
     let harness = ApiHarness::new().await;
     let mut sent = Vec::new();
     for _ in 0..5 {
@@ -63,7 +63,7 @@ async fn pages_follow_each_other_without_a_gap_and_the_last_cursor_waits_for_mor
         query = format!("?limit=2&since={}", page["nextCursor"].as_str().unwrap());
     }
     assert_eq!((seen, more), (sent, vec![true, true, false, false]));
-    // An empty page gives its own cursor back, and what comes later follows it.
+    // An empty page returns its own cursor, and later events follow it.
     let empty = page(&harness, &harness.acme, &query).await;
     assert!(query.ends_with(empty["nextCursor"].as_str().unwrap()));
     let late = accept(&harness, &harness.acme).await;
@@ -71,7 +71,7 @@ async fn pages_follow_each_other_without_a_gap_and_the_last_cursor_waits_for_mor
 }
 
 #[tokio::test]
-async fn an_empty_feed_has_a_cursor_too() {
+async fn an_empty_feed_has_a_cursor() {
     let harness = ApiHarness::new().await;
     let empty = page(&harness, &harness.acme, "").await;
     assert_eq!((&empty["data"], &empty["hasMore"]), (&json!([]), &json!(false)));
@@ -81,7 +81,7 @@ async fn an_empty_feed_has_a_cursor_too() {
 }
 
 #[tokio::test]
-async fn a_page_is_twenty_events_unless_said_otherwise() {
+async fn the_default_page_has_twenty_events() {
     let harness = ApiHarness::new().await;
     for _ in 0..21 {
         accept(&harness, &harness.acme).await;
@@ -98,7 +98,7 @@ async fn a_page_is_twenty_events_unless_said_otherwise() {
 }
 
 #[tokio::test]
-async fn filters_choose_and_unknown_types_are_refused() {
+async fn filters_apply_and_unknown_types_are_refused() {
     let harness = ApiHarness::new().await;
     let one = accept(&harness, &harness.acme).await;
     accept(&harness, &harness.acme).await;
@@ -117,7 +117,7 @@ async fn filters_choose_and_unknown_types_are_refused() {
 }
 
 #[tokio::test]
-async fn a_test_ping_is_a_type_that_no_intent_has() {
+async fn the_test_ping_type_returns_no_lifecycle_events() {
     let harness = ApiHarness::new().await;
     accept(&harness, &harness.acme).await;
     let page = page(&harness, &harness.acme, "?type=test.ping").await;
@@ -126,7 +126,7 @@ async fn a_test_ping_is_a_type_that_no_intent_has() {
 }
 
 #[tokio::test]
-async fn test_and_live_and_other_partners_never_meet() {
+async fn environments_and_partners_are_separate() {
     let harness = ApiHarness::new().await;
     let test = accept(&harness, &harness.acme).await;
     let live = accept(&harness, &harness.acme_live).await;
@@ -139,7 +139,7 @@ async fn test_and_live_and_other_partners_never_meet() {
 }
 
 #[tokio::test]
-async fn a_cursor_of_somebody_else_or_of_before_a_restore_is_refused() {
+async fn a_cursor_of_another_partner_or_an_earlier_epoch_is_refused() {
     let harness = ApiHarness::new().await;
     let mine = page(&harness, &harness.acme, "").await["nextCursor"].as_str().unwrap().to_owned();
     for keys in [&harness.globex, &harness.acme_live] {

@@ -7,7 +7,7 @@ use dvp_testing::wait::wait_for;
 use crate::harness::{ApiHarness, Call, order};
 
 #[tokio::test]
-async fn an_execution_is_found_by_the_name_that_was_asked_for_and_no_other() {
+async fn an_execution_is_found_by_exactly_the_given_name() {
     let harness = ApiHarness::new().await;
     let body = order();
     let accepted = harness.submit(&harness.acme, &body).await.ok(202);
@@ -34,7 +34,7 @@ async fn an_execution_is_found_by_the_name_that_was_asked_for_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_unknown_ref_type_is_refused_whether_or_not_the_reference_exists() {
+async fn an_unknown_ref_type_is_refused() {
     let harness = ApiHarness::new().await;
     for path in ["/v1/executions/x", "/v1/executions/x/receipt"] {
         for named in ["orderId", "", "clientreference", "executionId%00"] {
@@ -47,7 +47,7 @@ async fn an_unknown_ref_type_is_refused_whether_or_not_the_reference_exists() {
 }
 
 #[tokio::test]
-async fn somebody_elses_reference_is_answered_as_one_that_never_existed() {
+async fn another_partners_reference_is_not_found() {
     let harness = ApiHarness::new().await;
     let body = order();
     let accepted = harness.submit(&harness.acme, &body).await.ok(202);
@@ -76,7 +76,7 @@ async fn somebody_elses_reference_is_answered_as_one_that_never_existed() {
 }
 
 #[tokio::test]
-async fn a_reference_that_cannot_be_one_is_not_found() {
+async fn a_malformed_reference_is_not_found() {
     let harness = ApiHarness::new().await;
     for odd in ["%00", "%FF%FE", "a%0Ab", &"x".repeat(129), "..%2f..", "'%20or%201=1"] {
         let call = Call::get(&harness.acme, &format!("/v1/executions/{odd}"));

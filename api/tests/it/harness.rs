@@ -26,7 +26,7 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
 use dvp_store::partners;
 use dvp_store::partners::NewKey;
-use dvp_store::reconcile::{self, NewRun};
+use dvp_store::reconcile::{self, AtBlock, NewRun};
 use dvp_testing::market::{ESCROW, TOKEN, pair};
 use dvp_testing::{Harness, Market, orders};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ impl Names for OwnNames {
     }
 }
 
-/// What a partner was issued.
+/// The credentials issued to a partner.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) id: String,
@@ -158,7 +158,7 @@ impl Call {
         &self.headers.iter().find(|header| header.0.eq_ignore_ascii_case(name)).unwrap().1
     }
 
-    /// Signs what the call is now, at a time.
+    /// Signs the call in its current form, at a time.
     pub(crate) fn signed(self, keys: &Keys, at: u64) -> Self {
         let nonce = Uuid::new_v4().simple().to_string();
         self.signed_with(keys, &at.to_string(), &nonce)
@@ -240,7 +240,7 @@ impl ApiHarness {
         Keys { id, api_key, secret }
     }
 
-    /// Gives acme's test side money of its own and somewhere to send what it buys.
+    /// Gives acme's test environment a prefunded balance and standing instructions for its outputs.
     pub(crate) async fn prefund(&self) {
         let mut conn = self.pool().acquire().await.unwrap();
         let (id, livemode) = ("ptn_acme".to_owned(), false);
@@ -303,14 +303,12 @@ impl ApiHarness {
             entity: None,
             detail: "made up".to_owned(),
             action: SuggestedAction::Page,
+            difference: None,
         };
         let run = NewRun {
-            chain_id: 31_337,
-            block_number: 1,
-            block_hash: vec![1; 32],
-            block_secs: 1,
+            at: Some(AtBlock { chain_id: 31_337, number: 1, hash: vec![1; 32], secs: 1 }),
             subjects: 1,
-            asked: 0,
+            queries: 0,
             started_at: now().to_utc(),
             breaks: kinds.iter().map(found).collect(),
         };

@@ -28,7 +28,7 @@ fn assert_replay(first: &Answer, replay: &Answer) {
 }
 
 #[tokio::test]
-async fn the_same_request_is_answered_byte_for_byte_and_done_once() {
+async fn a_repeated_request_is_executed_once_and_answered_identically() {
     let harness = ApiHarness::new().await;
     let rejected = changed(order(), "/beneficiary", None);
     let bad_permit = changed(order(), "/permit/nonce", Some(json!("5")));
@@ -55,7 +55,7 @@ async fn the_same_request_is_answered_byte_for_byte_and_done_once() {
 }
 
 #[tokio::test]
-async fn another_request_under_the_key_is_a_conflict_however_small_the_difference() {
+async fn any_different_request_under_the_key_is_a_conflict() {
     let harness = ApiHarness::new().await;
     let call = Call::post(&harness.acme, "/v1/quotes", &quote());
     harness.send(&call).await.ok(200);
@@ -71,7 +71,7 @@ async fn another_request_under_the_key_is_a_conflict_however_small_the_differenc
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_one_partner_one_environment_and_one_path() {
+async fn keys_are_scoped_by_partner_environment_and_path() {
     let harness = ApiHarness::new().await;
     let key = Uuid::new_v4().to_string();
     for keys in [&harness.acme, &harness.globex, &harness.acme_live] {
@@ -89,7 +89,7 @@ async fn a_key_belongs_to_one_partner_one_environment_and_one_path() {
 }
 
 #[tokio::test]
-async fn a_post_without_a_key_or_with_another_form_of_one_is_refused() {
+async fn a_missing_or_malformed_key_is_refused() {
     let harness = ApiHarness::new().await;
     for (path, body) in [("/v1/quotes", quote()), ("/v1/quotes/firm", firm()), ("/v1/intents", order())] {
         let call = Call::post(&harness.acme, path, &body).signed(&harness.acme, harness.now.unix_secs());
@@ -109,7 +109,7 @@ async fn a_post_without_a_key_or_with_another_form_of_one_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fingerprinted_is_refused_and_leaves_the_key_free() {
+async fn an_invalid_body_is_refused_and_leaves_the_key_unused() {
     let harness = ApiHarness::new().await;
     let call = Call::post(&harness.acme, "/v1/quotes", &quote());
     for body in ["", " ", "{", "not json", "{} {}", "\u{feff}{}"] {
@@ -132,7 +132,7 @@ async fn a_replay_after_the_deadline_is_the_original_answer() {
     let call = harness.intent(&harness.acme, &order());
     let first = harness.send(&call).await;
     first.ok(202);
-    // What would refuse a new submission does not touch a replay: the permit's nonce is used, the deadline passed.
+    // A replay passes checks that would refuse a new submission: the permit's nonce is used, the deadline passed.
     harness.node.set_next_nonce(9);
     let elsewhere = harness.another_process();
     assert_replay(&first, &harness.send_to(elsewhere, &again(&harness, &call)).await);
@@ -149,7 +149,7 @@ async fn a_replay_after_the_deadline_is_the_original_answer() {
 }
 
 #[tokio::test]
-async fn a_conflict_comes_before_whatever_else_is_wrong_with_an_intent() {
+async fn a_key_conflict_precedes_other_faults_of_an_intent() {
     let harness = ApiHarness::new().await;
     let key = "6f1e2d3c-aaaa-4000-8000-00000000000b";
     harness.send(&harness.intent(&harness.acme, &order()).with("X-Idempotency-Key", key)).await.ok(202);
@@ -166,7 +166,7 @@ async fn a_conflict_comes_before_whatever_else_is_wrong_with_an_intent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_at_once_one_is_done_and_the_others_replay_it_or_are_told_to_wait() {
+async fn concurrent_requests_are_executed_once_and_replayed_or_deferred() {
     let harness = ApiHarness::new().await;
     let call = harness.intent(&harness.acme, &order());
     let calls: Vec<Call> = (0..32).map(|_| again(&harness, &call)).collect();
@@ -184,7 +184,7 @@ async fn of_many_at_once_one_is_done_and_the_others_replay_it_or_are_told_to_wai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_requests_under_one_key_at_once_are_never_both_done() {
+async fn concurrent_requests_under_one_key_are_never_both_executed() {
     let harness = ApiHarness::new().await;
     for _ in 0..8 {
         let one = harness.intent(&harness.acme, &order());

@@ -12,7 +12,7 @@ fn ranged(input: Value, output: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_accepted_intent_has_the_contracts_answer() {
+async fn an_accepted_intent_has_the_contracts_response() {
     let harness = ApiHarness::new().await;
     let body = order();
     let accepted = harness.submit(&harness.acme, &body).await.ok(202);
@@ -37,7 +37,7 @@ async fn an_accepted_intent_has_the_contracts_answer() {
 }
 
 #[tokio::test]
-async fn both_ways_of_giving_amounts_lead_to_the_same_decision() {
+async fn both_forms_of_amounts_lead_to_the_same_decision() {
     let harness = ApiHarness::new().await;
     let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
     let bound = |units: &str| json!({ "limitAmountMinor": units });
@@ -56,7 +56,7 @@ async fn both_ways_of_giving_amounts_lead_to_the_same_decision() {
 }
 
 #[tokio::test]
-async fn a_range_is_filled_at_what_its_output_has_fallen_to_and_never_above_its_cap() {
+async fn a_range_is_filled_at_its_current_output_within_its_cap() {
     let harness = ApiHarness::new().await;
     let bound = |units: &str| json!({ "limitAmountMinor": units });
     let falling = json!({"targetAmountMinor": "9900", "limitAmountMinor": "9800"});
@@ -67,11 +67,56 @@ async fn a_range_is_filled_at_what_its_output_has_fallen_to_and_never_above_its_
     let input = number(&accepted["inputAmountMinor"]);
     assert_eq!(input + number(&accepted["path"]["surplusAmountMinor"]), 100_000_000);
     let rejected = harness.submit(&harness.acme, &ranged(bound("1000000"), falling)).await.ok(422);
-    assert_eq!(rejected["reason"], "above_maximum_input");
+    assert_eq!(rejected["reason"], "below_minimum_output");
 }
 
 #[tokio::test]
-async fn amounts_that_fix_neither_or_both_sides_or_rise_are_refused_by_name() {
+async fn a_range_above_the_market_rests_until_it_is_cancelled() {
+    let harness = ApiHarness::new().await;
+    let bound = |units: &str| json!({ "limitAmountMinor": units });
+    // 100 USDC give 99.35: in 13 hundredths of the lifetime.
+    let falling = json!({"targetAmountMinor": "10000", "limitAmountMinor": "9500"});
+    let body = ranged(bound("100000000"), falling);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
+    let (path, id) = (&accepted["path"], body["intentId"].as_str().unwrap());
+    let output: u64 = path["outputAmountMinor"].as_str().unwrap().parse().unwrap();
+    assert!((9_934..=9_935).contains(&output), "{path}");
+    assert_eq!(path["expiresAt"], body["deadline"]);
+    assert!(path["estimatedFillTime"].as_u64().unwrap() > 1, "{path}");
+    let status = format!("/v1/intents/{id}/status");
+    let shown = harness.send(&Call::get(&harness.acme, &status)).await.ok(200);
+    assert_eq!((&shown["status"], &shown["phase"]), (&json!("in_progress"), &json!("intent")));
+    let events = harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
+    let object = &events["data"][0]["data"]["object"];
+    assert_eq!(object["status"], "intent.accepted", "{events}");
+    assert_eq!(object["input"]["amountMinor"], "100000000");
+    assert_eq!(object["output"]["amountMinor"], "9500");
+    assert_eq!(object["fundsState"], json!({"location": "none_moved"}));
+    let cancel = Call::new("DELETE", &format!("/v1/intents/{id}")).with("X-API-Key", &harness.acme.api_key);
+    for _ in 0..2 {
+        let cancelled = harness.send(&cancel).await.ok(200);
+        assert_eq!((&cancelled["intentId"], &cancelled["status"]), (&json!(id), &json!("failed")));
+        assert_eq!(cancelled["failure"]["code"], "cancelled");
+    }
+    let other = Call::new("DELETE", &format!("/v1/intents/{id}")).with("X-API-Key", &harness.globex.api_key);
+    harness.send(&other).await.refused(404, "INTENT_NOT_FOUND");
+    let rejected = harness
+        .submit(
+            &harness.acme,
+            &ranged(
+                bound("100000000"),
+                json!({
+                    "targetAmountMinor": "10000", "limitAmountMinor": "9936"
+                }),
+            ),
+        )
+        .await
+        .ok(422);
+    assert_eq!(rejected["reason"], "below_minimum_output");
+}
+
+#[tokio::test]
+async fn inconsistent_amounts_are_refused_with_the_field() {
     let harness = ApiHarness::new().await;
     let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
     let bound = |units: &str| json!({ "limitAmountMinor": units });
@@ -156,7 +201,7 @@ async fn each_field_of_an_intent_is_checked_and_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_refused() {
+async fn a_body_that_is_not_an_object_is_refused() {
     let harness = ApiHarness::new().await;
     for body in [json!([]), json!("text"), json!(1), json!(null)] {
         let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
@@ -165,7 +210,7 @@ async fn what_is_no_object_is_refused() {
 }
 
 #[tokio::test]
-async fn fields_the_service_does_not_know_are_ignored() {
+async fn unknown_fields_are_ignored() {
     let harness = ApiHarness::new().await;
     let mut body = order();
     for pointer in
@@ -188,7 +233,7 @@ fn larger_than_the_largest() -> Value {
 }
 
 #[tokio::test]
-async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
+async fn a_rejection_contains_its_reason_only() {
     let harness = ApiHarness::new().await;
     let usdc = json!({"type": "erc20", "symbol": "XYZ"});
     let cases = [
@@ -212,7 +257,7 @@ async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_malformed_permit_is_refused_in_each_way() {
+async fn each_malformed_permit_is_refused() {
     let harness = ApiHarness::new().await;
     let now = harness.now.unix_secs();
     let other_token = format!("0x{}", "bb".repeat(20));
@@ -230,9 +275,9 @@ async fn a_malformed_permit_is_refused_in_each_way() {
         let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PERMIT");
         assert!(message.starts_with(begins), "{message}");
     }
-    let stranger = permit(&PrivateKeySigner::random(), json!({}));
+    let other_wallet = permit(&PrivateKeySigner::random(), json!({}));
     for (pointer, value) in [
-        ("/permit", stranger),
+        ("/permit", other_wallet),
         ("/permit/signature", json!("0x1234")),
         ("/permit/signature", json!(format!("0x{}", "zz".repeat(65)))),
         ("/permit/nonce", json!("5")),
@@ -249,7 +294,7 @@ async fn a_malformed_permit_is_refused_in_each_way() {
 }
 
 #[tokio::test]
-async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
+async fn a_permits_nonce_must_follow_the_wallets_pending_permits() {
     let harness = ApiHarness::new().await;
     let wallet = PrivateKeySigner::random();
     let with_nonce = |nonce: u32| {
@@ -263,7 +308,7 @@ async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
     assert_eq!(refused, format!("{gap} 0"));
     assert_eq!(harness.count("select count(*) from intent").await, 0);
     harness.submit(&harness.acme, &with_nonce(0)).await.ok(202);
-    // Whoever's order it is: the wallet has one sequence of nonces.
+    // The wallet has one sequence of nonces, shared by all partners' orders.
     let refused = harness.submit(&harness.globex, &with_nonce(2)).await.refused(400, "INVALID_PERMIT");
     assert_eq!(refused, format!("{gap} 1"));
     harness.submit(&harness.globex, &with_nonce(1)).await.ok(202);
@@ -272,7 +317,7 @@ async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
 }
 
 #[tokio::test]
-async fn an_intent_id_and_a_client_reference_are_used_once_within_a_tenant() {
+async fn intent_ids_and_client_references_are_unique_per_tenant() {
     let harness = ApiHarness::new().await;
     let first = order();
     harness.submit(&harness.acme, &first).await.ok(202);
@@ -291,15 +336,15 @@ async fn an_intent_id_and_a_client_reference_are_used_once_within_a_tenant() {
 }
 
 #[tokio::test]
-async fn a_firm_quote_is_filled_as_locked_once_and_by_its_partner_only() {
+async fn a_firm_quote_is_filled_once_as_locked_by_its_partner_only() {
     let harness = ApiHarness::new().await;
     let ask = json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
                      "inputAsset": {"type": "erc20", "symbol": "USDC"},
                      "outputAsset": {"type": "fiat", "symbol": "USD"}});
     let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ask)).await.ok(201);
     let order = || changed(order(), "/quoteId", Some(quote["quoteId"].clone()));
-    let stranger = harness.submit(&harness.globex, &order()).await.ok(422);
-    assert_eq!(stranger["reason"], "quote_not_found");
+    let other_partner = harness.submit(&harness.globex, &order()).await.ok(422);
+    assert_eq!(other_partner["reason"], "quote_not_found");
     let other_amount = changed(order(), "/inputAmountMinor", Some(json!("90000000")));
     assert_eq!(harness.submit(&harness.acme, &other_amount).await.ok(422)["reason"], "quote_mismatch");
     let accepted = harness.submit(&harness.acme, &order()).await.ok(202);

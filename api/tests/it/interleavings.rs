@@ -1,4 +1,4 @@
-//! Whatever is sent at once through the doors of two processes: no balance is overspent, no quote used twice, no two
+//! Concurrent requests through two processes: no balance is overspent, no quote used twice, no two
 //! intents made of one idempotency key.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -53,7 +53,7 @@ fn fiat() -> Value {
     })
 }
 
-/// What a set of requests is made of.
+/// One request of a set.
 struct Scene {
     harness: ApiHarness,
     quotes: Vec<Value>,
@@ -129,9 +129,9 @@ async fn check(scene: &Scene, sent: &[Sent], answers: &[Answer]) {
     }
     for (key, answers) in by_key {
         assert!(answers.iter().filter(|answer| made(answer)).count() <= 1, "key {key} made two intents");
-        let told: HashSet<&str> =
+        let accepted: HashSet<&str> =
             answers.iter().filter(|answer| answer.status == 202).map(|answer| answer.text.as_str()).collect();
-        assert!(told.len() <= 1, "key {key} was given two answers: {told:?}");
+        assert!(accepted.len() <= 1, "key {key} was given two answers: {accepted:?}");
     }
     assert!(by_order.values().all(|made| *made <= 1), "an intentId made two intents");
     assert!(by_quote.values().all(|made| *made == 1), "each quote that was tried is used once: {by_quote:?}");
@@ -148,7 +148,7 @@ async fn check(scene: &Scene, sent: &[Sent], answers: &[Answer]) {
 }
 
 #[test]
-fn no_interleaving_overspends_a_balance_uses_a_quote_twice_or_makes_two_intents_of_one_key() {
+fn no_interleaving_spends_a_balance_quote_or_key_twice() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     // A case is a database and some fifty requests: few cases, each with many interleavings.
     let config = Config { cases: 8, max_shrink_iters: 30, failure_persistence: None, ..Config::default() };

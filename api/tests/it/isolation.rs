@@ -45,7 +45,7 @@ enum Thing {
     OlderIntentId,
 }
 
-/// Status, headers and body, without the request id and what counts requests, and with the name itself blotted out.
+/// Status, headers and body, without the request id and rate limit counters, and with the name itself masked.
 fn face(answer: &Answer, name: &str) -> (u16, Vec<(String, String)>, String) {
     let varies = |header: &str| header == "x-request-id" || header == "ratelimit";
     let headers = answer
@@ -57,7 +57,7 @@ fn face(answer: &Answer, name: &str) -> (u16, Vec<(String, String)>, String) {
     (answer.status.as_u16(), headers, answer.text.replace(name, "NAME"))
 }
 
-/// A name of the same form that nobody uses.
+/// An unused name of the same form.
 fn absent(name: &str) -> String {
     let fresh = Uuid::new_v4();
     [fresh.to_string(), fresh.simple().to_string()]
@@ -71,7 +71,7 @@ fn absent(name: &str) -> String {
 }
 
 #[test]
-fn every_documented_read_is_held_against_a_stranger() {
+fn every_documented_read_is_tested_with_another_partner() {
     let document = dvp_api::document();
     let covered = |path: &str| {
         let as_template = |read: &str| read.split('?').next().unwrap().replace("{}", "");
@@ -87,7 +87,7 @@ fn every_documented_read_is_held_against_a_stranger() {
 }
 
 #[tokio::test]
-async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
+async fn reads_do_not_distinguish_foreign_names_from_unknown_ones() {
     let harness = ApiHarness::new().await;
     let body = order();
     let accepted = harness.submit(&harness.acme, &body).await.ok(202);
@@ -118,7 +118,7 @@ async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
 }
 
 #[tokio::test]
-async fn lists_of_a_partner_hold_nothing_of_another() {
+async fn lists_contain_the_partners_own_items_only() {
     let harness = ApiHarness::new().await;
     harness.submit(&harness.acme, &order()).await.ok(202);
     register(&harness, &harness.acme, "https://8.8.8.8/hooks").await;
@@ -139,7 +139,7 @@ async fn lists_of_a_partner_hold_nothing_of_another() {
 }
 
 #[tokio::test]
-async fn reports_of_a_partner_hold_nothing_of_another() {
+async fn reports_contain_the_partners_own_executions_only() {
     let harness = ApiHarness::new().await;
     harness.submit(&harness.acme, &order()).await.ok(202);
     let day = &harness.now.iso8601()[..10];

@@ -41,7 +41,7 @@ async fn cancel(harness: &ApiHarness, intent: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn an_instant_order_is_executed_from_the_partners_balance_to_its_standing_instruction() {
+async fn an_instant_order_is_settled_from_balance_to_standing_instruction() {
     let harness = prefunded().await;
     let kept = create(&harness, &older()).await;
     assert_eq!((&kept["status"], &kept["filledAmount"]), (&json!("pending"), &json!("0")));
@@ -70,7 +70,7 @@ async fn an_instant_order_is_executed_from_the_partners_balance_to_its_standing_
 }
 
 #[tokio::test]
-async fn an_instant_order_that_nobody_fills_is_rejected_and_says_why() {
+async fn an_unfilled_instant_order_is_rejected_with_a_reason() {
     let harness = prefunded().await;
     let huge = create(&harness, &changed(older(), "/amount", Some(json!("9999999")))).await;
     let free = create(&harness, &changed(older(), "/constraints/maxFeeBps", Some(json!(0)))).await;
@@ -84,7 +84,7 @@ async fn an_instant_order_that_nobody_fills_is_rejected_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_scheduled_order_is_queued_for_its_epoch_and_an_optimized_one_looks_before_it_takes() {
+async fn scheduled_orders_wait_and_optimized_orders_compare_prices() {
     let harness = prefunded().await;
     let scheduled = create(&harness, &changed(older(), "/strategy", Some(json!("scheduled")))).await;
     let optimized = create(&harness, &changed(older(), "/strategy", Some(json!("optimized")))).await;
@@ -108,13 +108,13 @@ async fn a_scheduled_order_is_queued_for_its_epoch_and_an_optimized_one_looks_be
 }
 
 #[tokio::test]
-async fn an_order_is_cancelled_until_it_is_executed_and_expires_when_its_time_is_up() {
+async fn an_order_can_be_cancelled_until_execution_and_expires() {
     let harness = prefunded().await;
     let scheduled = changed(older(), "/strategy", Some(json!("scheduled")));
     let (one, two) = (create(&harness, &scheduled).await, create(&harness, &scheduled).await);
     let cancelled = cancel(&harness, &one).await.ok(200);
     assert_eq!(cancelled["data"]["status"], "cancelled");
-    assert_eq!(cancel(&harness, &one).await.ok(200), cancelled, "asked again");
+    assert_eq!(cancel(&harness, &one).await.ok(200), cancelled, "repeated");
     sqlx::query("update legacy_intent set run_at = now(), expires_at = now() - interval '1 s'")
         .execute(harness.pool())
         .await
@@ -159,7 +159,7 @@ async fn two_workers_at_once_execute_each_order_once() {
 }
 
 #[tokio::test]
-async fn each_fault_of_an_order_has_its_code() {
+async fn each_invalid_order_has_its_code() {
     let harness = prefunded().await;
     for (pointer, value, code) in [
         ("/pair", None, "INVALID_PARAMETER"),
@@ -192,7 +192,7 @@ async fn each_fault_of_an_order_has_its_code() {
 }
 
 #[tokio::test]
-async fn an_order_is_made_once_per_idempotency_key_and_needs_a_signature() {
+async fn an_order_needs_a_signature_and_is_created_once_per_key() {
     let harness = prefunded().await;
     let call = harness.intent(&harness.acme, &older());
     let first = harness.send(&call).await;
@@ -203,7 +203,7 @@ async fn an_order_is_made_once_per_idempotency_key_and_needs_a_signature() {
 }
 
 #[tokio::test]
-async fn orders_are_listed_newest_first_by_page_and_filter_and_only_to_their_owner() {
+async fn orders_are_listed_newest_first_to_their_owner_only() {
     let harness = prefunded().await;
     let mut made = Vec::new();
     for strategy in ["instant", "scheduled", "optimized"] {
@@ -244,7 +244,7 @@ async fn orders_are_listed_newest_first_by_page_and_filter_and_only_to_their_own
 }
 
 #[tokio::test]
-async fn pairs_and_rates_are_those_of_the_market() {
+async fn pairs_and_rates_come_from_the_market() {
     let harness = ApiHarness::new().await;
     let pairs = harness.send(&Call::get(&harness.acme, "/v1/pairs")).await.ok(200);
     assert_eq!((&pairs["success"], &pairs["data"][0]["pair"]), (&json!(true), &json!("USDC/USD")));
@@ -264,13 +264,13 @@ async fn pairs_and_rates_are_those_of_the_market() {
 }
 
 #[tokio::test]
-async fn a_captured_order_is_not_carried_out_again_by_another_process_or_after_a_restart() {
+async fn a_captured_order_cannot_be_replayed_after_a_restart() {
     let harness = prefunded().await;
     let refused = changed(older(), "/pair/target", Some(json!("USD")));
     for (body, status) in [(older(), 201), (changed(refused, "/pair/source", Some(json!("USDC"))), 400)] {
         let call = harness.intent(&harness.acme, &body);
         assert_eq!(harness.send(&call).await.status, status);
-        // The idempotency key is no part of what is signed.
+        // The idempotency key is not part of the signed string.
         let captured = call.clone().with("X-Idempotency-Key", &Uuid::new_v4().to_string());
         for _ in 0..2 {
             let answer = harness.send_to(harness.another_process(), &captured).await;

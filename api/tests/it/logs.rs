@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::{ApiHarness, Call};
 
-/// Keeps what is logged on this thread.
+/// Captures the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +31,7 @@ impl Log {
 }
 
 #[tokio::test]
-async fn a_requests_line_names_partner_key_route_status_and_why_it_was_refused() {
+async fn a_request_is_logged_with_partner_key_route_status_and_code() {
     let harness = ApiHarness::new().await;
     let log = Log::default();
     let writer = log.clone();

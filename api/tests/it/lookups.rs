@@ -7,7 +7,7 @@ use dvp_testing::wait::wait_for;
 use crate::harness::{ApiHarness, Call, order};
 
 #[tokio::test]
-async fn several_references_are_answered_in_the_order_asked_and_each_once() {
+async fn several_references_are_answered_once_in_the_requested_order() {
     let harness = ApiHarness::new().await;
     let (one, two) = (order(), order());
     let accepted = harness.submit(&harness.acme, &one).await.ok(202);
@@ -52,7 +52,7 @@ async fn a_lookup_takes_one_to_a_hundred_references() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_intents_status_follows_its_execution_and_a_rejected_intent_has_none() {
+async fn an_intents_status_is_its_executions_status() {
     let harness = ApiHarness::new().await;
     harness.start_workers();
     let keys = harness.issue("acme", 100_000, "test", &["intents:write"]).await;

@@ -18,6 +18,7 @@ mod lookups;
 mod nulls;
 mod partners;
 mod places;
+mod processes;
 mod quotes;
 #[path = "../../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]

@@ -55,7 +55,7 @@ async fn same<F: Future<Output = Answer>>(
 }
 
 #[tokio::test]
-async fn a_field_that_may_be_absent_may_be_null_in_quotes() {
+async fn optional_fields_of_quotes_may_be_null() {
     let harness = &ApiHarness::new().await;
     let quote = || {
         json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
@@ -76,7 +76,7 @@ async fn a_field_that_may_be_absent_may_be_null_in_quotes() {
 }
 
 #[tokio::test]
-async fn a_field_that_may_be_absent_may_be_null_in_intents() {
+async fn optional_fields_of_intents_may_be_null() {
     let harness = &ApiHarness::new().await;
     let send = |body: Value| async move { harness.submit(&harness.acme, &body).await };
     same("CurrentIntentRequest", order, send).await;
@@ -88,7 +88,7 @@ async fn a_field_that_may_be_absent_may_be_null_in_intents() {
 }
 
 #[tokio::test]
-async fn a_field_that_may_be_absent_may_be_null_in_webhook_management() {
+async fn optional_fields_of_webhook_management_may_be_null() {
     let harness = &ApiHarness::new().await;
     register(harness, &harness.acme, "https://8.8.8.8/hooks").await;
     let send = |method: &'static str, path: &'static str| {

@@ -1,4 +1,4 @@
-//! What partners verify deliveries with: published libraries, test vectors, and the examples of the documentation,
+//! The tools that verify deliveries: published libraries, test vectors, and the examples of the documentation,
 //! each run as it stands. Python, Node and Cargo must be on the machine; Go is fetched where it is not.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
@@ -33,7 +33,7 @@ fn succeed(command: &mut Command) -> Output {
     done
 }
 
-/// A folder that is filled once, by whoever comes first.
+/// A folder that the first user fills.
 fn tools(name: &str, fill: impl FnOnce(&Path)) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -80,7 +80,7 @@ fn vectors() -> Value {
 }
 
 #[test]
-fn the_committed_test_vectors_are_what_the_code_signs_and_verifies() {
+fn the_committed_test_vectors_match_the_code() {
     let path = docs().join("vectors.json");
     let text = format!("{}\n", serde_json::to_string_pretty(&vectors()).unwrap());
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -121,7 +121,7 @@ print(len(body))
 "#;
 
 #[tokio::test]
-async fn the_libraries_of_stripe_and_standard_webhooks_verify_a_delivery_and_refuse_a_flipped_byte() {
+async fn the_stripe_and_standard_webhooks_libraries_verify_deliveries() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     scene.ping().await;
     let got = scene.received(1).await.remove(0);
@@ -171,7 +171,7 @@ impl Example {
         request.send().await.unwrap().status().as_u16()
     }
 
-    /// Takes what is genuine, each event once, and nothing else.
+    /// Accepts each genuine event once, and nothing else.
     async fn hold(mut self) {
         let now = dvp_core::context::now().unix_secs();
         let body = |id: &str| format!(r#"{{"id":"{id}","name":"Zoë"}}"#);
@@ -207,12 +207,12 @@ impl Drop for Example {
 }
 
 #[tokio::test]
-async fn the_python_example_takes_what_is_genuine_once() {
+async fn the_python_example_accepts_genuine_events_once() {
     Example::run(Command::new("python3").arg(docs().join("receiver.py"))).hold().await;
 }
 
 #[tokio::test]
-async fn the_typescript_example_compiles_strictly_and_takes_what_is_genuine_once() {
+async fn the_typescript_example_compiles_and_accepts_genuine_events_once() {
     let folder = tools("webhook-node", |folder| {
         let packages =
             ["install", "--silent", "--no-audit", "--no-fund", "typescript@5.9.3", "@types/node@20"];
@@ -227,7 +227,7 @@ async fn the_typescript_example_compiles_strictly_and_takes_what_is_genuine_once
 }
 
 #[tokio::test]
-async fn the_rust_example_takes_what_is_genuine_once() {
+async fn the_rust_example_accepts_genuine_events_once() {
     Example::run(&mut Command::new(example("webhook_receiver"))).hold().await;
 }
 
@@ -244,7 +244,7 @@ fn go() -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_go_example_takes_what_is_genuine_once() {
+async fn the_go_example_accepts_genuine_events_once() {
     let (go, folder) = (go(), tools("webhook-go-built", |_| {}));
     let (binary, source) = (folder.join("receiver"), docs().join("receiver.go"));
     for words in [&["vet"][..], &["build", "-o", binary.to_str().unwrap()]] {

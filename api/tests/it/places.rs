@@ -21,7 +21,7 @@ async fn newest(harness: &ApiHarness, keys: &Keys) -> String {
 }
 
 #[tokio::test]
-async fn idle_long_polls_hold_no_place_and_wake_for_their_own_partners_events() {
+async fn idle_long_polls_hold_no_permit_and_wake_for_their_partners_events() {
     let harness = ApiHarness::new().await;
     let waiting = 40;
     let limits =
@@ -30,7 +30,7 @@ async fn idle_long_polls_hold_no_place_and_wake_for_their_own_partners_events() 
     let since = newest(&harness, &harness.acme).await;
     let path = |wait: u32| format!("/v1/events?wait={wait}&since={since}");
     let (poll, probe) = (Call::get(&harness.acme, &path(8)), Call::get(&harness.acme, &path(1)));
-    // Whoever finds no place, or waited in vain, asks again until there is an event.
+    // A poll that got no permit, or no event, is repeated until it returns an event.
     let polls = join_all((0..waiting).map(|_| {
         wait_for("an event", || async {
             let answer = harness.send_to(door.clone(), &poll).await;
@@ -56,8 +56,8 @@ async fn idle_long_polls_hold_no_place_and_wake_for_their_own_partners_events() 
         harness.submit(&harness.globex, &order()).await.ok(202);
         harness.submit(&harness.acme, &order()).await.ok(202);
     };
-    let (told, ()) = tokio::join!(polls, others);
-    assert_eq!(told, vec![1; waiting]);
+    let (received, ()) = tokio::join!(polls, others);
+    assert_eq!(received, vec![1; waiting]);
 }
 
 fn reads_by(metrics: &PrometheusHandle, reader: &str) -> u64 {
@@ -67,7 +67,7 @@ fn reads_by(metrics: &PrometheusHandle, reader: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn an_event_is_read_once_for_all_long_polls_of_its_partner_and_each_gets_what_it_asked_for() {
+async fn an_event_is_read_once_for_all_long_polls_of_its_partner() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -77,14 +77,14 @@ async fn an_event_is_read_once_for_all_long_polls_of_its_partner_and_each_gets_w
     let keys = harness.issue("many", 100_000, "test", &["events:read", "intents:write"]).await;
     let since = newest(&harness, &keys).await;
     let body = order();
-    let asked = [
+    let filters = [
         String::new(),
         format!("&intentId={}", body["intentId"].as_str().unwrap()),
         "&type=intent.accepted".to_owned(),
         "&limit=1".to_owned(),
     ];
     let calls = (0..waiting).map(|n| {
-        let filter = asked.get(n % asked.len()).unwrap();
+        let filter = filters.get(n % filters.len()).unwrap();
         Call::get(&keys, &format!("/v1/events?wait=8&since={since}{filter}"))
     });
     let (calls, probe): (Vec<Call>, _) =

@@ -51,7 +51,7 @@ async fn an_indicative_quote_has_the_contracts_candidate() {
 }
 
 #[tokio::test]
-async fn no_liquidity_is_an_empty_list_and_no_fault() {
+async fn no_liquidity_is_an_empty_list() {
     let harness = ApiHarness::new().await;
     for (field, value) in [
         ("/source", "DOGE"),
@@ -125,7 +125,7 @@ async fn a_firm_quote_locks_rate_and_fees() {
 }
 
 #[tokio::test]
-async fn a_firm_quote_nobody_can_lock_is_refused_and_the_refusal_is_replayed() {
+async fn a_firm_quote_without_liquidity_is_refused_and_replayed() {
     let harness = ApiHarness::new().await;
     let unknown = changed(firm("100", "target"), "/outputAsset/symbol", Some(json!("JPY")));
     for body in [firm("100000001", "target"), firm("1", "source"), unknown] {

@@ -14,7 +14,7 @@ fn call(harness: &ApiHarness) -> Call {
 }
 
 #[tokio::test]
-async fn a_right_signature_is_accepted_at_both_ends_of_the_window_and_not_beyond() {
+async fn a_signature_is_accepted_within_the_time_window_only() {
     let harness = ApiHarness::new().await;
     let now = harness.now.unix_secs();
     for at in [now - 300, now, now + 300] {
@@ -32,7 +32,7 @@ async fn a_right_signature_is_accepted_at_both_ends_of_the_window_and_not_beyond
 }
 
 #[tokio::test]
-async fn each_header_is_needed_once_and_in_its_form() {
+async fn each_header_is_required_once_and_well_formed() {
     let harness = ApiHarness::new().await;
     let at = harness.now.unix_secs().to_string();
     let nonce = "n".repeat(16);
@@ -88,7 +88,7 @@ async fn a_change_of_any_signed_part_or_another_secret_breaks_the_signature() {
 }
 
 #[test]
-fn the_guides_worked_example_is_what_the_service_computes() {
+fn the_guides_worked_example_is_correct() {
     let guide = include_str!("../../../docs/api.md");
     let section = guide.split_once("\n## Signing\n").unwrap().1.split("\n## ").next().unwrap();
     let blocks: Vec<&str> = section.split("```\n").skip(1).step_by(2).map(str::trim_end).collect();
@@ -113,7 +113,7 @@ async fn the_query_is_signed_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn a_nonce_is_taken_once_per_key_and_a_retry_needs_a_fresh_one() {
+async fn a_nonce_is_accepted_once_per_key() {
     let harness = ApiHarness::new().await;
     let body = order();
     let first = harness.intent(&harness.acme, &body);
@@ -130,7 +130,7 @@ async fn a_nonce_is_taken_once_per_key_and_a_retry_needs_a_fresh_one() {
 }
 
 #[tokio::test]
-async fn a_signature_where_none_is_needed_is_not_looked_at() {
+async fn an_unneeded_signature_is_ignored() {
     let harness = ApiHarness::new().await;
     let call = Call::get(&harness.acme, "/v1/events").with("X-Signature", "nonsense");
     harness.send(&call).await.ok(200);

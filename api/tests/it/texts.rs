@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{Answer, ApiHarness, Call, order};
 use crate::webhooks::{manage, register};
 
-/// What no line of text may be.
+/// Invalid values of a line of text.
 fn hostile() -> [String; 8] {
     [
         "a\0b".to_owned(),
@@ -130,7 +130,7 @@ async fn every_text_of_webhook_management_is_checked() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_text_is_refused() {
+async fn a_body_that_is_not_utf8_is_refused() {
     let harness = ApiHarness::new().await;
     let body = |inner: &[u8]| [b"{\"requestId\":\"".as_slice(), inner, b"\"}"].concat();
     for bytes in [
@@ -154,7 +154,7 @@ async fn a_body_that_is_no_text_is_refused() {
 }
 
 #[tokio::test]
-async fn no_path_query_or_header_fails_the_service() {
+async fn no_path_query_or_header_causes_an_internal_error() {
     let harness = ApiHarness::new().await;
     register(&harness, &harness.acme, "https://8.8.8.8/hooks").await;
     let long = "x".repeat(6_000);
@@ -190,7 +190,7 @@ async fn no_path_query_or_header_fails_the_service() {
                 .with("Idempotency-Key", "one")
                 .with("X-Request-Id", &long);
             let answer = harness.send(&call).await;
-            // A list of what was not found is an answer, too.
+            // A list of references not found is an answer, too.
             assert!(answer.status.as_u16() < 500, "{method} {path:.60}: {}", answer.text);
         }
     }

@@ -1,4 +1,4 @@
-//! What every answer has, whatever was asked.
+//! Properties of every response.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -30,7 +30,7 @@ async fn an_unknown_path_and_a_wrong_method_get_the_envelope() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_no_text_gets_the_envelope() {
+async fn a_path_that_is_not_utf8_gets_the_envelope() {
     let harness = ApiHarness::new().await;
     let code = |path: &str| match path.split('/').nth(2) {
         Some("executions") if path.ends_with("receipt") => "receipt_not_found",
@@ -58,7 +58,7 @@ async fn a_path_that_is_no_text_gets_the_envelope() {
 }
 
 #[tokio::test]
-async fn every_answer_has_a_request_id_and_a_sane_one_is_echoed() {
+async fn every_response_has_a_request_id_and_a_valid_one_is_echoed() {
     let harness = ApiHarness::new().await;
     let longest = "a".repeat(128);
     for sane in ["a", "Trace_1.2-3", &longest] {
@@ -76,7 +76,7 @@ async fn every_answer_has_a_request_id_and_a_sane_one_is_echoed() {
 }
 
 #[tokio::test]
-async fn a_body_over_64_kib_is_refused_and_one_at_the_limit_is_read() {
+async fn a_body_over_64_kib_is_refused() {
     let harness = ApiHarness::new().await;
     let sized = |bytes: usize| {
         let body = json!({"pad": ""}).to_string();
@@ -95,7 +95,7 @@ async fn a_body_over_64_kib_is_refused_and_one_at_the_limit_is_read() {
 }
 
 #[tokio::test]
-async fn health_needs_no_key_and_tells_when_the_database_is_away() {
+async fn health_needs_no_key_and_reports_an_unavailable_database() {
     let harness = ApiHarness::new().await;
     assert_eq!(harness.send(&Call::new("GET", "/healthz")).await.ok(200), json!({"status": "ok"}));
     harness.pool().close().await;
@@ -111,7 +111,7 @@ async fn health_needs_no_key_and_tells_when_the_database_is_away() {
 }
 
 #[tokio::test]
-async fn the_server_answers_on_its_socket_and_stops_when_told() {
+async fn the_server_answers_on_its_socket_and_stops_on_request() {
     let harness = ApiHarness::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -142,15 +142,15 @@ pub(crate) async fn say(address: SocketAddr, text: &str) -> TcpStream {
     socket
 }
 
-pub(crate) async fn hear(mut socket: TcpStream) -> String {
+pub(crate) async fn receive(mut socket: TcpStream) -> String {
     let mut text = String::new();
-    let heard = tokio::time::timeout(Duration::from_secs(30), socket.read_to_string(&mut text));
-    heard.await.expect("the connection is ended").unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(30), socket.read_to_string(&mut text));
+    read.await.expect("the connection is ended").unwrap();
     text
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_arrive_ends_its_connection_and_a_body_that_does_not_is_told() {
+async fn an_incomplete_head_is_closed_and_an_incomplete_body_is_answered() {
     let harness = ApiHarness::new().await;
     let short = Duration::from_millis(300);
     let (address, stop) =
@@ -164,16 +164,16 @@ async fn a_head_that_does_not_arrive_ends_its_connection_and_a_body_that_does_no
         uuid::Uuid::new_v4(),
     );
     let slow_body = say(address, &head).await;
-    assert_eq!(hear(slow_head).await, "");
-    assert_eq!(hear(silent).await, "");
-    let told = hear(slow_body).await;
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("SERVICE_UNAVAILABLE"), "{told}");
-    assert!(told.contains("retry-after: "), "{told}");
+    assert_eq!(receive(slow_head).await, "");
+    assert_eq!(receive(silent).await, "");
+    let answer = receive(slow_body).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("SERVICE_UNAVAILABLE"), "{answer}");
+    assert!(answer.contains("retry-after: "), "{answer}");
     stop.cancel();
 }
 
 #[tokio::test]
-async fn beyond_the_bound_requests_are_shed_before_they_queue_and_health_still_answers() {
+async fn excess_requests_are_shed_and_health_still_answers() {
     let harness = ApiHarness::new().await;
     let (address, stop) = bounded(&harness, Limits { in_flight: 1, ..Limits::default() }).await;
     let head = format!(
@@ -185,7 +185,7 @@ async fn beyond_the_bound_requests_are_shed_before_they_queue_and_health_still_a
     let key = &harness.globex.api_key;
     let ask = async |path: &str| {
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: {key}\r\n\r\n");
-        hear(say(address, &head).await).await
+        receive(say(address, &head).await).await
     };
     // One request holds the only place while its body is on its way. It may find the place taken by the one that asks.
     let (held, shed) = wait_for("a request to be shed", || async {

@@ -1,4 +1,4 @@
-//! Callers that nobody knows: what they may cost, and that others do not notice.
+//! Limits on unauthenticated callers, and that others are unaffected.
 use std::time::Duration;
 
 use dvp_api::Limits;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use dvp_testing::wait::wait_for;
 
 use crate::harness::ApiHarness;
-use crate::transport::{bounded, hear, say};
+use crate::transport::{bounded, receive, say};
 
 fn limits() -> Limits {
     Limits { unknown_keys_per_source: 5, ..Limits::default() }
@@ -22,10 +22,10 @@ fn status(answer: &str) -> &str {
 }
 
 #[tokio::test]
-async fn unknown_keys_of_a_source_are_limited_and_its_valid_keys_are_not() {
+async fn unknown_keys_of_a_source_are_limited_and_valid_keys_are_not() {
     let harness = ApiHarness::new().await;
     let (address, stop) = bounded(&harness, limits()).await;
-    let ask = async |key: &str| hear(say(address, &request(key, "")).await).await;
+    let ask = async |key: &str| receive(say(address, &request(key, "")).await).await;
     for n in 0..5 {
         let answer = ask(&format!("svc_test_{n}")).await;
         assert_eq!(status(&answer), "401", "{answer}");
@@ -51,13 +51,13 @@ async fn unknown_keys_of_a_source_are_limited_and_its_valid_keys_are_not() {
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_looked_up_once_and_works_within_seconds_of_being_issued() {
+async fn an_unknown_key_is_looked_up_once_and_works_once_issued() {
     let harness = ApiHarness::new().await;
     let (address, stop) = bounded(&harness, Limits { unknown_keys_per_source: 100_000, ..limits() }).await;
-    let ask = async |key: &str| hear(say(address, &request(key, "")).await).await;
+    let ask = async |key: &str| receive(say(address, &request(key, "")).await).await;
     assert_eq!(status(&ask(&harness.acme.api_key).await), "200");
     assert_eq!(status(&ask("svc_test_unknown").await), "401");
-    // Nobody can read keys now: the answer is from memory.
+    // No process can read keys now: the answer comes from the cache.
     let mut locked = harness.pool().begin().await.unwrap();
     sqlx::query("lock table api_key in access exclusive mode").execute(&mut *locked).await.unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(5), ask("svc_test_unknown")).await;
@@ -87,7 +87,7 @@ async fn behind_a_proxy_each_client_has_its_own_limit() {
     let (address, stop) = bounded(&harness, Limits { proxies, ..limits() }).await;
     let ask = async |n: usize, client: &str| {
         let forwarded = format!("x-forwarded-for: 203.0.113.9, {client}\r\n");
-        hear(say(address, &request(&format!("svc_test_{n}"), &forwarded)).await).await
+        receive(say(address, &request(&format!("svc_test_{n}"), &forwarded)).await).await
     };
     for n in 0..5 {
         assert_eq!(status(&ask(n, "198.51.100.1").await), "401");
@@ -98,7 +98,7 @@ async fn behind_a_proxy_each_client_has_its_own_limit() {
 }
 
 #[tokio::test]
-async fn a_source_has_so_many_connections_and_no_more_until_one_ends() {
+async fn connections_of_a_source_are_limited() {
     let harness = ApiHarness::new().await;
     let (address, stop) = bounded(&harness, Limits { connections_per_source: 2, ..limits() }).await;
     let ask = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -126,7 +126,7 @@ async fn a_source_has_so_many_connections_and_no_more_until_one_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_answers_is_cut_off() {
+async fn a_client_that_does_not_read_its_responses_is_disconnected() {
     let harness = ApiHarness::new().await;
     let (address, stop) = bounded(&harness, Limits { answer: Duration::from_millis(200), ..limits() }).await;
     let ask = "GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n";

@@ -24,7 +24,7 @@ async fn shown(harness: &ApiHarness, keys: &Keys) -> Answer {
 }
 
 #[tokio::test]
-async fn an_endpoint_is_registered_once_and_its_secret_is_shown_then_only() {
+async fn an_endpoint_is_registered_once_and_its_secret_is_returned_once() {
     let harness = ApiHarness::new().await;
     shown(&harness, &harness.acme).await.refused(404, "NOT_FOUND");
     let registered = register(&harness, &harness.acme, URL).await;
@@ -52,7 +52,7 @@ async fn an_endpoint_is_registered_once_and_its_secret_is_shown_then_only() {
 }
 
 #[tokio::test]
-async fn what_is_no_public_https_url_or_no_known_type_is_refused() {
+async fn invalid_urls_and_unknown_types_are_refused() {
     let harness = ApiHarness::new().await;
     for url in [
         "http://example.com/",
@@ -89,7 +89,7 @@ async fn what_is_no_public_https_url_or_no_known_type_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_to_a_private_address_is_refused_at_registration() {
+async fn a_name_with_a_private_address_is_refused_at_registration() {
     let harness = ApiHarness::new().await;
     let body = json!({"url": "https://private.example/", "subscribedTypes": ["intent.accepted"]});
     harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.refused(400, "INVALID_URL");
@@ -98,7 +98,7 @@ async fn a_name_that_leads_to_a_private_address_is_refused_at_registration() {
 }
 
 #[tokio::test]
-async fn an_update_changes_what_it_names_and_a_deleted_endpoint_comes_back_by_update() {
+async fn an_update_changes_given_fields_and_restores_a_deleted_endpoint() {
     let harness = ApiHarness::new().await;
     let none = harness.send(&manage(&harness.acme, "PATCH", PATH, &json!({"isActive": false}))).await;
     none.refused(404, "NOT_FOUND");
@@ -125,7 +125,7 @@ async fn an_update_changes_what_it_names_and_a_deleted_endpoint_comes_back_by_up
 }
 
 #[tokio::test]
-async fn a_rotation_shows_the_next_secret_once_and_tells_when_the_grace_ends() {
+async fn a_rotation_returns_the_next_secret_once_and_the_end_of_its_grace() {
     let harness = ApiHarness::new().await;
     let rotate = manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
     harness.send(&rotate).await.refused(404, "NOT_FOUND");
@@ -140,7 +140,7 @@ async fn a_rotation_shows_the_next_secret_once_and_tells_when_the_grace_ends() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_gives_the_first_answer_again_and_refuses_another_body() {
+async fn an_idempotency_key_replays_its_answer_and_refuses_another_body() {
     let harness = ApiHarness::new().await;
     let body = json!({"url": URL, "subscribedTypes": ["intent.accepted"]});
     let once = manage(&harness.acme, "POST", PATH, &body).with("Idempotency-Key", "any text: 1");
@@ -177,7 +177,7 @@ async fn an_idempotency_key_gives_the_first_answer_again_and_refuses_another_bod
 }
 
 #[tokio::test]
-async fn the_same_key_at_the_same_moment_does_the_work_once() {
+async fn concurrent_requests_with_one_key_are_executed_once() {
     let harness = ApiHarness::new().await;
     register(&harness, &harness.acme, URL).await;
     let call =
@@ -190,7 +190,7 @@ async fn the_same_key_at_the_same_moment_does_the_work_once() {
 }
 
 #[tokio::test]
-async fn a_refused_command_keeps_no_answer() {
+async fn a_refused_command_stores_no_answer() {
     let harness = ApiHarness::new().await;
     let rotate =
         manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null).with("Idempotency-Key", "k");
@@ -200,7 +200,7 @@ async fn a_refused_command_keeps_no_answer() {
 }
 
 #[tokio::test]
-async fn an_event_is_found_by_its_id_until_it_leaves_the_feed_and_its_status_stays() {
+async fn an_event_is_found_by_id_until_retention_deletes_it() {
     let harness = ApiHarness::new().await;
     let body = order();
     harness.submit(&harness.acme, &body).await.ok(202);
@@ -241,7 +241,7 @@ async fn an_event_is_found_by_its_id_until_it_leaves_the_feed_and_its_status_sta
 }
 
 #[tokio::test]
-async fn a_reader_who_waits_is_given_the_event_when_it_comes_and_an_empty_page_when_none_does() {
+async fn a_long_poll_returns_the_event_or_an_empty_page() {
     let harness = ApiHarness::new().await;
     let empty = harness.send(&Call::get(&harness.acme, "/v1/events?wait=1")).await.ok(200);
     assert_eq!(empty["data"], json!([]));

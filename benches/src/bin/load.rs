@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use dvp_benches::fix_orders::Subject;
 use dvp_benches::settle::Size;
 
 #[derive(Parser)]
@@ -38,7 +39,14 @@ enum LoadCommand {
     },
     /// NewOrderSingle over loopback to its committed ExecutionReport, beside `POST /v1/intents` and the engine with the
     /// same orders; then to Filled, with settlement in the same process.
-    FixOrders,
+    FixOrders {
+        /// Archive no messages.
+        #[arg(long)]
+        without_archive: bool,
+        /// Acceptance only.
+        #[arg(long)]
+        without_settlement: bool,
+    },
     /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
     /// behind ten events a block are, and the memory that a million take.
     Backfill {
@@ -48,8 +56,8 @@ enum LoadCommand {
         #[arg(long, default_value_t = 1_000_000)]
         many: u64,
     },
-    /// Orders of tokens for money, of tokens for tokens and of money for money over REST to their anchored receipts in the
-    /// sandbox, one relayer account and one block a second, beside what its blocks have gas for.
+    /// Orders of tokens for money, of tokens for tokens and of money for money over REST to their anchored receipts in
+    /// the sandbox, one relayer account and one block a second, beside what its blocks have gas for.
     Settle {
         #[command(flatten)]
         size: Size,
@@ -59,7 +67,13 @@ enum LoadCommand {
     },
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
-    /// Pages of a feed of so many events, beside pages of one of ten thousand.
+    /// Resting range orders: accepted a second, loaded by a restart beside rows read, memory of an order, the time of a
+    /// price change that reaches none, and the orders that a price change looks at beside those that it fills.
+    Auctions {
+        #[arg(long, default_value_t = 100_000)]
+        orders: usize,
+    },
+    /// Pages of a feed of this number of events, compared with pages of one of ten thousand.
     FeedPages {
         #[arg(long, default_value_t = 10_000_000)]
         events: i64,
@@ -67,7 +81,26 @@ enum LoadCommand {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
-    /// The floor of `fix`: sends back what it is sent.
+    /// Every screen of the console over a history of this number of orders: the time of each page at the server.
+    Console {
+        #[arg(long, default_value_t = 1_000_000)]
+        orders: i64,
+        /// How often each page is read.
+        #[arg(long, default_value_t = 20)]
+        rounds: usize,
+        /// Keep the history here, for the next time.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+    /// Orders, statuses, pages and jobs over a history of few orders, and over one of this number of orders.
+    Grow {
+        #[arg(long, default_value_t = 1_000_000)]
+        orders: i64,
+        /// Keep the histories here, for the next time.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+    /// The floor of `fix`: echoes its input.
     #[command(hide = true)]
     BareEcho,
 }
@@ -101,13 +134,31 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
         }
+        LoadCommand::Auctions { orders } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(dvp_benches::auctions::measure(*orders, cli.concurrency))?
+        }
         LoadCommand::FeedPages { events, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::feed_pages::measure(*events, dir.as_deref()))?]
         }
-        LoadCommand::FixOrders => {
+        LoadCommand::Console { orders, rounds, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds))?
+            for rendered in
+                runtime.block_on(dvp_benches::screens::measure(dir.as_deref(), *orders, *rounds))?
+            {
+                writeln!(std::io::stdout(), "{}", rendered.json())?;
+            }
+            return Ok(());
+        }
+        LoadCommand::Grow { orders, dir } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(dvp_benches::grow::measure(dir.as_deref(), *orders))?
+        }
+        LoadCommand::FixOrders { without_archive, without_settlement } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let subject = Subject { archives: !without_archive, settles: !without_settlement };
+            runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds, subject))?
         }
         LoadCommand::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         LoadCommand::BareEcho => {

@@ -1,4 +1,4 @@
-//! What must be true in the database, whatever happened.
+//! Invariants of the database after any sequence of failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use sqlx::{Connection as _, PgConnection};
 use super::fix::SessionTranscript;
 use super::rest::{Placed, text};
 
-pub(super) struct Checked {
+pub(crate) struct Checked {
     pub orders: usize,
     pub completed: usize,
 }
 
-/// Each query finds what must not be.
+/// Each query counts violations of an invariant.
 const NEVER: [(&str, &str); 12] = [
     ("moved money twice", "select count(*) from simulated_rail where executed > 1"),
     (
@@ -44,9 +44,9 @@ const NEVER: [(&str, &str); 12] = [
         "positions of the feed missing",
         "select (select position from feed_counter) - (select count(*) from event)",
     ),
-    ("promised to nobody", "select count(*) from account_balance where reserved <> 0"),
+    ("left reserved", "select count(*) from account_balance where reserved <> 0"),
     (
-        "on its way to nobody",
+        "left in clearing",
         "select count(*) from (select asset from ledger_entry where owner_kind = 'clearing' \
          group by asset having sum(amount) <> 0) c",
     ),
@@ -72,43 +72,50 @@ const NEVER: [(&str, &str); 12] = [
     ),
 ];
 
-/// Waits until everything has ended, and holds the books against what the clients were told.
-pub(super) async fn check(
+/// Waits until every order has ended, and compares the database with the clients' transcripts.
+pub(crate) async fn check(
     ready: &Value,
     placed: &[Placed],
-    told: &[SessionTranscript],
+    transcripts: &[SessionTranscript],
     deadline: Instant,
 ) -> anyhow::Result<Checked> {
     let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
     settled(&mut conn, Until::Anchored, deadline).await?;
     check_rest(&mut conn, placed).await?;
-    for one in told {
+    for one in transcripts {
         check_fix(&mut conn, one).await?;
     }
     let orders = count(&mut conn, "select count(*) from execution").await?;
     let completed = count(&mut conn, "select count(*) from execution where state_name = 'completed'").await?;
-    let by_fix: usize = told.iter().map(|one| one.orders.len()).sum();
+    let by_fix: usize = transcripts.iter().map(|one| one.orders.len()).sum();
     let refused = count(&mut conn, "select count(*) from intent where reference is null").await?;
-    let (known, asked) = (usize::try_from(orders + refused)?, placed.len() + by_fix);
-    ensure!(known == asked, "{asked} orders were placed and {known} are known");
+    let (known, requested) = (usize::try_from(orders + refused)?, placed.len() + by_fix);
+    ensure!(known == requested, "{requested} orders were placed and {known} are known");
     Ok(Checked { orders: usize::try_from(orders)?, completed: usize::try_from(completed)? })
 }
 
-/// How far every order has come.
+/// A stage that every order must reach.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Until {
     /// No event of the feed follows.
     Ended,
+    /// The same, or it rests until its deadline.
+    EndedOrResting,
     /// Its receipt is anchored, too, and nothing waits for the chain.
     Anchored,
 }
 
 impl Until {
-    /// Counts what is open.
+    /// Counts the open orders and work.
     const fn open(self) -> &'static str {
         match self {
             Self::Ended => {
                 "select (select count(*) from execution where terminal_at is null) + (select count(*) from effect)"
+            }
+            Self::EndedOrResting => {
+                "select (select count(*) from execution where terminal_at is null and state_name <> 'resting') \
+                 + (select count(*) from effect left join execution using (reference) \
+                    where state_name is distinct from 'resting')"
             }
             Self::Anchored => {
                 "select (select count(*) from execution where terminal_at is null) \
@@ -120,7 +127,7 @@ impl Until {
     }
 }
 
-/// Waits until every order has come so far; then the books hold.
+/// Waits until every order has reached `until`, then checks the books.
 pub(crate) async fn settled(conn: &mut PgConnection, until: Until, deadline: Instant) -> anyhow::Result<()> {
     while count(conn, until.open()).await? > 0 {
         if Instant::now() > deadline {
@@ -143,7 +150,7 @@ pub(crate) async fn count(conn: &mut PgConnection, sql: &'static str) -> anyhow:
 
 async fn left_open(conn: &mut PgConnection) -> anyhow::Result<String> {
     let rows: Vec<(String, String, Option<String>, Option<String>)> = sqlx::query_as(
-        "select e.reference, e.state_name, f.kind || ' ' || coalesce(f.heard, '') || ' ' || f.attempts, \
+        "select e.reference, e.state_name, f.kind || ' ' || coalesce(f.last_result, '') || ' ' || f.attempts, \
                 (select string_agg(c.kind || ' ' || c.state, ', ') from chain_command c \
                  where c.reference = e.reference and c.state <> 'done') \
          from execution e left join effect f using (reference) \
@@ -155,7 +162,7 @@ async fn left_open(conn: &mut PgConnection) -> anyhow::Result<String> {
     Ok(format!("orders do not end: {rows:?}"))
 }
 
-/// Every answer stands in the database, and nothing else of these callers does.
+/// Every answered order is stored exactly once, with the reference of its response.
 pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Result<()> {
     for one in placed {
         let found: Vec<(Option<String>,)> =
@@ -173,7 +180,7 @@ pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> an
         let reference = found.into_iter().next().and_then(|row| row.0);
         ensure!(
             reference == one.reference,
-            "{} was told {:?}, kept is {reference:?}",
+            "{} got {:?} in its response, stored is {reference:?}",
             one.intent_id,
             one.reference
         );
@@ -181,9 +188,9 @@ pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> an
     Ok(())
 }
 
-/// The client heard each message that was kept for it, and its orders ended as the database has it.
-pub(crate) async fn check_fix(conn: &mut PgConnection, told: &SessionTranscript) -> anyhow::Result<()> {
-    let id = told.session_id.as_str();
+/// The client received each stored message, and its orders ended in the states of the database.
+pub(crate) async fn check_fix(conn: &mut PgConnection, transcript: &SessionTranscript) -> anyhow::Result<()> {
+    let id = transcript.session_id.as_str();
     let kept: Vec<(i64, Vec<u8>)> =
         sqlx::query_as("select seq, body from fix_outbound where session_id = $1 order by seq")
             .bind(id)
@@ -191,29 +198,34 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, told: &SessionTranscript)
             .await?;
     let mut exec_ids = BTreeSet::new();
     for (seq, body) in &kept {
-        let heard = told.heard.get(&u64::try_from(*seq)?);
-        let Some(heard) = heard else { bail!("{id} never heard message {seq}") };
+        let received = transcript.received.get(&u64::try_from(*seq)?);
+        let Some(received) = received else { bail!("{id} did not receive message {seq}") };
         let body = String::from_utf8_lossy(body);
         for field in body.split('\u{1}').filter(|field| field.contains('=')) {
             let tag = field.split('=').next().unwrap_or_default();
             if ["11", "17", "37", "39", "150", "151", "14", "6"].contains(&tag) {
                 ensure!(
-                    heard.contains(&format!("{field}|")),
-                    "{id}, message {seq}: {field} is not in {heard}"
+                    received.contains(&format!("{field}|")),
+                    "{id}, message {seq}: {field} is not in {received}"
                 );
             }
             ensure!(tag != "17" || exec_ids.insert(field.to_owned()), "{id}: {field} was reported twice");
         }
     }
-    ensure!(kept.len() == told.heard.len(), "{id} heard {} of {} messages", told.heard.len(), kept.len());
+    ensure!(
+        kept.len() == transcript.received.len(),
+        "{id} received {} of {} messages",
+        transcript.received.len(),
+        kept.len()
+    );
     let (next_out,): (i64,) = sqlx::query_as("select next_out from fix_session where session_id = $1")
         .bind(id)
         .fetch_one(&mut *conn)
         .await?;
     ensure!(
-        u64::try_from(next_out)? >= told.next_in,
+        u64::try_from(next_out)? >= transcript.next_in,
         "{id} is at {next_out} and its client at {}",
-        told.next_in
+        transcript.next_in
     );
     let rows: Vec<(String, Option<String>)> = sqlx::query_as(
         "select o.cl_ord_id, e.state_name from fix_order o left join execution e using (reference) \
@@ -223,7 +235,7 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, told: &SessionTranscript)
     .fetch_all(&mut *conn)
     .await?;
     let known: BTreeMap<String, Option<String>> = rows.into_iter().collect();
-    ensure!(known.keys().eq(told.orders.iter()), "{id}: its orders are others than those it placed");
+    ensure!(known.keys().eq(transcript.orders.iter()), "{id}: its stored orders differ from those it placed");
     for (order, state) in known {
         let wanted = match state.as_deref() {
             Some("completed") => "2",
@@ -231,8 +243,11 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, told: &SessionTranscript)
             Some(_) => "4",
             None => "8",
         };
-        let last = told.status.get(&order).map(String::as_str);
-        ensure!(last == Some(wanted), "{id}: {order} is {state:?}, and its client was last told {last:?}");
+        let last = transcript.status.get(&order).map(String::as_str);
+        ensure!(
+            last == Some(wanted),
+            "{id}: {order} is {state:?}, and the last status sent to its client is {last:?}"
+        );
     }
     Ok(())
 }

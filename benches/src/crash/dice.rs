@@ -15,11 +15,4 @@ impl Dice {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % sides
     }
-
-    /// An account that the simulated bank knows, mostly a well-behaved one.
-    pub(crate) fn account(&mut self) -> String {
-        let last = ["0000", "0000", "0000", "0001", "0002", "0003", "0004", "0005", "0006"];
-        let pick = usize::try_from(self.roll(9)).unwrap_or(0);
-        format!("bene_drill:dest_1000{}", last.get(pick).unwrap_or(&"0000"))
-    }
 }

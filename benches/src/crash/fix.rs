@@ -1,8 +1,8 @@
-//! A FIX client that keeps its numbers and messages through every disconnect, asks for what it missed, gives again
-//! what it is asked for, and writes down what each number of the service stood for.
+//! A FIX client that keeps its numbers and messages across disconnects, requests missed messages, resends requested
+//! ones, and records the message of each number.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_fix::codec::{Body, Framed, Framer, Head, Message, MsgType, encode};
@@ -14,43 +14,53 @@ use tokio::sync::watch;
 
 use super::Ready;
 use super::dice::Dice;
-use super::rest::{Wallet, text, up};
+use super::recipients::{Recipient, Recipients};
+use super::rest::{Wallet, numbered, text, up};
 
-/// Header, trailer and what a repetition changes: not what a message says.
+/// Header, trailer, and the fields that a repetition changes.
 const STAMPS: [u32; 11] = [8, 9, 10, 34, 43, 49, 52, 56, 97, 122, 1128];
 /// OrdStatus of an order that has ended.
 pub(crate) const ENDED: [&str; 4] = ["2", "4", "8", "C"];
-/// Orders without an end, at most.
+/// Its number among the callers that order with tokens, after those over REST.
+const CALLER: u64 = 100;
+/// Beyond two intervals of heartbeats, a connection without a message has ended.
+const SILENCE_MAX: Duration = Duration::from_secs(12);
+/// The maximum number of open orders.
 const OPEN_ORDERS: usize = 12;
 
-/// What a session's client holds in the end.
+/// The messages and orders of a session, as its client saw them.
 pub(crate) struct SessionTranscript {
     pub session_id: String,
     /// Application messages by number, as `tag=value|…`.
-    pub heard: BTreeMap<u64, String>,
+    pub received: BTreeMap<u64, String>,
     /// ClOrdIDs placed.
     pub orders: BTreeSet<String>,
     /// The last OrdStatus of each order.
     pub status: BTreeMap<String, String>,
     pub next_in: u64,
-    /// Messages heard more than once.
+    /// The number of messages received more than once.
     pub repeats: usize,
 }
 
-pub(super) struct FixClient {
+pub(crate) struct FixClient {
     n: usize,
     begin_string: &'static str,
     comp_id: String,
     wallet: Option<Wallet>,
     http: reqwest::Client,
+    recipients: Recipients,
     dice: Dice,
     next_out: u64,
     sent: BTreeMap<u64, (String, String, UtcNanos)>,
-    asked_for: u64,
-    told: SessionTranscript,
+    requested_from: u64,
+    transcript: SessionTranscript,
+    /// ClOrdIDs of orders whose payment comes back if it is made.
+    returned: BTreeSet<String>,
+    /// The number of token orders so far.
+    orders: u64,
 }
 
-/// A connection and what it has read.
+/// A connection and the bytes read from it.
 struct Line {
     socket: TcpStream,
     framer: Framer,
@@ -62,16 +72,22 @@ fn utc() -> UtcNanos {
 }
 
 impl FixClient {
-    pub(super) fn new(ready: &Value, n: usize, wallet: Option<Wallet>, dice: Dice) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        ready: &Value,
+        n: usize,
+        wallet: Option<Wallet>,
+        recipients: Recipients,
+        dice: Dice,
+    ) -> anyhow::Result<Self> {
         let begin_string = match text(ready, &format!("/fix/sessions/{n}/beginString"))? {
             "FIX.4.4" => "FIX.4.4",
             "FIX.4.2" => "FIX.4.2",
             other => bail!("a session of {other}"),
         };
         let comp_id = text(ready, &format!("/fix/sessions/{n}/senderCompId"))?.to_owned();
-        let told = SessionTranscript {
+        let transcript = SessionTranscript {
             session_id: format!("{begin_string}:DVP->{comp_id}"),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             orders: BTreeSet::new(),
             status: BTreeMap::new(),
             next_in: 1,
@@ -79,11 +95,26 @@ impl FixClient {
         };
         let http = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;
         let sent = BTreeMap::new();
-        Ok(Self { n, begin_string, comp_id, wallet, http, dice, next_out: 1, sent, asked_for: 0, told })
+        let (next_out, requested_from) = (1, 0);
+        Ok(Self {
+            n,
+            begin_string,
+            comp_id,
+            wallet,
+            http,
+            recipients,
+            dice,
+            next_out,
+            sent,
+            requested_from,
+            transcript,
+            returned: BTreeSet::new(),
+            orders: 0,
+        })
     }
 
     /// Places orders until the drill closes, then stays until each has ended and nothing more comes.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         mut self,
         mut place: watch::Receiver<Ready>,
         closing: watch::Receiver<bool>,
@@ -91,7 +122,7 @@ impl FixClient {
         loop {
             let ready = up(&mut place).await?;
             match self.connected(&ready, &closing).await? {
-                true => return Ok(self.told),
+                true => return Ok(self.transcript),
                 false => tokio::time::sleep(Duration::from_millis(60)).await,
             }
         }
@@ -102,7 +133,7 @@ impl FixClient {
         let port = ready.pointer("/fix/port").and_then(Value::as_u64).context("the FIX port")?;
         let Ok(socket) = TcpStream::connect(format!("127.0.0.1:{port}")).await else { return Ok(false) };
         let mut line = Line { socket, framer: Framer::new(1 << 20) };
-        self.asked_for = 0;
+        self.requested_from = 0;
         let field = |name: &str| text(ready, &format!("/fix/sessions/{}/{name}", self.n)).map(str::to_owned);
         let logon = format!("98=0|108=5|553={}|554={}", field("username")?, field("password")?);
         if !self.say(&mut line, "A", &logon).await {
@@ -110,11 +141,13 @@ impl FixClient {
         }
         let mut admitted = false;
         let mut idle_since = None;
+        let mut read_at = Instant::now();
         loop {
             let wait = Duration::from_millis(20 + self.dice.roll(120));
             match tokio::time::timeout(wait, line.next()).await {
                 Ok(Some(message)) => {
                     idle_since = None;
+                    read_at = Instant::now();
                     admitted |= message.msg_type() == b"A";
                     if !self.take(&mut line, &message).await? {
                         return Ok(false);
@@ -122,12 +155,14 @@ impl FixClient {
                     continue;
                 }
                 Ok(None) => return Ok(false),
+                // A service that sends nothing, no heartbeat either, is gone or frozen.
+                Err(_) if read_at.elapsed() > SILENCE_MAX => return Ok(false),
                 Err(_) if !admitted => continue,
                 Err(_) => {}
             }
             let is_closing = *closing.borrow();
             // The kills may leave no time for a Logon: a client that has placed nothing yet still has to.
-            let may_place = !is_closing || self.told.orders.is_empty();
+            let may_place = !is_closing || self.transcript.orders.is_empty();
             if may_place && self.open_orders() < OPEN_ORDERS {
                 if let Some(order) = self.order(ready).await
                     && !self.say(&mut line, "D", &order).await
@@ -135,7 +170,7 @@ impl FixClient {
                     return Ok(false);
                 }
             } else if is_closing && self.open_orders() == 0 {
-                let since = *idle_since.get_or_insert_with(std::time::Instant::now);
+                let since = *idle_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > Duration::from_secs(2) {
                     return Ok(true);
                 }
@@ -144,8 +179,13 @@ impl FixClient {
     }
 
     fn open_orders(&self) -> usize {
-        let ended = |id: &&String| self.told.status.get(*id).is_some_and(|s| ENDED.contains(&s.as_str()));
-        self.told.orders.len() - self.told.orders.iter().filter(ended).count()
+        let ended = |id: &&String| {
+            let status = self.transcript.status.get(*id).map(String::as_str);
+            // A fill is cancelled when the payment comes back.
+            let is_due = status == Some("2") && self.returned.contains(*id);
+            !is_due && status.is_some_and(|status| ENDED.contains(&status))
+        };
+        self.transcript.orders.len() - self.transcript.orders.iter().filter(ended).count()
     }
 
     /// The next order, or none yet: a wallet has one at a time.
@@ -153,22 +193,30 @@ impl FixClient {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let id = format!("C-{}", id.get(..16)?);
         let handling = if self.begin_string == "FIX.4.2" { "21=1|" } else { "" };
-        let account = self.dice.account();
+        let currency = if self.wallet.is_some() { "USD" } else { "EUR" };
+        let Recipient { name: account, is_returned, .. } =
+            self.recipients.pick(currency, &mut self.dice).ok()?;
         let at = utc().to_millis_text();
         let order = match &self.wallet {
             Some(_) if self.open_orders() > 0 => return None,
             Some(wallet) => {
                 let rpc = text(ready, "/chain/rpcUrl").ok()?;
-                let permit = wallet.permit(&self.http, rpc, 10_000_000).await.ok()?;
+                let amount = numbered(CALLER, self.orders);
+                let permit = wallet.permit(&self.http, rpc, amount).await.ok()?;
+                let amount = format!("{}.{:06}", amount / 1_000_000, amount % 1_000_000);
+                self.orders += 1;
                 format!(
-                    "11={id}|1={account}|{handling}55=USDC/USD|54=2|60={at}|38=10|40=2|44=0.9|59=0|\
+                    "11={id}|1={account}|{handling}55=USDC/USD|54=2|60={at}|38={amount}|40=2|44=0.9|59=0|\
                      20001={}|20002={}|20003={}",
                     permit.nonce, permit.deadline, permit.signature
                 )
             }
             None => format!("11={id}|1={account}|{handling}55=USD/EUR|54=2|60={at}|38=100|40=2|44=0.5|59=0"),
         };
-        self.told.orders.insert(id);
+        if *is_returned {
+            self.returned.insert(id.clone());
+        }
+        self.transcript.orders.insert(id);
         Some(order)
     }
 
@@ -210,19 +258,19 @@ impl FixClient {
         let seq = number(34).context("a message without its number")?;
         let kind = message.text(35).unwrap_or_default().to_owned();
         if kind == "4" && message.text(123) == Some("Y") {
-            if seq == self.told.next_in {
+            if seq == self.transcript.next_in {
                 let next = number(36).context("a gap fill without its end")?;
                 ensure!(next > seq, "a gap fill backwards, from {seq} to {next}");
-                self.told.next_in = next;
+                self.transcript.next_in = next;
             }
             return Ok(true);
         }
         ensure!(kind != "4", "the numbers were reset");
-        if seq > self.told.next_in {
-            // A Logon or whatever came after what we missed: asked for once a connection and gap.
-            if self.asked_for < self.told.next_in {
-                self.asked_for = self.told.next_in;
-                let ask = format!("7={}|16=0", self.told.next_in);
+        if seq > self.transcript.next_in {
+            // A gap: requested once per connection and gap.
+            if self.requested_from < self.transcript.next_in {
+                self.requested_from = self.transcript.next_in;
+                let ask = format!("7={}|16=0", self.transcript.next_in);
                 if !self.say(line, "2", &ask).await {
                     return Ok(false);
                 }
@@ -230,12 +278,12 @@ impl FixClient {
             if kind != "2" {
                 return Ok(true);
             }
-        } else if seq < self.told.next_in {
+        } else if seq < self.transcript.next_in {
             ensure!(message.is_yes(43), "number {seq} came again and is no repetition: {message:?}");
             self.note(seq, &kind, message)?;
             return Ok(true);
         } else {
-            self.told.next_in += 1;
+            self.transcript.next_in += 1;
             self.note(seq, &kind, message)?;
         }
         Ok(match kind.as_str() {
@@ -254,26 +302,28 @@ impl FixClient {
         })
     }
 
-    /// What a number stands for: never two things.
+    /// Records a number's message: one number, one message.
     fn note(&mut self, seq: u64, kind: &str, message: &Message) -> anyhow::Result<()> {
         if matches!(kind, "0" | "1" | "2" | "5" | "A") {
             return Ok(());
         }
         let content = content(message);
-        if let Some(before) = self.told.heard.get(&seq) {
-            ensure!(*before == content, "number {seq} stood for two things:\n{before}\n{content}");
-            self.told.repeats += 1;
+        if let Some(before) = self.transcript.received.get(&seq) {
+            ensure!(*before == content, "number {seq} stood for two messages:\n{before}\n{content}");
+            self.transcript.repeats += 1;
             return Ok(());
         }
         if kind == "8"
             && let (Some(order), Some(status)) = (message.text(11), message.text(39))
         {
-            ensure!(self.told.orders.contains(order), "a report of an order never placed: {message:?}");
-            let before = self.told.status.insert(order.to_owned(), status.to_owned());
-            let ended = before.is_some_and(|before| ENDED.contains(&before.as_str()));
+            ensure!(self.transcript.orders.contains(order), "a report of an order never placed: {message:?}");
+            let before = self.transcript.status.insert(order.to_owned(), status.to_owned());
+            let is_reversal =
+                before.as_deref() == Some("2") && status == "4" && self.returned.contains(order);
+            let ended = !is_reversal && before.is_some_and(|before| ENDED.contains(&before.as_str()));
             ensure!(!ended, "a report after the end of {order}: {message:?}");
         }
-        self.told.heard.insert(seq, content);
+        self.transcript.received.insert(seq, content);
         Ok(())
     }
 
@@ -295,7 +345,7 @@ impl FixClient {
     }
 }
 
-/// What a message says, without what a repetition changes.
+/// A message's content, without the fields that a repetition changes.
 pub(crate) fn content(message: &Message) -> String {
     let fields = message.fields().iter().filter(|field| !STAMPS.contains(&field.tag));
     let text = |field| String::from_utf8_lossy(message.value(field));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 /// How much of the log a broken promise shows.
@@ -13,25 +13,45 @@ const LOG_TAIL: usize = 40;
 pub(crate) struct Process {
     binary: PathBuf,
     dir: PathBuf,
+    args: Vec<String>,
     child: Child,
 }
 
 impl Process {
     pub(crate) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
-        let child = spawn(binary, dir)?;
-        Ok(Self { binary: binary.to_owned(), dir: dir.to_owned(), child })
+        Self::start_with(binary, dir, Vec::new())
+    }
+
+    /// With more arguments, which later starts have too.
+    pub(crate) fn start_with(binary: &Path, dir: &Path, args: Vec<String>) -> anyhow::Result<Self> {
+        let child = spawn(binary, dir, &args)?;
+        Ok(Self { binary: binary.to_owned(), dir: dir.to_owned(), args, child })
     }
 
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
-        self.child = spawn(&self.binary, &self.dir)?;
+        self.child = spawn(&self.binary, &self.dir, &self.args)?;
         Ok(())
     }
 
     fn ready_file(&self) -> PathBuf {
-        self.dir.join("data/sandbox.json")
+        self.data_dir().join("sandbox.json")
     }
 
-    /// The ready file of this start. What a killed run left of it was removed with the kill.
+    /// The sandbox's own directory.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// A command of the program against the running service, and the JSON that it prints.
+    pub(crate) fn command(&self, words: &[&str]) -> anyhow::Result<Value> {
+        let output =
+            Command::new(&self.binary).args(words).args(["--json", "--dir"]).arg(self.data_dir()).output()?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "dvp {}: {complaint}", words.join(" "));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// The ready file of this start. A killed run's file was removed at the kill.
     pub(crate) async fn ready_within(&mut self, limit: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + limit;
         loop {
@@ -61,7 +81,7 @@ impl Process {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// SIGKILL. What it started is left behind, as a crash leaves it.
+    /// Sends SIGKILL. The programs that it started keep running, as after a crash.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         while self.child.try_wait()?.is_none() {
@@ -96,7 +116,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A drill that failed leaves no program behind: an interrupted one ends what it started.
+        // A failed drill leaves no program behind: on an interrupt the program ends its own programs.
         if matches!(self.child.try_wait(), Ok(None)) {
             let pid = self.child.id().to_string();
             let _ = Command::new("kill").args(["-INT", &pid]).status();
@@ -110,11 +130,21 @@ impl Drop for Process {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path) -> anyhow::Result<Child> {
+fn spawn(binary: &Path, dir: &Path, args: &[String]) -> anyhow::Result<Child> {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
     Command::new(binary)
-        .args(["sandbox", "--http", "127.0.0.1:0", "--fix", "127.0.0.1:0", "--dir"])
+        .args([
+            "sandbox",
+            "--http",
+            "127.0.0.1:0",
+            "--fix",
+            "127.0.0.1:0",
+            "--console",
+            "127.0.0.1:0",
+            "--dir",
+        ])
         .arg(dir.join("data"))
+        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

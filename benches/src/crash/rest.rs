@@ -1,6 +1,8 @@
-//! Callers over REST: each asks again with the same key until it has its answer.
+//! Callers over REST: each retries with the same key until it has its response.
 
 use std::str::FromStr as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alloy::primitives::Address;
@@ -16,13 +18,22 @@ use uuid::Uuid;
 
 use super::Ready;
 use super::dice::Dice;
+use super::recipients::Recipients;
 
-/// An order and what its caller was told.
+/// An order and the response to it.
 pub(crate) struct Placed {
     pub intent_id: String,
     pub status: u16,
     /// The execution's reference when it was accepted.
     pub reference: Option<String>,
+}
+
+/// What the first order of the first caller pays, in tokens. The amount of every other one says which it is.
+pub(super) const FIRST: u64 = 10_000_000;
+
+/// The amount of a caller's order: callers and orders are numbered from zero.
+pub(super) const fn numbered(caller: u64, order: u64) -> u64 {
+    FIRST + 10 * (caller * 1_000 + order)
 }
 
 /// A wallet of the sandbox, which orders one thing at a time.
@@ -60,8 +71,8 @@ impl Wallet {
     async fn nonce(&self, client: &reqwest::Client, rpc: &str) -> anyhow::Result<u64> {
         let owner = hex::encode(self.signer.address());
         let call = json!({"to": self.permit, "data": format!("0x7ecebe00{owner:0>64}")});
-        let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]});
-        let answer: Value = client.post(rpc).json(&asked).send().await?.json().await?;
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]});
+        let answer: Value = client.post(rpc).json(&request).send().await?.json().await?;
         let word = answer["result"].as_str().context("nonces")?.trim_start_matches("0x");
         Ok(u64::from_str_radix(word.trim_start_matches('0'), 16).unwrap_or(0))
     }
@@ -138,7 +149,32 @@ pub(crate) struct RestCaller {
     closing: watch::Receiver<bool>,
     client: reqwest::Client,
     wallet: Option<Wallet>,
+    recipients: Recipients,
     dice: Dice,
+    /// Its number among those with a wallet, or those without.
+    caller: u64,
+    orders: u64,
+    traffic: Arc<Traffic>,
+}
+
+/// The submissions of a caller, for the drill that stops processes.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    /// The process that has a submission now.
+    at: Mutex<Option<String>>,
+    /// Connections that ended without an answer before the time limit of a request.
+    unanswered: AtomicUsize,
+}
+
+impl Traffic {
+    /// Whether a submission is at the process with this URL.
+    pub(crate) fn is_at(&self, http: &str) -> bool {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(http)
+    }
+
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered.load(Ordering::Relaxed)
+    }
 }
 
 impl RestCaller {
@@ -146,10 +182,27 @@ impl RestCaller {
         place: watch::Receiver<Ready>,
         closing: watch::Receiver<bool>,
         wallet: Option<Wallet>,
-        dice: Dice,
+        recipients: Recipients,
+        (caller, dice): (u64, Dice),
     ) -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().timeout(Duration::from_secs(20)).build()?;
-        Ok(Self { place, closing, client, wallet, dice })
+        let traffic = Arc::default();
+        Ok(Self { place, closing, client, wallet, recipients, dice, caller, orders: 0, traffic })
+    }
+
+    pub(crate) fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
+    }
+
+    /// The service's place, with the submission noted as being there before the place can change.
+    async fn go_there(&mut self) -> anyhow::Result<Arc<Value>> {
+        loop {
+            up(&mut self.place).await?;
+            let mut at = self.traffic.at.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(ready) = self.place.borrow().clone() else { continue };
+            *at = Some(text(&ready, "/http")?.to_owned());
+            return Ok(ready);
+        }
     }
 
     pub(crate) async fn run(mut self) -> anyhow::Result<Vec<Placed>> {
@@ -162,7 +215,7 @@ impl RestCaller {
             let intent_id = body["intentId"].as_str().unwrap_or_default().to_owned();
             let reference = answer["reference"].as_str().map(str::to_owned);
             ensure!(reference.is_some() == (status == 202), "{status} without its reference: {answer}");
-            // Asked once more, the same answer comes.
+            // A repetition gets the same response.
             if self.dice.roll(4) == 0 {
                 let (again, repeated) = self.submit_until_answered(&body, &key).await?;
                 ensure!((again, &repeated) == (status, &answer), "{answer} became {repeated}");
@@ -177,29 +230,46 @@ impl RestCaller {
     }
 
     async fn order(&mut self) -> anyhow::Result<Value> {
-        let mut order = fiat_order(&self.dice.account())?;
+        let currency = if self.wallet.is_some() { "USD" } else { "EUR" };
+        let number = self.orders;
+        self.orders += 1;
+        let recipient = match (&self.wallet, number) {
+            (None, 0) => self.recipients.first(self.caller, &mut self.dice)?,
+            _ => self.recipients.pick(currency, &mut self.dice)?,
+        };
+        let mut order = fiat_order(&recipient.name)?;
+        if let Some(details) = recipient.details.as_ref().filter(|_| self.dice.roll(2) == 0) {
+            order["beneficiary"] = details.clone();
+        }
         let Some(wallet) = self.wallet.clone() else { return Ok(order) };
+        let amount = numbered(self.caller, number);
         let permit = loop {
             let ready = up(&mut self.place).await?;
             let rpc = text(&ready, "/chain/rpcUrl")?;
-            match wallet.permit(&self.client, rpc, 10_000_000).await {
+            match wallet.permit(&self.client, rpc, amount).await {
                 Ok(permit) => break permit,
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         };
         pay_with_token(&mut order, &wallet, &permit)?;
+        order["inputAmountMinor"] = json!(amount.to_string());
         Ok(order)
     }
 
     async fn submit_until_answered(&mut self, body: &Value, key: &str) -> anyhow::Result<(u16, Value)> {
         loop {
-            let ready = up(&mut self.place).await?;
-            match self.submit(&ready, body, key).await {
-                // Nothing is known of 503 and of a key that is being worked on: asked again.
+            let ready = self.go_there().await?;
+            let answered = self.submit(&ready, body, key).await;
+            *self.traffic.at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            match answered {
+                // A 503, or a key in progress, leaves the outcome unknown: retry.
                 Ok((503 | 429, _)) => {}
                 Ok((409, answer)) if answer["error"]["code"] == "IDEMPOTENCY_KEY_PROCESSING" => {}
                 Ok(answered) => return Ok(answered),
-                Err(_) => {}
+                Err(error) => {
+                    let is_timeout = error.downcast_ref().is_some_and(reqwest::Error::is_timeout);
+                    self.traffic.unanswered.fetch_add(usize::from(!is_timeout), Ordering::Relaxed);
+                }
             }
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
@@ -230,8 +300,8 @@ impl RestCaller {
         for _ in 0..3_000 {
             let ready = up(&mut self.place).await?;
             let url = format!("{}/v1/executions/{reference}?refType=executionId", text(&ready, "/http")?);
-            let asked = self.client.get(url).header("X-API-Key", text(&ready, "/partner/apiKey")?);
-            if let Ok(response) = asked.send().await
+            let request = self.client.get(url).header("X-API-Key", text(&ready, "/partner/apiKey")?);
+            if let Ok(response) = request.send().await
                 && let Ok(execution) = response.json::<Value>().await
                 && matches!(execution["status"].as_str(), Some("completed" | "failed"))
             {

@@ -5,7 +5,7 @@ use dvp_fix::codec::{Body, MsgType, Parser};
 
 use crate::fix_client::{Client, Workload};
 
-/// One echo of so many is parsed, so that answers of something else are noticed at little cost to the client.
+/// One echo in this number is parsed, so that wrong answers are noticed at little cost to the client.
 const CHECKED: usize = 16;
 
 pub(super) struct Echo {

@@ -29,7 +29,7 @@ pub(super) fn target(session: usize) -> String {
 }
 
 impl Server {
-    /// Our echo acceptor with so many sessions.
+    /// Our echo acceptor with a number of sessions.
     pub(super) fn ours(sessions: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("echo.toml");
@@ -126,7 +126,7 @@ fn acceptor() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Sends every connection's bytes back: what TCP, tokio and the kernel cost by themselves.
+/// Sends every connection's bytes back: the cost of TCP, tokio and the kernel alone.
 pub async fn bare_echo() -> anyhow::Result<()> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_nested_groups_are_found_with_their_way() {
+    fn fields_of_nested_groups_are_found_with_their_path() {
         let text = "<message name='X' msgtype='D'>\n<field name='A'/>\n<group name='NoB'>\n<field name='C'/>\n\
                     <group name='NoE'>\n<field name='F'/>\n</group>\n<field name='G'/>\n</group>\n<field name='H'/>\n\
                     </message>\n<field number='1' name='A'/>\n<field number='2' name='NoB'/>\n\

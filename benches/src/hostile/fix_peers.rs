@@ -1,4 +1,4 @@
-//! Hostile FIX sessions of another partner: they are admitted, and then say what no field should hold.
+//! Hostile FIX sessions of another partner: they are admitted, and then send invalid field values.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn is_stored(kind: &str, tag: u32) -> bool {
     STORED.iter().any(|(message, tags)| *message == kind && tags.contains(&tag))
 }
 
-/// What every hostile FIX session needs.
+/// The parameters of a hostile FIX session.
 #[derive(Clone)]
 pub(super) struct Peer {
     pub fix: std::net::SocketAddr,
@@ -111,7 +111,7 @@ fn template(kind: &str, id: &str) -> (Fields, u32) {
     }
 }
 
-/// The template with a value in one place; what is not in it is added at its end, in its groups.
+/// The template with a value in one field; a missing field is appended, in its groups.
 fn with_value(mut body: Fields, place: &FieldLocation, value: &[u8]) -> Fields {
     if let Some((_, there)) = body.iter_mut().find(|(tag, _)| *tag == place.tag) {
         *there = value.to_vec();
@@ -139,7 +139,7 @@ pub(super) async fn walk(peer: Peer, dictionary: String) -> anyhow::Result<u64> 
         }
     }
     shuffle(&mut all, &mut dice);
-    // What is stored comes first, also where there is time for little.
+    // Stored fields come first, in case time is short.
     all.sort_by_key(|(kind, place, _)| !is_stored(kind, place.tag));
     let (mut answered, mut at, mut n, mut refused) = (0, 0, 0_u64, 0);
     while !peer.stop.is_cancelled() {
@@ -231,7 +231,7 @@ async fn exchange(peer: &Peer, line: &mut Line, batch: Vec<(Sent, Vec<u8>)>) -> 
     (answered, is_up && waiting.is_empty())
 }
 
-/// Session messages, and reports of what was answered before. `false`: the session has ended.
+/// Session messages, and reports of earlier orders. `false`: the session has ended.
 async fn carry_on(line: &mut Line, message: &Message) -> bool {
     let text = |tag| message.text(tag).unwrap_or_default().to_owned();
     match message.msg_type() {
@@ -242,7 +242,7 @@ async fn carry_on(line: &mut Line, message: &Message) -> bool {
     }
 }
 
-/// What is no text and would be stored is refused by name.
+/// A value that is not text and would be stored is refused with the field's name.
 fn judge(peer: &Peer, sent: &Sent, answer: &Message) {
     let is_refused = match answer.msg_type() {
         b"3" | b"j" | b"9" | b"AG" | b"b" => true,
@@ -292,7 +292,7 @@ pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
     Ok(answered)
 }
 
-/// Valid orders in bursts: each is answered, whatever the answer is.
+/// Valid orders in bursts: each gets any answer.
 pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let (mut answered, mut n) = (0, 0_u64);
@@ -330,7 +330,7 @@ pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
     Ok(answered)
 }
 
-/// After its Logon, bytes that are no messages. Nothing is promised but that nobody else notices.
+/// After its Logon, bytes that are no messages. The only promise: no other peer is affected.
 pub(super) async fn noise(peer: Peer) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let mut sent = 0;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the well-behaved partner does and is measured at.
+/// The measured actions of the well-behaved partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Interface {
     /// A fiat order: from the moment it is due to the whole answer.
@@ -52,7 +52,7 @@ impl Summary {
     }
 }
 
-/// Shared by those who measure and the one who ends the phases.
+/// Shared by the measuring tasks and the task that ends the phases.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorder {
     is_measuring: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ impl Drop for Due {
 }
 
 impl Recorder {
-    /// What is due while nothing is measured is not counted, however late its answer is.
+    /// Actions due outside of a measured phase are not counted, however late their answer is.
     pub(super) fn due(&self, interface: Interface, at: Instant) -> Due {
         let recorder = self.is_measuring.load(Ordering::Relaxed).then(|| self.clone());
         if recorder.is_some() {

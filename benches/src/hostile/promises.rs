@@ -1,4 +1,4 @@
-//! What was promised and not kept, each promise once with the first case of it.
+//! The broken promises, each once with its first case.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// `promise` is the same text for every case of it; `case` says what happened.
+    /// `promise` is the same text for every case of it; `case` describes the event.
     pub(super) fn broken(&self, promise: &str, case: impl FnOnce() -> String) {
         let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
         match broken.get_mut(promise) {

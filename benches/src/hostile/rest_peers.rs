@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "bene_straight:dest_10000000";
 
-/// What every hostile caller needs.
+/// The parameters of a hostile caller.
 #[derive(Clone)]
 pub(super) struct HostileCaller {
     pub http: SocketAddr,
@@ -56,27 +56,27 @@ impl HostileCaller {
             .body(body))
     }
 
-    /// Keys that are nobody's, in bursts, from the well-behaved partner's address too.
+    /// Unknown keys in bursts, from the well-behaved partner's address too.
     pub(super) async fn unknown_keys(self, burst: usize) -> anyhow::Result<u64> {
         let clients = [client_from(Ipv4Addr::LOCALHOST)?, client_from(Ipv4Addr::new(127, 0, 0, 29))?];
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
         while !self.stop.is_cancelled() {
-            let mut asked = JoinSet::new();
+            let mut requests = JoinSet::new();
             for client in clients.iter().cycle().take(burst) {
                 let key = format!("svc_test_{:016x}{:016x}", dice.roll(u64::MAX), dice.roll(u64::MAX));
                 let request = client.get(self.url("/v1/events")).header("X-API-Key", key);
                 let promises = self.promises.clone();
-                asked.spawn(async move {
+                requests.spawn(async move {
                     let Ok(answer) = request.send().await else { return };
                     let status = answer.status().as_u16();
-                    // Told to wait or to go away; never let in, and never an error of ours.
+                    // Refused or deferred; never authenticated, and never an internal error.
                     let is_refused = matches!(status, 401 | 429 | 503);
                     promises.check(is_refused, "an unknown API key is refused", || status.to_string());
                 });
                 made += 1;
             }
-            asked.join_all().await;
+            requests.join_all().await;
             tokio::time::sleep(self.pause).await;
         }
         Ok(made)
@@ -95,9 +95,9 @@ impl HostileCaller {
                 let mut made = 0_u64;
                 while !me.stop.is_cancelled() {
                     let path = format!("/v1/events?wait={}&intentId=none-{made}", WAIT.as_secs());
-                    let asked = client.get(me.url(&path)).header("X-API-Key", &me.keys.api_key).send();
+                    let request = client.get(me.url(&path)).header("X-API-Key", &me.keys.api_key).send();
                     tokio::select! {
-                        answer = asked => {
+                        answer = request => {
                             let status = answer.map_or(0, |answer| answer.status().as_u16());
                             let is_known = matches!(status, 200 | 429 | 503);
                             me.promises.check(is_known, "a long-poll is answered", || status.to_string());
@@ -139,7 +139,7 @@ impl HostileCaller {
         Ok(answered)
     }
 
-    /// Is it answered? What is no text is refused, and the field is named.
+    /// Is the request answered? A value that is not text is refused with the field's name.
     async fn judge(
         &self,
         path: &str,
@@ -216,20 +216,20 @@ impl HostileCaller {
         answered
     }
 
-    /// Bursts of valid orders: each is taken, or told to wait.
+    /// Bursts of valid orders: each is accepted or deferred.
     pub(super) async fn flood(self, burst: usize) -> anyhow::Result<u64> {
         let client = client_from(Ipv4Addr::new(127, 0, 0, 26))?;
         let mut answered = 0;
         while !self.stop.is_cancelled() {
-            let mut asked = JoinSet::new();
+            let mut requests = JoinSet::new();
             for _ in 0..burst {
                 let body = fiat_order(ACCOUNT)?.to_string().into_bytes();
-                asked.spawn(answer_of(self.signed(&client, "/v1/intents", body)?));
+                requests.spawn(answer_of(self.signed(&client, "/v1/intents", body)?));
             }
-            for answer in asked.join_all().await {
+            for answer in requests.join_all().await {
                 let (status, answer) = answer.unwrap_or_else(|error| (0, format!("{error:#}")));
                 let is_known = matches!(status, 202 | 429 | 503);
-                let promise = "a valid order beyond the partner's share is taken or told to wait";
+                let promise = "a valid order beyond the partner's share is accepted or deferred";
                 self.promises.check(is_known, promise, || format!("{status} {answer}"));
                 answered += u64::from(is_known);
             }

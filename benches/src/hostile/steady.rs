@@ -23,7 +23,7 @@ const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long the last answers and reports may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What both interfaces' clients need.
+/// The parameters of both interfaces' clients.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub target: Target,
@@ -49,7 +49,7 @@ impl Steady {
         })
     }
 
-    /// Once told to stop, and once everything is answered: what the clients were told.
+    /// Waits for the clients' end; returns their orders and the transcript.
     pub(super) async fn join(self) -> anyhow::Result<(Vec<Placed>, SessionTranscript)> {
         let joined = tokio::task::spawn_blocking(move || (self.rest.join(), self.fix.join())).await?;
         let panicked = |_| anyhow::anyhow!("a client panicked");

@@ -24,14 +24,14 @@ const HOSTILE_SESSIONS: [(&str, &str); 6] = [
     ("FIX.4.4", "MALNOISE"),
 ];
 
-/// What a partner signs its requests with.
+/// The keys with which a partner signs its requests.
 #[derive(Debug, Clone)]
 pub(super) struct PartnerKeys {
     pub api_key: String,
     pub signing_secret: String,
 }
 
-/// Where the service is, and who may use it.
+/// The service's addresses and credentials.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     /// The ready file.

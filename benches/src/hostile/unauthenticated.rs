@@ -1,4 +1,4 @@
-//! Those whom nobody knows: they are never admitted, at either interface.
+//! Unauthenticated peers: neither interface admits them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::promises::Promises;
 use super::wire::{Line, Login, connect};
 use crate::crash::dice::Dice;
 
-/// A stranger's connection that lives longer than this is not ended by the service.
+/// The service must close an unauthenticated connection within this time.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where strangers come from and how often.
+/// The targets and the rate of unauthenticated connections.
 #[derive(Clone)]
 pub(super) struct Unauthenticated {
     pub http: SocketAddr,
@@ -47,7 +47,7 @@ impl Unauthenticated {
                 let bytes = garbage(&mut dice, "FIX.4.4");
                 let _ = stream.write_all(&bytes).await;
                 made += 1;
-                // Some stay to see what comes.
+                // Some stay connected and read.
                 if dice.roll(4) == 0 {
                     tokio::spawn(stay(stream, Duration::from_secs(15)));
                 }
@@ -57,14 +57,14 @@ impl Unauthenticated {
         Ok(made)
     }
 
-    /// Logons that nobody may be admitted with.
+    /// Logons with invalid credentials.
     pub(super) async fn logons(self) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
         while !self.stop.is_cancelled() {
             let n = dice.roll(1_000_000);
             let (login, from) = match dice.roll(3) {
-                // CompIDs that are nobody's, from the well-behaved partner's address too.
+                // Unknown CompIDs, from the well-behaved partner's address too.
                 0 => {
                     let from = if dice.roll(2) == 0 { Ipv4Addr::LOCALHOST } else { elsewhere(&mut dice) };
                     (Login { comp_id: format!("NOBODY{n}"), ..self.stale.clone() }, from)
@@ -109,7 +109,7 @@ impl Unauthenticated {
         Ok(made)
     }
 
-    /// Keeps so many requests half-open: heads and bodies that come a byte at a time, and none at all.
+    /// Keeps `count` requests half-open: heads and bodies that come a byte at a time, or no bytes at all.
     pub(super) async fn half_open(self, count: usize) -> anyhow::Result<u64> {
         let mut slots = tokio::task::JoinSet::new();
         for n in 0..count {
@@ -143,7 +143,7 @@ async fn stay(mut stream: TcpStream, how_long: Duration) {
     let _ = tokio::time::timeout(how_long, gone).await;
 }
 
-/// One Logon that has to be refused: nobody who is not admitted is answered with a Logon.
+/// One Logon that must be refused: the answer must not be a Logon.
 async fn knock(me: Unauthenticated, from: Ipv4Addr, login: Login) {
     let Ok(mut line) = Line::open(me.fix, from, &login, 1).await else { return };
     if line.send_logon(&[(141, "Y")]).await.is_err() {

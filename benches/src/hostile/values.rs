@@ -2,7 +2,7 @@
 
 use crate::crash::dice::Dice;
 
-/// What is wrong with a value.
+/// The fault of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueFault {
     Nul,

@@ -1,4 +1,4 @@
-//! What the service's process holds, as Linux counts it.
+//! The resources of the service's process, as Linux counts them.
 
 use anyhow::Context as _;
 
@@ -11,7 +11,7 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let number = |name: &str| -> anyhow::Result<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a line of status")?;

@@ -15,7 +15,7 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A message's fields after the standard header.
 pub(super) type Fields = Vec<(u32, Vec<u8>)>;
 
-/// A session and what its peer logs on with.
+/// A session and its peer's credentials.
 #[derive(Debug, Clone)]
 pub(super) struct Login {
     pub begin_string: String,
@@ -51,7 +51,7 @@ pub(super) async fn connect(to: SocketAddr, from: Ipv4Addr) -> std::io::Result<T
     Ok(stream)
 }
 
-/// A connection, its numbers, and what it has read.
+/// A connection, its numbers, and its input buffer.
 pub(super) struct Line {
     socket: TcpStream,
     framer: Framer,
@@ -130,7 +130,7 @@ impl Line {
         }
     }
 
-    /// Fills the numbers of messages that are asked for again and are not given again.
+    /// Gap-fills requested messages that are not resent.
     pub(super) async fn fill_gap(&mut self, from: u64) -> std::io::Result<()> {
         let body = fields(&[(43, "Y"), (122, &utc()), (123, "Y"), (36, &self.next_out.to_string())]);
         let bytes = self.encoded("4", from, &body);

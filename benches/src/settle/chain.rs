@@ -1,4 +1,5 @@
-//! The sandbox's chain as the measurement needs it: wallets with tokens and an approval, and what its blocks held.
+//! The sandbox's chain as the measurement needs it: wallets with tokens and an approval, and the contents of its
+//! blocks.
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 use anyhow::{Context as _, ensure};
@@ -17,7 +18,7 @@ pub(super) struct Rpc {
     url: String,
 }
 
-/// What some blocks held.
+/// The contents of some blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Blocks {
     pub count: u64,
@@ -35,12 +36,12 @@ impl Rpc {
     async fn all(&self, calls: &[(&str, Value)]) -> anyhow::Result<Vec<Value>> {
         let mut results = Vec::with_capacity(calls.len());
         for page in calls.chunks(CALLS) {
-            let asked: Vec<Value> = page
+            let request: Vec<Value> = page
                 .iter()
                 .zip(0_u64..)
                 .map(|((method, params), id)| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
                 .collect();
-            let answers: Vec<Value> = self.client.post(&self.url).json(&asked).send().await?.json().await?;
+            let answers: Vec<Value> = self.client.post(&self.url).json(&request).send().await?.json().await?;
             ensure!(answers.len() == page.len(), "{} answers to {} calls", answers.len(), page.len());
             for answer in answers {
                 ensure!(answer["error"].is_null(), "{}", answer["error"]);

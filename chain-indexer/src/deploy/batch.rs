@@ -1,4 +1,4 @@
-//! Several transactions of one account at once: sent with consecutive nonces, waited for together.
+//! Several transactions at once: an account sends them with consecutive nonces, and they are awaited together.
 
 use super::DeployError;
 use crate::rpc;
@@ -9,12 +9,50 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::signers::local::PrivateKeySigner;
 use std::time::{Duration, Instant};
 
-/// Room for the largest contract.
+/// Enough for the largest contract.
 const CREATE_GAS: u64 = 6_000_000;
-/// Room for a grant, a mint or an approval.
+/// Enough for a grant, a mint or an approval.
 const CALL_GAS: u64 = 200_000;
 const MINED_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Sent transactions that need not be mined yet.
+#[must_use = "a transaction counts when it is mined"]
+#[derive(Debug)]
+pub struct Sent {
+    provider: DynProvider,
+    transactions: Vec<(String, B256)>,
+}
+
+impl Sent {
+    /// Together with others of the same chain.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.transactions.extend(other.transactions);
+        self
+    }
+
+    /// Waits for all of them; returns the block of the last one, zero when there are none.
+    pub async fn mined(self) -> Result<u64, DeployError> {
+        let mut last = None;
+        let deadline = Instant::now() + MINED_WITHIN;
+        for (what, hash) in self.transactions {
+            let receipt = loop {
+                if let Some(receipt) = self.provider.get_transaction_receipt(hash).await? {
+                    break receipt;
+                }
+                if Instant::now() >= deadline {
+                    return Err(DeployError::NotMined { what, seconds: MINED_WITHIN.as_secs() });
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            };
+            if !receipt.status() {
+                return Err(DeployError::Reverted { what, hash });
+            }
+            last = receipt.block_number;
+        }
+        Ok(last.unwrap_or_default())
+    }
+}
 
 pub(super) struct DeployBatch<'a> {
     provider: &'a DynProvider,
@@ -43,7 +81,7 @@ impl<'a> DeployBatch<'a> {
         Ok(address)
     }
 
-    /// The address of the creation after so many others.
+    /// The address of a later creation, `after` creations from now.
     pub(super) fn upcoming(&self, after: u64) -> Address {
         self.signer.address().create(self.nonce + after)
     }
@@ -68,25 +106,12 @@ impl<'a> DeployBatch<'a> {
         Ok(())
     }
 
-    /// Waits for all of them; gives the block of the last, zero for an empty batch.
+    pub(super) fn into_sent(self) -> Sent {
+        Sent { provider: self.provider.clone(), transactions: self.sent }
+    }
+
+    /// Waits for all of them; returns the block of the last one, zero for an empty batch.
     pub(super) async fn finish(self) -> Result<u64, DeployError> {
-        let mut last = None;
-        let deadline = Instant::now() + MINED_WITHIN;
-        for (what, hash) in self.sent {
-            let receipt = loop {
-                if let Some(receipt) = self.provider.get_transaction_receipt(hash).await? {
-                    break receipt;
-                }
-                if Instant::now() >= deadline {
-                    return Err(DeployError::NotMined { what, seconds: MINED_WITHIN.as_secs() });
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
-            };
-            if !receipt.status() {
-                return Err(DeployError::Reverted { what, hash });
-            }
-            last = receipt.block_number;
-        }
-        Ok(last.unwrap_or_default())
+        self.into_sent().mined().await
     }
 }

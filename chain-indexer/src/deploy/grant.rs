@@ -1,4 +1,4 @@
-//! Roles, receivers and caps: what the plan asks for and the contracts do not have yet.
+//! Roles, receivers and caps: adds those of the plan that the contracts lack.
 
 use super::batch::DeployBatch;
 use super::{DeployError, DeployPlan, Deployment};

@@ -1,6 +1,6 @@
-//! A pool with liquidity in it and a price feed, for the sandbox and the tests.
+//! A pool with liquidity and a price feed, for the sandbox and the tests.
 
-use super::batch::DeployBatch;
+use super::batch::{DeployBatch, Sent};
 use super::{DeployError, with_args};
 use crate::contracts::feed::PriceFeed;
 use crate::contracts::pool::ConstantProductPool;
@@ -12,32 +12,32 @@ use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolConstructor};
 use serde::{Deserialize, Serialize};
 
-/// Where pool and feed are.
+/// The addresses of pool and feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketContracts {
     pub pool: Address,
     pub feed: Address,
 }
 
-/// What shall be there.
+/// The contracts to deploy.
 #[derive(Debug, Clone)]
 pub struct MarketPlan {
-    /// Test tokens, with what the pool shall hold of each.
+    /// Test tokens, with the pool's reserve of each.
     pub reserves: [(Address, U256); 2],
     pub pool_fee_bps: u64,
     pub feed_description: String,
     pub feed_decimals: u8,
-    /// In units of the feed's decimals; said anew at each call, so that the feed is fresh.
+    /// In units of the feed's decimals; set again at each call, so that the feed is fresh.
     pub price: I256,
 }
 
-/// Deploys what is missing and has the feed say its price. `admin` owns the feed.
+/// Deploys what is missing and sets the feed's price. `admin` owns the feed. Not awaited.
 pub async fn deploy_market(
     rpc_url: &str,
     admin: &PrivateKeySigner,
     plan: &MarketPlan,
     record: Option<MarketContracts>,
-) -> Result<MarketContracts, DeployError> {
+) -> Result<(MarketContracts, Sent), DeployError> {
     let provider = rpc::connect(rpc_url)?;
     let mut batch = DeployBatch::start(&provider, admin).await?;
     let live = match &record {
@@ -68,6 +68,5 @@ pub async fn deploy_market(
     };
     let said = PriceFeed::submitCall { answer: plan.price };
     batch.call("say the price", contracts.feed, said.abi_encode()).await?;
-    batch.finish().await?;
-    Ok(contracts)
+    Ok((contracts, batch.into_sent()))
 }

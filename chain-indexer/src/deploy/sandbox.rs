@@ -1,6 +1,6 @@
 //! Test wallets with test tokens, approved for the permit contract.
 
-use super::batch::DeployBatch;
+use super::batch::{DeployBatch, Sent};
 use super::{DeployError, Deployment};
 use crate::contracts::token::TestToken;
 use crate::rpc;
@@ -9,22 +9,22 @@ use alloy::primitives::{Address, U256};
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolCall;
 
-/// How much of a token each wallet shall hold at least, in token units.
+/// The minimum balance of a token in each wallet, in token units.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenGrant {
     pub token: Address,
     pub amount: U256,
 }
 
-/// Mints what each wallet lacks and has each approve the permit contract without limit. Doing it again changes
-/// nothing that holds already. The wallets need native coin for their approvals.
+/// Mints what each wallet lacks and has each approve the permit contract without limit. A repetition changes nothing.
+/// The wallets need native coin for their approvals. Not awaited.
 pub async fn fund_wallets(
     rpc_url: &str,
     admin: &PrivateKeySigner,
     deployment: &Deployment,
     wallets: &[PrivateKeySigner],
     grants: &[TokenGrant],
-) -> Result<(), DeployError> {
+) -> Result<Sent, DeployError> {
     fund(rpc_url, admin, deployment.permit, wallets, grants).await
 }
 
@@ -35,7 +35,7 @@ pub async fn fund_solvers(
     deployment: &Deployment,
     solvers: &[PrivateKeySigner],
     grants: &[TokenGrant],
-) -> Result<(), DeployError> {
+) -> Result<Sent, DeployError> {
     fund(rpc_url, admin, deployment.payouts, solvers, grants).await
 }
 
@@ -45,7 +45,7 @@ async fn fund(
     spender: Address,
     wallets: &[PrivateKeySigner],
     grants: &[TokenGrant],
-) -> Result<(), DeployError> {
+) -> Result<Sent, DeployError> {
     let provider = rpc::connect(rpc_url)?;
     let at = BlockId::latest();
     let mut mints = DeployBatch::start(&provider, admin).await?;
@@ -67,9 +67,6 @@ async fn fund(
         }
         approvals.push(approve);
     }
-    mints.finish().await?;
-    for approve in approvals {
-        approve.finish().await?;
-    }
-    Ok(())
+    let approvals = approvals.into_iter().map(DeployBatch::into_sent);
+    Ok(approvals.fold(mints.into_sent(), Sent::and))
 }

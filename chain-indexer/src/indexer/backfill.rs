@@ -1,4 +1,4 @@
-//! A backfill that somebody waits for: from where we are to the head, with its progress told on the way.
+//! A backfill in the foreground: from the cursor to the head, with progress reports.
 
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
@@ -10,10 +10,10 @@ use dvp_store::lease::LeaseGuard;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// After so many failures in a row the one who waits is told.
+/// The number of consecutive failures that are reported.
 const TRIES: u32 = 20;
 
-/// How far a backfill is.
+/// The progress of a backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The block it began after.
@@ -34,7 +34,7 @@ impl Progress {
         u64::try_from(u128::from(self.events) * 1000 / millis).unwrap_or(u64::MAX)
     }
 
-    /// At the pace so far; `None` before there is one.
+    /// At the average rate so far; `None` before there is one.
     #[must_use]
     pub fn seconds_left(&self) -> Option<u64> {
         let done = u128::from(self.at.blocks_above(self.from));
@@ -47,7 +47,7 @@ impl Progress {
 /// Why a backfill did not reach the head.
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
-    /// A running service reads this chain; its own status tells how far it is.
+    /// A running service reads this chain; its own status has the progress.
     #[error("another process has the lease of reading this chain")]
     Taken,
     #[error("the lease was lost to another process, or the backfill was stopped")]
@@ -56,8 +56,8 @@ pub enum BackfillError {
     Index(#[from] IndexError),
 }
 
-/// Reads the chain up to its head, unless another process does already. What is written stays, so that it goes on
-/// from there the next time.
+/// Reads the chain up to its head, unless another process does already. Written blocks are kept, so the next backfill
+/// continues from there.
 pub async fn backfill(
     pool: PgPool,
     config: ChainConfig,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_left_follows_from_the_pace_so_far() {
+    fn the_remaining_time_follows_from_the_rate_so_far() {
         let elapsed = Duration::from_secs(10);
         let progress = Progress {
             from: BlockNumber(100),

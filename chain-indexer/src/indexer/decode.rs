@@ -1,4 +1,4 @@
-//! Logs to rows and facts, and whether any are missing. Pure.
+//! Decodes logs to rows and facts, and finds missing ones. Pure.
 
 use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
 use crate::deploy::Deployment;
@@ -9,8 +9,8 @@ use dvp_domain::chain::{BlockNumber, ChainFact, LockTerms, SwapTerms};
 use dvp_store::chain::LogRow;
 use std::collections::HashMap;
 
-/// The events we ask for: all that carry a number. The contracts emit others (OpenZeppelin's own of roles and of the
-/// administrator), which carry none.
+/// The requested events: all that have a number. The contracts emit others (OpenZeppelin's own of roles and of the
+/// administrator), which have none.
 pub(super) fn topics() -> Vec<B256> {
     vec![
         Escrow::Locked::SIGNATURE_HASH,
@@ -35,7 +35,7 @@ pub(super) fn topics() -> Vec<B256> {
     ]
 }
 
-/// A log that cannot be one of ours, or not in a block.
+/// Why a log is not a valid event of the contracts in a block.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     #[error("a log without its place in a block")]
@@ -48,7 +48,7 @@ pub enum DecodeError {
     CreatedWithoutLock { entity: B256, tx_hash: B256 },
 }
 
-/// An event by what it means to us.
+/// The kinds of events.
 enum Event {
     Locked {
         timelock: u64,
@@ -66,7 +66,7 @@ enum Event {
         submitter: Address,
     },
     Paid(Box<Payouts::Paid>),
-    /// Kept for its number, and to be looked up: it tells the engine nothing.
+    /// Stored for its number and for look-ups: it leads to no fact.
     Other(&'static str),
 }
 
@@ -76,7 +76,7 @@ struct Decoded {
     seq: u64,
 }
 
-/// Rows in block order, however the logs came: doubles are one, those marked as removed are none.
+/// Rows in block order, for logs in any order: duplicates are merged, those marked as removed are left out.
 /// `timestamps` has the time of every block that occurs.
 pub(super) fn rows(
     deployment: &Deployment,
@@ -172,8 +172,8 @@ fn decode(deployment: &Deployment, log: &Log) -> Result<Decoded, String> {
     Ok(Decoded { event, entity, seq })
 }
 
-/// An event, what it is about and its number. What is about an account has its address for an entity, filled up with
-/// zeros as the chain does; what is about the contract has zero.
+/// An event, its entity and its number. An event about an account has its address as the entity, padded with zeros as
+/// on the chain; one about the contract has zero.
 type Numbered = (Event, B256, u64);
 
 fn of_settler(log: &Log) -> Result<Numbered, String> {
@@ -198,7 +198,7 @@ fn of_settler(log: &Log) -> Result<Numbered, String> {
         | E::DefaultAdminDelayChangeScheduled(_)
         | E::DefaultAdminTransferCanceled(_)
         | E::DefaultAdminTransferScheduled(_)
-        | E::EIP712DomainChanged(_) => return Err("not asked for".into()),
+        | E::EIP712DomainChanged(_) => return Err("not a requested event".into()),
     })
 }
 
@@ -232,11 +232,11 @@ fn of_payouts(log: &Log) -> Result<Numbered, String> {
         | E::DefaultAdminDelayChangeScheduled(_)
         | E::DefaultAdminTransferCanceled(_)
         | E::DefaultAdminTransferScheduled(_)
-        | E::EIP712DomainChanged(_) => return Err("not asked for".into()),
+        | E::EIP712DomainChanged(_) => return Err("not a requested event".into()),
     })
 }
 
-/// What other events of a settlement in the same transaction say of one.
+/// Data of the other events of a settlement in the same transaction.
 #[derive(Default)]
 struct Beside<'a> {
     created: Option<&'a IntentSettler::Created>,
@@ -246,9 +246,9 @@ struct Beside<'a> {
     settled: bool,
 }
 
-/// What the engine is told. A refund that a cancel brought about in the same transaction is the cancel's; a swap,
-/// which locks nothing, tells of its payment and, with its terms, of its settlement; anchors count when one of our relayers submitted
-/// them.
+/// Derives the facts. A refund caused by a cancel in the same transaction is reported as the cancel; a swap, which
+/// locks nothing, leads to a fact of its payment and, with its terms, one of its settlement; anchors count when one of
+/// the service's relayers submitted them.
 fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> Result<(), DecodeError> {
     let mut beside: HashMap<(B256, B256), Beside<'_>> = HashMap::new();
     for (row, event) in rows.iter().zip(events) {
@@ -325,13 +325,13 @@ fn swapped(created: &IntentSettler::Created) -> SwapTerms {
         solver: created.solver.to_string(),
         token: created.tokenIn.to_string(),
         amount: created.amountIn.to_string(),
-        // A swap has no fill deadline, and tells its own in that place.
+        // A swap has no fill deadline, and emits its lock-by in that field.
         lock_by: created.fillDeadline,
         terms: created.terms.to_string(),
     }
 }
 
-/// A number that should have come next and did not.
+/// A number that is missing in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("contract {contract}: event {expected} is missing before event {found} in block {block_number}")]
 pub struct Hole {
@@ -341,7 +341,7 @@ pub struct Hole {
     pub block_number: BlockNumber,
 }
 
-/// Adds the rows' numbers to `last`, contract by contract, when none is missing or twice.
+/// Adds the rows' numbers to `last`, by contract, when none is missing or repeated.
 pub(super) fn continue_seqs(last: &mut HashMap<Address, u64>, rows: &[LogRow]) -> Result<(), Hole> {
     for row in rows {
         let last = last.entry(row.contract).or_default();

@@ -1,4 +1,4 @@
-//! Why the indexer does not go on for now, and whose fault that is.
+//! Why the indexer cannot continue, and whether the endpoint causes it.
 
 use super::decode::{DecodeError, Hole};
 use alloy::primitives::{Address, B256};
@@ -7,7 +7,7 @@ use dvp_domain::chain::BlockNumber;
 use dvp_store::StoreError;
 use dvp_store::chain::Halted;
 
-/// Why the indexer does not go on for now.
+/// Why the indexer cannot continue for now.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error("chain call failed: {0}")]
@@ -20,17 +20,17 @@ pub enum IndexError {
     Hole(#[from] Hole),
     #[error("contract {contract} has emitted {emitted} events at block {block_number}, we were given {seen}")]
     Incomplete { contract: Address, block_number: BlockNumber, emitted: u64, seen: u64 },
-    #[error("the node gave logs of block {found:?} for block {asked}")]
-    OtherBlock { asked: B256, found: Option<B256> },
+    #[error("the node gave logs of block {found:?} for block {requested}")]
+    OtherBlock { requested: B256, found: Option<B256> },
     #[error("the node gave a log of block {found:?} for blocks {from} to {to}")]
     OutOfRange { from: BlockNumber, to: BlockNumber, found: Option<BlockNumber> },
-    /// The endpoint does not have what it, or another one, said is there.
+    /// The endpoint lacks a block that it, or another one, has reported.
     #[error("the node does not have block {number} yet, or not any more")]
     Behind { number: BlockNumber },
     #[error("endpoints disagree on block {number}")]
     Disagreement { number: BlockNumber },
-    /// Not yet believed.
-    #[error("a node says that block {number} changed though it was final")]
+    /// Not believed yet.
+    #[error("a node reports another block {number} although it was final")]
     FinalityDoubted { number: BlockNumber },
     #[error("the chain is halted ({}): {}", .0.reason.as_str(), .0.detail)]
     Halted(Halted),
@@ -47,7 +47,7 @@ impl From<sqlx::Error> for IndexError {
 }
 
 impl IndexError {
-    /// Whether another endpoint might do better.
+    /// Whether another endpoint might succeed.
     pub(super) const fn is_of_the_endpoint(&self) -> bool {
         match self {
             Self::Rpc(_)
@@ -64,7 +64,7 @@ impl IndexError {
         }
     }
 
-    /// Whether the events we were given are in doubt, rather than how they were asked for.
+    /// Whether the received events are in doubt, rather than the form of the request.
     pub(super) const fn is_doubt(&self) -> bool {
         match self {
             Self::Rpc(_)

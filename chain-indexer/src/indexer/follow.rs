@@ -1,4 +1,4 @@
-//! The indexer at work: it has the lease, takes step after step, and says how it is doing.
+//! Runs the indexer: holds the lease, takes step after step, and reports the state.
 
 use super::gate::GateKeeper;
 use super::{IndexError, Indexer, Step};
@@ -9,17 +9,17 @@ use crate::wake;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, IndexerState};
 use dvp_store::lease::LeaseGuard;
-use metrics::gauge;
+use metrics::{counter, gauge};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// After so many failures in a row we say that we hold.
+/// After this many consecutive failures the indexer is reported as stalled.
 const HOLDING_AFTER: u32 = 3;
-/// How often an unchanged state is reported again.
+/// The interval at which an unchanged state is reported again.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A halted chain is looked at so often, in case an operator has resumed it.
+/// The interval of checking whether an operator has resumed a halted chain.
 const HALTED_PAUSE: Duration = Duration::from_secs(2);
 
 /// Runs until cancelled. Errors of the node and the database are logged and tried again.
@@ -50,7 +50,7 @@ pub async fn run_indexer_on<R: ChainReader>(
 
 impl<R: ChainReader> Indexer<R> {
     async fn follow(&mut self, guard: &mut LeaseGuard, news: &Notify, shutdown: &CancellationToken) {
-        // Another process may have had the lease meanwhile.
+        // Another process may have held the lease meanwhile.
         self.gate = GateKeeper::default();
         let mut backoff = Backoff::new();
         let mut failures = 0_u32;
@@ -73,6 +73,8 @@ impl<R: ChainReader> Indexer<R> {
                 }
                 Err(error) => {
                     failures += 1;
+                    counter!("dvp_chain_indexer_failures_total", "chain" => self.config.name.clone())
+                        .increment(1);
                     let reason = error.to_string();
                     tracing::warn!(chain = self.config.name, %error, failures, "indexer step failed, will retry");
                     (backoff.next(), (failures >= HOLDING_AFTER).then_some(IndexerState::Holding { reason }))
@@ -89,12 +91,14 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// At the head it is said, too, when there was no block for too long.
+    /// The state after a step. At the head it also reports when there was no block for too long.
     fn state(&self, step: Step) -> IndexerState {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let age = now.saturating_sub(self.newest);
         gauge!("dvp_chain_head_age_seconds", "chain" => self.config.name.clone())
             .set(f64::from(u32::try_from(age).unwrap_or(u32::MAX)));
+        gauge!("dvp_chain_head_timestamp_seconds", "chain" => self.config.name.clone())
+            .set(f64::from(u32::try_from(self.newest).unwrap_or(u32::MAX)));
         if let Some(backfill) = self.backfill.clone() {
             return IndexerState::Backfilling(backfill);
         }
@@ -111,7 +115,7 @@ impl<R: ChainReader> Indexer<R> {
     }
 }
 
-/// Reports a change at once, the rest now and then.
+/// Reports a change immediately, and an unchanged state at intervals.
 #[derive(Default)]
 struct Reporter {
     last: Option<(IndexerState, Instant)>,

@@ -1,8 +1,7 @@
-//! The payout gate: a fill is handed to the engine once its block is where the order's amount wants it, and once more
+//! The payout gate: a fill is published once its block has the finality that the order's amount requires, and once more
 //! than half of the endpoints have the same events of escrow and settler in the blocks of the lock and of the fill.
 //!
-//! What cannot be said now is asked again later; nothing here holds up the reading of the chain for longer than
-//! [`PATIENCE`].
+//! An undecided fill is checked again later; nothing here delays the reading of the chain for longer than [`PATIENCE`].
 
 use super::{IndexError, Indexer, decode};
 use crate::gate::Wait;
@@ -19,30 +18,30 @@ use metrics::{counter, gauge};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Fills looked at together.
+/// Fills checked together.
 const PAGE: i64 = 512;
-/// How long an endpoint may take to say what is in a block.
+/// The time limit of an endpoint's answer about a block's events.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// After endpoints did not agree, or not answer, they are asked again after so many steps or so long.
+/// After endpoints disagreed, or did not answer, they are queried again after this many steps or this time.
 const ASK_AGAIN_STEPS: u32 = 16;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// Blocks remembered.
+/// The number of blocks remembered.
 const REMEMBERED: usize = 4_096;
 
-/// What is known of the fills that wait.
+/// The state of the waiting fills.
 #[derive(Debug, Default)]
 pub(super) struct GateKeeper {
-    /// Whether their gates were set by this process: the steps may have changed with the configuration.
+    /// Whether this process has set their gates: the steps may have changed with the configuration.
     reset: bool,
     /// Blocks of which enough endpoints have the same events.
     agreed: HashSet<B256>,
     /// Blocks about which an alarm was raised.
     disputed: HashSet<B256>,
-    /// When endpoints did not agree, and the steps since.
+    /// When endpoints disagreed, and the number of steps since.
     refused: Option<(Instant, u32)>,
 }
 
-/// What an endpoint says of a block's events.
+/// An endpoint's answer about a block's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockComparison {
     Same,
@@ -51,7 +50,7 @@ enum BlockComparison {
 }
 
 impl GateKeeper {
-    /// Whether endpoints that did not agree are to be left alone for now.
+    /// Whether endpoints that disagreed must not be queried yet.
     fn is_too_soon(&mut self) -> bool {
         if let Some((at, steps)) = &mut self.refused {
             *steps += 1;
@@ -65,7 +64,7 @@ impl GateKeeper {
 }
 
 impl<R: ChainReader> Indexer<R> {
-    /// Hands over the fills that may pass.
+    /// Publishes the fills that have passed.
     pub(super) async fn keep_gate(&mut self, at: usize, lease: &Lease) -> Result<(), IndexError> {
         if self.gate.is_too_soon() {
             return Ok(());
@@ -97,7 +96,7 @@ impl<R: ChainReader> Indexer<R> {
         gauge!("dvp_chain_fills_waiting", "chain" => self.config.name.clone()).set(waiting);
     }
 
-    /// Says of new fills what they wait for.
+    /// Sets the required finality of new fills.
     async fn set_gates(&mut self, lease: &Lease) -> Result<(), IndexError> {
         let chain_id = self.config.chain_id;
         loop {
@@ -132,7 +131,7 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// The endpoint's `safe` block, if a fill waits for it and it is one of ours.
+    /// The endpoint's `safe` block, if a fill waits for it and it is an indexed one.
     async fn safe(&self, at: usize) -> Result<Option<BlockNumber>, IndexError> {
         let mut conn = self.pool.acquire().await?;
         let wanted = store::count_waiting_fills(&mut conn, self.config.chain_id).await?.safe > 0;
@@ -141,8 +140,8 @@ impl<R: ChainReader> Indexer<R> {
             return Ok(None);
         }
         let node = &self.endpoints.at(at).reader;
-        let asked = tokio::time::timeout(PATIENCE, node.block(BlockId::safe())).await;
-        let Ok(Ok(Some(safe))) = asked else { return Ok(None) };
+        let requested = tokio::time::timeout(PATIENCE, node.block(BlockId::safe())).await;
+        let Ok(Ok(Some(safe))) = requested else { return Ok(None) };
         let mut conn = self.pool.acquire().await?;
         let ours = store::find_known_hash(&mut conn, self.config.chain_id, safe.number).await?;
         Ok((ours == Some(safe.hash)).then_some(safe.number))
@@ -191,7 +190,7 @@ impl<R: ChainReader> Indexer<R> {
         block: (BlockNumber, B256),
         fill: &PassableFill,
     ) -> Result<bool, IndexError> {
-        // Asked a moment ago for another fill.
+        // Queried just now for another fill.
         if self.gate.refused.is_some() {
             return Ok(false);
         }
@@ -203,8 +202,8 @@ impl<R: ChainReader> Indexer<R> {
         drop(conn);
         let filter = Filter::new().at_block_hash(block.1).address(contracts.to_vec());
         let filter = filter.event_signature(decode::topics());
-        let asked = (0..self.endpoints.len()).map(|at| self.said(at, block.1, &filter, &ours));
-        let said = join_all(asked).await;
+        let requested = (0..self.endpoints.len()).map(|at| self.said(at, block.1, &filter, &ours));
+        let said = join_all(requested).await;
         let count = |wanted: BlockComparison| said.iter().filter(|said| **said == wanted).count();
         let (same, other) = (count(BlockComparison::Same), count(BlockComparison::Other));
         if other > 0 {
@@ -224,7 +223,7 @@ impl<R: ChainReader> Indexer<R> {
         Ok(true)
     }
 
-    /// The alarm, once a block.
+    /// Raises the alarm, once for each block.
     fn dispute(&mut self, (number, hash): (BlockNumber, B256), fill: &PassableFill, endpoints: usize) {
         if self.gate.disputed.len() >= REMEMBERED {
             self.gate.disputed.clear();
@@ -243,7 +242,7 @@ impl<R: ChainReader> Indexer<R> {
         let Ok(Ok(logs)) = tokio::time::timeout(PATIENCE, node.logs(filter)).await else {
             return BlockComparison::Nothing;
         };
-        // The times of blocks are not compared: their hashes are.
+        // The times of blocks are not compared, because their hashes are.
         let Ok(rows) = decode::rows(&self.config.deployment, &logs, &HashMap::from([(hash, 0)])) else {
             return BlockComparison::Other;
         };

@@ -1,7 +1,7 @@
-//! Ranges as they come: the next ones are asked for while what came is written.
+//! Reads ranges ahead: the next ones are requested while the last ones are written.
 //!
-//! Invariant: what is taken out joins what was taken out before, number by number, and ends where the contracts say
-//! they end, as far as the node knows.
+//! Invariant: the returned ranges follow each other, number by number, and end where the contracts' counts end, as far
+//! as the node knows.
 
 use super::ranges::Fetched;
 use super::{IndexError, decode};
@@ -16,23 +16,24 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// Ranges asked for at once.
+/// The maximum number of concurrent requests for ranges.
 pub(super) const AT_ONCE: usize = 4;
-/// Ranges in one step, at most.
+/// The maximum number of ranges in one step.
 const IN_A_STEP: usize = 64;
-/// A step asks for no further range after so long: between steps the lease is kept, the head looked at, progress told.
+/// A step requests no further range after this time: between steps the lease is renewed, the head queried, progress
+/// reported.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A transaction takes ranges until it has so many events.
+/// A transaction takes ranges until it has this many events.
 const IN_A_BATCH: usize = 8_000;
-/// Events read and asked for ahead of what is being written, about, at most.
+/// The approximate maximum of events read and requested ahead of those being written.
 const AHEAD: u64 = 4 * EVENTS_WANTED;
 
-/// Some ranges in a row.
+/// Consecutive ranges.
 #[derive(Default)]
 pub(super) struct RangeBatch {
     pub(super) blocks: Vec<BlockRow>,
     pub(super) rows: Vec<LogRow>,
-    /// The node had forgotten the contracts' counts at the end of one of them.
+    /// The node no longer had the contracts' counts at the end of one of them.
     pub(super) lacks_an_end: bool,
 }
 
@@ -40,14 +41,14 @@ pub(super) struct RangeBatch {
 pub(super) struct Failure {
     pub(super) error: IndexError,
     /// The length of the range.
-    pub(super) asked: u64,
+    pub(super) requested: u64,
 }
 
-/// The ranges of a step, and what was read of them and not yet taken.
+/// The ranges of a step, and those that were read and not yet returned.
 pub(super) struct Gathering<'a, F, R: Future> {
     fetch: F,
     length: &'a mut RangeLength,
-    /// The next block to ask for, and the last one.
+    /// The next block to request, and the last one.
     next: BlockNumber,
     end: BlockNumber,
     under_way: FuturesOrdered<R>,
@@ -56,10 +57,10 @@ pub(super) struct Gathering<'a, F, R: Future> {
     /// Ranges read.
     read: usize,
     ready: VecDeque<Fetched>,
-    /// Events of what is ready, and of the range read last.
+    /// The events of the ready ranges, and of the range read last.
     events: u64,
     latest: u64,
-    /// The last number of each contract, what was read included.
+    /// The last number of each contract, including the ranges read.
     last: HashMap<Address, u64>,
     began: Instant,
     pub(super) failure: Option<Failure>,
@@ -70,8 +71,7 @@ where
     F: Fn(BlockNumber, BlockNumber) -> R,
     R: Future<Output = Result<Fetched, IndexError>>,
 {
-    /// `fetch` is given the first and the last block of a range, `last` the number that each contract's kept events
-    /// end with.
+    /// `fetch` gets the first and the last block of a range, `last` the number of each contract's last stored event.
     pub(super) fn new(
         fetch: F,
         length: &'a mut RangeLength,
@@ -95,7 +95,7 @@ where
         }
     }
 
-    /// The first of what is ready, or the next range; `None` at the end, or before what failed.
+    /// The ready ranges, or the next one; `None` at the end, or before a failure.
     pub(super) async fn take(&mut self) -> Option<RangeBatch> {
         if self.ready.is_empty() {
             self.ask_on();
@@ -115,7 +115,7 @@ where
         (!batch.blocks.is_empty()).then_some(batch)
     }
 
-    /// Reads on until something is done.
+    /// Continues reading until `something` is done.
     pub(super) async fn during<T>(&mut self, something: impl Future<Output = T>) -> T {
         let mut something = pin!(something);
         loop {
@@ -141,33 +141,33 @@ where
         }
     }
 
-    /// One more at a time with every range that came: the first of several at once comes with the last of them, and
-    /// until it comes nothing is written.
+    /// One more concurrent request for each range that arrived. When several are requested at once, the first of them
+    /// arrives with the last, and nothing is written until then.
     fn may_ask(&self) -> bool {
         let at_once = if self.length.is_probed() { AT_ONCE.min(1 + self.read) } else { 1 };
-        let asked = self.lengths.len();
-        let expected = u64::try_from(asked).unwrap_or(u64::MAX).saturating_mul(self.latest);
+        let requested = self.lengths.len();
+        let expected = u64::try_from(requested).unwrap_or(u64::MAX).saturating_mul(self.latest);
         self.failure.is_none()
             && self.next <= self.end
-            && asked < at_once
-            && self.read + asked < IN_A_STEP
+            && requested < at_once
+            && self.read + requested < IN_A_STEP
             && self.events.saturating_add(expected) < AHEAD
             && self.began.elapsed() < LONGEST
     }
 
     fn add(&mut self, range: Result<Fetched, IndexError>) {
-        let asked = self.lengths.pop_front().unwrap_or_default();
+        let requested = self.lengths.pop_front().unwrap_or_default();
         self.read += 1;
         match range.and_then(|range| self.check(range)) {
             Ok(range) => {
                 let events = events_of(&range);
-                self.length.worked(asked, events);
+                self.length.worked(requested, events);
                 self.events += events;
                 self.latest = events;
                 self.ready.push_back(range);
             }
             Err(error) => {
-                self.failure = Some(Failure { error, asked });
+                self.failure = Some(Failure { error, requested });
                 self.under_way.clear();
                 self.lengths.clear();
             }

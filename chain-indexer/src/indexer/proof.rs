@@ -1,8 +1,8 @@
-//! The events of a block, and the proof that none is missing.
+//! The events of a block, and the proof that they are complete.
 //!
-//! The ladder, cheapest first: the header's bloom excludes our contracts; the events' numbers join the last ones and
-//! end where the contracts say they end at this very block; the receipts whose root is the header's. If none holds,
-//! the step fails and another endpoint is asked.
+//! The proofs, cheapest first: the header's bloom excludes the contracts; the events' numbers follow the last ones and
+//! end at the contracts' counts at this very block; the root of the receipts is the header's. If none succeeds, the
+//! step fails and another endpoint is queried.
 
 use super::{IndexError, Indexer, Step, decode};
 use crate::reader::ChainReader;
@@ -16,11 +16,11 @@ use dvp_store::lease::Lease;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-/// The events of a block and how we know that they are all.
+/// The events of a block and the proof of their completeness.
 pub(super) struct Proof {
     pub(super) rows: Vec<LogRow>,
     pub(super) by: &'static str,
-    /// Whether it shows for every contract that no event up to this block is missing.
+    /// Whether it proves for every contract that no event up to this block is missing.
     pub(super) reaches_the_end: bool,
 }
 
@@ -32,15 +32,15 @@ impl<R: ChainReader> Indexer<R> {
         block: &BlockHead,
     ) -> Result<Proof, IndexError> {
         let tail_proven = self.tail_proven.load(Ordering::Relaxed);
-        let mut asked = self.contracts().to_vec();
+        let mut requested = self.contracts().to_vec();
         if let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_bloom && tail_proven) {
-            asked.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
+            requested.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
         }
-        if asked.is_empty() {
+        if requested.is_empty() {
             return Ok(Proof { rows: Vec::new(), by: "bloom", reaches_the_end: true });
         }
         let last = self.last_seqs(cursor).await?;
-        match self.by_count(node, &asked, block, last.clone()).await {
+        match self.by_count(node, &requested, block, last.clone()).await {
             Ok(rows) => Ok(Proof { rows, by: "seq", reaches_the_end: true }),
             Err(error) if error.is_doubt() => match self.by_receipts(node, block, last).await? {
                 Some(Ok(proof)) => Ok(proof),
@@ -59,16 +59,18 @@ impl<R: ChainReader> Indexer<R> {
     async fn by_count(
         &self,
         node: &R,
-        asked: &[Address],
+        requested: &[Address],
         block: &BlockHead,
         mut last: HashMap<Address, u64>,
     ) -> Result<Vec<LogRow>, IndexError> {
-        let filter =
-            Filter::new().at_block_hash(block.hash).address(asked.to_vec()).event_signature(decode::topics());
+        let filter = Filter::new()
+            .at_block_hash(block.hash)
+            .address(requested.to_vec())
+            .event_signature(decode::topics());
         let logs = node.logs(&filter).await?;
         let rows = self.rows_of(block, &logs)?;
         decode::continue_seqs(&mut last, &rows)?;
-        for &contract in asked {
+        for &contract in requested {
             // Contiguous numbers do not show that the last ones are missing; the contract's own count does.
             let seen = last.get(&contract).copied().unwrap_or_default();
             let emitted = node.seq(contract, block.hash).await?;
@@ -82,13 +84,13 @@ impl<R: ChainReader> Indexer<R> {
     fn rows_of(&self, block: &BlockHead, logs: &[Log]) -> Result<Vec<LogRow>, IndexError> {
         let there = logs.iter().filter(|log| !log.removed);
         if let Some(log) = there.into_iter().find(|log| log.block_hash != Some(block.hash)) {
-            return Err(IndexError::OtherBlock { asked: block.hash, found: log.block_hash });
+            return Err(IndexError::OtherBlock { requested: block.hash, found: log.block_hash });
         }
         let timestamps = HashMap::from([(block.hash, block.timestamp)]);
         Ok(decode::rows(&self.config.deployment, logs, &timestamps)?)
     }
 
-    /// `None`: nothing is proven. An inner error: this block is, and shows that an earlier event is missing.
+    /// `None`: nothing is proven. An inner error: this block is proven, and shows that an earlier event is missing.
     async fn by_receipts(
         &self,
         node: &R,
@@ -103,10 +105,10 @@ impl<R: ChainReader> Indexer<R> {
             return Ok(None);
         }
         let (contracts, topics) = (self.contracts(), decode::topics());
-        let asked_for = |log: &Log| {
+        let requested = |log: &Log| {
             contracts.contains(&log.address()) && log.topic0().is_some_and(|topic| topics.contains(topic))
         };
-        let rows = self.rows_of(block, &placed(&receipts, block, asked_for))?;
+        let rows = self.rows_of(block, &placed(&receipts, block, requested))?;
         if let Err(hole) = decode::continue_seqs(&mut last, &rows) {
             return Ok(Some(Err(hole.into())));
         }
@@ -125,8 +127,8 @@ impl<R: ChainReader> Indexer<R> {
         Ok(Some(Ok(Proof { rows, by: "receipts", reaches_the_end })))
     }
 
-    /// A block does not join what we have. If ranges were read whose end could not be proven, what is missing may be
-    /// there: they are read again. Otherwise the error stands.
+    /// Handles a block whose events do not follow the stored ones. If ranges were read whose end could not be proven,
+    /// the missing events may be there: they are read again. Otherwise the error is returned.
     pub(super) async fn repair(
         &self,
         node: &R,
@@ -151,7 +153,7 @@ impl<R: ChainReader> Indexer<R> {
             return Err(error);
         };
         let mut last = self.last_seqs(cursor).await?;
-        // Another contract may lack events from further back: its own hole will tell.
+        // Another contract may lack earlier events: its own gap will show them.
         let known = last.get(&contract).copied().unwrap_or_default();
         rows.retain(|row| row.contract == contract && row.seq > known);
         if rows.is_empty() || decode::continue_seqs(&mut last, &rows).is_err() {
@@ -162,9 +164,9 @@ impl<R: ChainReader> Indexer<R> {
         store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
         store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
-        let told = store::publish_events(&mut tx, chain_id, after, cursor.facts_number).await?;
+        let reported = store::publish_events(&mut tx, chain_id, after, cursor.facts_number).await?;
         tx.commit().await?;
-        self.tell(&told, (after, cursor.facts_number));
+        self.tell(&reported, (after, cursor.facts_number));
         tracing::warn!(
             chain = self.config.name,
             %from,
@@ -181,8 +183,8 @@ fn root(receipts: &[TransactionReceipt]) -> B256 {
     calculate_receipt_root(&plain)
 }
 
-/// The receipts' logs with their places as the block has them, whatever the node says about them: only what the root
-/// covers is evidence. Transaction hashes are not covered; they are for people.
+/// The receipts' logs at their places in the block, regardless of the node's statements: only what the root covers is
+/// evidence. Transaction hashes are not covered; they are for display.
 fn placed(receipts: &[TransactionReceipt], block: &BlockHead, wanted: impl Fn(&Log) -> bool) -> Vec<Log> {
     let mut logs = Vec::new();
     let mut log_index = 0;
@@ -206,7 +208,7 @@ fn placed(receipts: &[TransactionReceipt], block: &BlockHead, wanted: impl Fn(&L
     logs
 }
 
-/// Whether an endpoint said that it cannot, as one does that has forgotten old state.
+/// Whether an endpoint refused, as one does that no longer has old state.
 pub(super) const fn is_refusal<T, E>(result: &Result<T, RpcError<E>>) -> bool {
     matches!(result, Err(RpcError::ErrorResp(_)))
 }

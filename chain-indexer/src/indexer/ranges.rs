@@ -1,8 +1,8 @@
-//! The final zone: many blocks by number, several ranges asked for at once, written in order.
+//! The final zone: many blocks by number, several ranges requested at once, written in order.
 //!
-//! A range is written when its blocks are the node's own, its events join what we have, and end where the contracts
-//! say they end at its last block. A node that has forgotten the state there cannot say; then the events may lack
-//! their end, which the next ones show, and what is missing is added ([`Indexer::repair`]).
+//! A range is written when its blocks are the node's own, its events follow the stored ones, and end at the contracts'
+//! counts at its last block. A node without the state of that block cannot return the counts; then the last events may
+//! be missing, which the next ones reveal, and they are added ([`Indexer::repair`]).
 
 use super::gather::{AT_ONCE, Failure, Gathering};
 use super::proof::is_refusal;
@@ -24,11 +24,11 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// What a node gave for a range.
+/// A node's answer for a range.
 pub(super) struct Fetched {
     pub(super) blocks: Vec<BlockRow>,
     pub(super) rows: Vec<LogRow>,
-    /// Every contract's own count at the last block; `None` when the node has forgotten it.
+    /// Every contract's own count at the last block; `None` when the node no longer has it.
     pub(super) ends: Option<Vec<(Address, u64)>>,
 }
 
@@ -56,7 +56,7 @@ impl<R: ChainReader> Indexer<R> {
         self.backfill = Some(backfill);
         let endpoint = self.endpoints.at_mut(at);
         endpoint.length = length;
-        let Err(Stopped { error, asked, advanced }) = result else {
+        let Err(Stopped { error, requested, advanced }) = result else {
             self.range_failures = 0;
             return Ok(Step::Advanced);
         };
@@ -65,11 +65,11 @@ impl<R: ChainReader> Indexer<R> {
             _ => Fault::Refused,
         };
         if error.is_of_the_endpoint() {
-            endpoint.length.failed(asked, fault);
+            endpoint.length.failed(requested, fault);
             self.range_failures = if advanced { 0 } else { self.range_failures + 1 };
         }
-        // A shorter range is no reason to ask somebody else.
-        let shorter = matches!(fault, Fault::Range { .. }) && asked > 1;
+        // A range that must be shorter is no reason to query another endpoint.
+        let shorter = matches!(fault, Fault::Range { .. }) && requested > 1;
         if advanced || shorter { Ok(Step::Advanced) } else { Err(error) }
     }
 
@@ -83,8 +83,8 @@ impl<R: ChainReader> Indexer<R> {
         length: &mut RangeLength,
         backfill: &mut Backfill,
     ) -> Result<(), Stopped> {
-        let (mut advanced, asked) = (false, length.blocks());
-        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, asked, advanced })?;
+        let (mut advanced, requested) = (false, length.blocks());
+        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, requested, advanced })?;
         let (deployment, contracts) = (&self.config.deployment, self.contracts());
         let fetch = |from, to| fetch(node.as_ref(), deployment, contracts, from, to);
         let mut gathering = Gathering::new(fetch, length, (cursor.head_number, end), last);
@@ -94,17 +94,17 @@ impl<R: ChainReader> Indexer<R> {
             }
             let to = batch.blocks.last().map_or(cursor.head_number, |block| block.number);
             let write = self.commit(lease, &cursor, &batch.blocks, &batch.rows, to, head_number);
-            cursor = gathering.during(write).await.map_err(|error| Stopped { error, asked, advanced })?;
+            cursor = gathering.during(write).await.map_err(|error| Stopped { error, requested, advanced })?;
             advanced = true;
             backfill.events += u64::try_from(batch.rows.len()).unwrap_or(u64::MAX);
         }
         match gathering.failure {
-            Some(Failure { error, asked }) => Err(Stopped { error, asked, advanced }),
+            Some(Failure { error, requested }) => Err(Stopped { error, requested, advanced }),
             None => Ok(()),
         }
     }
 
-    /// The events of a stretch that was read before, without its end being checked.
+    /// Reads again the events of a range that was read without a check of its end.
     pub(super) async fn read_again(
         &self,
         node: &R,
@@ -135,8 +135,8 @@ impl<R: ChainReader> Indexer<R> {
     }
 }
 
-/// Reads and decodes the events of blocks `from` to `to`, in ranges of so many blocks, and keeps nothing: what a
-/// backfill costs without a database. Gives their number.
+/// Reads and decodes the events of blocks `from` to `to`, in ranges of this many blocks, and stores nothing: measures a
+/// backfill without a database. Returns their number.
 pub async fn scan<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
@@ -164,15 +164,15 @@ pub async fn scan<R: ChainReader>(
     Ok(events)
 }
 
-/// Why a run of ranges stopped, and whether any was written.
+/// Why consecutive ranges stopped, and whether any was written.
 struct Stopped {
     error: IndexError,
-    /// Blocks of the range that stopped it.
-    asked: u64,
+    /// The number of blocks of the failed range.
+    requested: u64,
     advanced: bool,
 }
 
-/// The events of blocks `from` to `to`, and the blocks they are in.
+/// The events of blocks `from` to `to`, and their blocks.
 async fn fetch<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
@@ -201,7 +201,10 @@ async fn fetch<R: ChainReader>(
     for log in logs.iter().filter(|log| !log.removed) {
         let ours = log.block_number.and_then(|number| hashes.get(&BlockNumber(number))).copied();
         if ours.is_none() || log.block_hash != ours {
-            return Err(IndexError::OtherBlock { asked: ours.unwrap_or_default(), found: log.block_hash });
+            return Err(IndexError::OtherBlock {
+                requested: ours.unwrap_or_default(),
+                found: log.block_hash,
+            });
         }
     }
     let timestamps = blocks.iter().map(|block| (block.hash, block.timestamp)).collect();

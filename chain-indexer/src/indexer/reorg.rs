@@ -1,4 +1,4 @@
-//! Going back: where our chain and the node's part, and when that is too deep to be believed.
+//! Reorganizations: where the indexed chain and the node's diverge, and when that is too deep to be believed.
 
 use super::{IndexError, Indexer, SURE_AFTER, Step};
 use crate::reader::ChainReader;
@@ -12,24 +12,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Known blocks looked at in one query.
+/// Indexed blocks compared in one query.
 const PAGE: i64 = 64;
-/// After so many looks at the same head the other endpoints are asked for theirs.
+/// After this many steps with the same head the other endpoints' heads are queried.
 const COMPARE_EVERY: u32 = 4;
-/// How long an endpoint may take to tell its head.
+/// The time limit for an endpoint to return its head.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where we part from the node.
+/// The point at which the indexed chain and the node's diverge.
 enum Parting {
     /// The newest block that both have.
     At(BlockNumber, B256),
-    /// A final block of ours is not the node's.
+    /// A final indexed block is not the node's.
     Final { number: BlockNumber, ours: B256, theirs: B256 },
 }
 
 impl<R: ChainReader> Indexer<R> {
-    /// The node is not ahead of us. If its head is a block of ours it is at most late, otherwise there was a reorg, or
-    /// it is late and on a branch that was left.
+    /// Called when the node is not ahead of the indexer. If its head is an indexed block, it lags at most; otherwise
+    /// there was a reorganization, or it lags on an abandoned branch.
     pub(super) async fn compare_head(
         &mut self,
         node: &R,
@@ -62,19 +62,19 @@ impl<R: ChainReader> Indexer<R> {
         self.unwind(node, at, lease, cursor, head.number).await
     }
 
-    /// Whether the head has stood still for so many looks that others are asked for theirs.
+    /// Whether the head was unchanged for so many steps that other endpoints are queried.
     const fn is_time_to_compare(&mut self) -> bool {
         self.still += 1;
         self.still.is_multiple_of(COMPARE_EVERY)
     }
 
-    /// Goes over to an endpoint that is further: ours may stand still while the chain does not.
+    /// Switches to an endpoint with a higher head: the present one may have stalled while the chain has not.
     async fn find_higher(&mut self, at: usize, height: BlockNumber) {
         let others: Vec<usize> = (0..self.endpoints.len()).filter(|&other| other != at).collect();
         for other in others {
             let node = Arc::clone(&self.endpoints.at(other).reader);
-            let asked = tokio::time::timeout(PATIENCE, node.block(BlockId::latest())).await;
-            if let Ok(Ok(Some(head))) = asked
+            let requested = tokio::time::timeout(PATIENCE, node.block(BlockId::latest())).await;
+            if let Ok(Ok(Some(head))) = requested
                 && head.number > height + 1
             {
                 let (chain, theirs) = (&self.config.name, head.number);
@@ -103,7 +103,7 @@ impl<R: ChainReader> Indexer<R> {
         false
     }
 
-    /// Goes back to the newest block of ours that the node still has under its number.
+    /// Goes back to the newest indexed block that the node still has at its number.
     pub(super) async fn unwind(
         &mut self,
         node: &R,
@@ -114,7 +114,7 @@ impl<R: ChainReader> Indexer<R> {
     ) -> Result<Step, IndexError> {
         let (number, hash) = match self.parting(node, cursor, node_head).await? {
             Parting::At(number, _) if number == cursor.head_number => {
-                // It had another one a moment ago: two machines behind one endpoint.
+                // It reported another one just before: two machines behind one endpoint.
                 return Err(IndexError::Behind { number: number + 1 });
             }
             Parting::At(number, hash) => (number, hash),
@@ -152,7 +152,7 @@ impl<R: ChainReader> Indexer<R> {
                     return Ok(Parting::At(number, hash));
                 }
                 if theirs == hash {
-                    // The node's chain ends below our final block, with the same blocks: it lags.
+                    // The node's chain ends below the final indexed block, with the same blocks: it lags.
                     return Err(IndexError::Behind { number: cursor.final_number });
                 }
                 if number <= cursor.final_number {
@@ -166,9 +166,9 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// An endpoint reports another hash at the height of a final block. The chain is halted once it has reported so several
-    /// times in a row, more than half of the endpoints have that hash and none has ours. A lower `finalized` number
-    /// alone halts nothing: one URL may lead to several machines, some of which lag.
+    /// An endpoint reports another hash at the height of a final block. The chain is halted once it has reported so
+    /// several times in a row, more than half of the endpoints have that hash and none has ours. A lower `finalized`
+    /// number alone halts nothing: one URL may be served by several machines, some of which lag.
     async fn violated(
         &mut self,
         at: usize,
@@ -204,7 +204,7 @@ impl<R: ChainReader> Indexer<R> {
         self.halt(lease, cursor, HaltReason::FinalBlockChanged, detail).await
     }
 
-    /// What was proven about the end of our events holds no more.
+    /// Records that the completeness of the last events is no longer proven.
     pub(super) fn doubt_the_end(&self) {
         self.tail_proven.store(false, Ordering::Relaxed);
     }

@@ -1,25 +1,25 @@
-//! How many blocks to ask an endpoint for at once. Pure.
+//! The number of blocks to request from an endpoint at once. Pure.
 
 use crate::reader::Fault;
 
-/// The longest range asked for.
+/// The longest requested range.
 const RANGE_MAX: u64 = 2_000;
-/// The first range: how many events there are is not known yet.
+/// The first range: the density of events is not known yet.
 const RANGE_FIRST: u64 = 64;
-/// So many events make a good answer: more cost memory and take long, fewer cost exchanges.
+/// The desired number of events in an answer: more take memory and time, fewer cause more requests.
 pub(crate) const EVENTS_WANTED: u64 = 4_000;
-/// A hint may have been about the number of events, which is another one elsewhere in the chain.
+/// A hint may have been about the number of events, which varies along the chain, so it expires after this many ranges.
 const FORGET_HINT_AFTER: u32 = 64;
 
-/// The length of an endpoint's next range: it follows how many events the last ones had, and what was refused.
+/// The length of an endpoint's next range: it follows the number of events in the last ones, and refusals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeLength {
     blocks: u64,
-    /// The longest range the endpoint takes, as far as we know.
+    /// The longest range that the endpoint accepts, as far as known.
     max: u64,
     /// Ranges read since the longest one was set.
     at_max: u32,
-    /// Whether a range was read, so that its length says something about the next ones.
+    /// Whether a range was read, so that its length is meaningful for the next ones.
     probed: bool,
 }
 
@@ -32,30 +32,30 @@ impl RangeLength {
         self.blocks
     }
 
-    /// Whether several ranges of this length may be asked for at once.
+    /// Whether several ranges of this length may be requested at once.
     pub(crate) const fn is_probed(&self) -> bool {
         self.probed
     }
 
-    /// A range of so many blocks had so many events: the next ones may be longer, beyond a hint only after many, and
-    /// hold about as many events as we want.
-    pub(crate) fn worked(&mut self, asked: u64, events: u64) {
+    /// A range of `requested` blocks had `events` events: the next ones may be longer, beyond a hint only after many,
+    /// with about the desired number of events.
+    pub(crate) fn worked(&mut self, requested: u64, events: u64) {
         self.at_max += 1;
         if self.at_max >= FORGET_HINT_AFTER {
             self.at_max = 0;
             self.max = (self.max * 2).min(RANGE_MAX);
         }
         self.probed = true;
-        let fits = asked.saturating_mul(EVENTS_WANTED) / events.max(1);
-        self.blocks = asked.saturating_mul(2).min(self.max).min(fits.max(1));
+        let fits = requested.saturating_mul(EVENTS_WANTED) / events.max(1);
+        self.blocks = requested.saturating_mul(2).min(self.max).min(fits.max(1));
     }
 
-    /// A range of so many blocks was not read.
-    pub(crate) fn failed(&mut self, asked: u64, fault: Fault) {
-        let half = (asked / 2).max(1);
+    /// A range of `requested` blocks could not be read.
+    pub(crate) fn failed(&mut self, requested: u64, fault: Fault) {
+        let half = (requested / 2).max(1);
         self.blocks = match fault {
             Fault::Range { hint } => {
-                let fits = hint.filter(|&hint| hint < asked).unwrap_or(half).max(1);
+                let fits = hint.filter(|&hint| hint < requested).unwrap_or(half).max(1);
                 if hint.is_some() {
                     self.max = fits;
                     self.at_max = 0;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_about_as_many_events_as_are_wanted() {
+    fn a_range_has_about_the_desired_number_of_events() {
         let mut length = RangeLength::unknown();
         length.worked(64, 64 * 1_000);
         assert_eq!(length.blocks(), 4, "a thousand a block");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_one_length_that_end_one_after_another_count_once() {
+    fn concurrent_ranges_of_one_length_count_once() {
         let mut length = RangeLength::unknown();
         (0..4).for_each(|_| length.worked(64, 0));
         assert_eq!(length.blocks(), 128);

@@ -1,4 +1,4 @@
-//! What the contracts answer at one block, many ids in one exchange.
+//! The contracts' state at one block, for many ids in one exchange.
 
 use crate::contracts::settler::Orders::Order;
 use crate::contracts::token::TestToken;
@@ -17,10 +17,10 @@ use dvp_domain::money::Minor;
 use dvp_domain::reconcile::{Contracts, EscrowState, OnChain, ProvenLock, SettlerState};
 use std::collections::HashMap;
 
-/// Ids asked about in one exchange, two calls each.
+/// Ids queried in one exchange, two calls each.
 const BATCH: usize = 30;
 
-/// The contracts at a block, by its hash: a node that has left that block refuses.
+/// The contracts at a block, by its hash: a node that has abandoned that block refuses.
 pub(super) struct ContractsAt<'a> {
     provider: &'a DynProvider,
     deployment: &'a Deployment,
@@ -41,18 +41,23 @@ impl<'a> ContractsAt<'a> {
         rpc::view(self.provider, contract, &ReceiptAnchor::seqCall {}, self.block).await
     }
 
-    pub(super) async fn escrow_balance(&self, token: &str) -> Result<u128, TransportError> {
+    pub(super) const fn escrow(&self) -> Address {
+        self.deployment.escrow
+    }
+
+    /// What an account holds of a token.
+    pub(super) async fn balance(&self, token: &str, account: Address) -> Result<u128, TransportError> {
         let token: Address = token.parse().map_err(TransportErrorKind::custom)?;
-        let call = TestToken::balanceOfCall { account: self.deployment.escrow };
+        let call = TestToken::balanceOfCall { account };
         let held = rpc::view(self.provider, token, &call, self.block).await?;
         units(held)
     }
 
-    /// In the order asked for. `told` has the terms that the events told of an id.
+    /// In the order of the request. `reported` has the terms in the events of an id.
     pub(super) async fn read(
         &self,
         ids: &[B256],
-        told: &HashMap<B256, Order>,
+        reported: &HashMap<B256, Order>,
     ) -> Result<Vec<Contracts>, TransportError> {
         let mut read = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
@@ -67,7 +72,7 @@ impl<'a> ContractsAt<'a> {
             for (id, slot, paid) in answers {
                 let slot = decode::<Escrow::slotOfCall>(&slot.await?)?;
                 let paid = decode::<Payouts::paidAtCall>(&paid.await?)?;
-                read.push(contracts(&slot, paid, told.get(&id))?);
+                read.push(contracts(&slot, paid, reported.get(&id))?);
             }
         }
         Ok(read)
@@ -92,7 +97,7 @@ fn decode<C: SolCall>(answer: &Bytes) -> Result<C::Return, TransportError> {
 fn contracts(
     slot: &Escrow::slotOfReturn,
     paid_at: u64,
-    told: Option<&Order>,
+    reported: Option<&Order>,
 ) -> Result<Contracts, TransportError> {
     use {EscrowState as E, SettlerState as S};
     let (settler, escrow, swapped) = match slot.slot {
@@ -111,11 +116,11 @@ fn contracts(
         }
     };
     let state = OnChain { settler, escrow, paid_out: paid_at != 0 || swapped };
-    let proven = told.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
+    let proven = reported.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
     Ok(Contracts {
         state,
         lock: proven.filter(|_| escrow != E::None).map(lock).transpose()?,
-        terms_differ: told.is_some() && proven.is_none(),
+        terms_differ: reported.is_some() && proven.is_none(),
     })
 }
 
@@ -128,7 +133,7 @@ fn lock(order: &Order) -> Result<ProvenLock, TransportError> {
     })
 }
 
-/// An amount of a token as we count it.
+/// An amount of a token as the service counts it.
 fn units(amount: U256) -> Result<u128, TransportError> {
     let beyond = |_| TransportErrorKind::custom_str(&format!("the amount {amount} is above 2^128 - 1"));
     u128::try_from(amount).map_err(beyond)

@@ -1,4 +1,4 @@
-//! What a command means on the chain: the call. Pure.
+//! The contract call of a command. Pure.
 
 use super::batch::{OTHER_KIND, Terms};
 use crate::contracts::{anchor::ReceiptAnchor, escrow, payouts::Payouts, settler};
@@ -11,21 +11,21 @@ use escrow::Escrow;
 use settler::{Escrow as SettlerEscrow, IntentSettler};
 
 alloy::sol! {
-    /// What two operators sign.
+    /// The structure that two operators sign.
     struct ReturnFunds {
         bytes32 intentId;
         uint256 deadline;
     }
 }
 
-/// A call to one of our contracts.
+/// A call to one of the service's contracts.
 #[derive(Debug, Clone)]
 pub(super) struct ContractCall {
     pub(super) to: Address,
     pub(super) input: Bytes,
 }
 
-/// One command as a call of its own. `lock`: the `create` of its settlement, if there is one.
+/// One command as a separate call. `lock`: the `create` of its settlement, if there is one.
 pub(super) fn action(
     deployment: &Deployment,
     command: &ChainCommand,
@@ -97,7 +97,7 @@ fn locked(lock: Option<&CreateCommand>) -> Result<&CreateCommand, Malformed> {
     lock.ok_or(Malformed { field: "lock" })
 }
 
-/// The signatures in the order that the contract asks for: ascending by the signer's address.
+/// The signatures in the order that the contract requires: ascending by the signer's address.
 fn by_signer(
     deployment: &Deployment,
     id: B256,

@@ -9,10 +9,10 @@ use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError};
 use dvp_domain::chain::{ChainCommand, CommandKind, CreateCommand};
 
-/// One command with what its call takes from elsewhere.
+/// One command, with the terms that its call takes from its `create`.
 pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
 
-/// Whether the command may be one of several.
+/// Whether the command may share a transaction with others.
 pub(super) const fn is_batchable(command: &ChainCommand) -> bool {
     match command {
         ChainCommand::Create(_)
@@ -68,7 +68,7 @@ pub(super) fn call(
     })
 }
 
-/// A command among those of another kind.
+/// A command in a batch of another kind.
 pub(super) const OTHER_KIND: Malformed = Malformed { field: "kind" };
 
 fn each<'a, T>(
@@ -78,8 +78,8 @@ fn each<'a, T>(
     items.iter().map(|item| params(*item)).collect()
 }
 
-/// What each item's revert would say; empty for those that succeed, and for those that run out of gas. `None` when
-/// the answer is not one of ours.
+/// The revert data of each item; empty for those that succeed, and for those that run out of gas. `None` when the
+/// answer is not that of a batch call.
 pub(super) fn reasons(kind: CommandKind, answer: &Bytes, items: usize) -> Option<Vec<Bytes>> {
     let reasons = match kind {
         CommandKind::Anchor => Some(vec![Bytes::new(); items]),
@@ -93,7 +93,7 @@ pub(super) fn reasons(kind: CommandKind, answer: &Bytes, items: usize) -> Option
     reasons.filter(|reasons| reasons.len() == items)
 }
 
-/// Whether a batch was refused because it needs more gas than it was given.
+/// Whether a batch was refused because it needs more gas than its limit.
 pub(super) fn is_out_of_gas(data: &[u8]) -> bool {
     IntentSettler::BatchOutOfGas::abi_decode(data).is_ok()
 }

@@ -1,16 +1,17 @@
-//! What accounts that were taken out of the configuration have left: their transactions are sent on without their key,
-//! and in the end given up, so that other accounts do the work.
+//! The transactions of accounts that were removed from the configuration: they are broadcast again without their key
+//! and finally abandoned, so that other accounts carry out their commands.
 
 use super::{RelayError, Relayer};
 use alloy::primitives::Address;
 use alloy::providers::Provider;
 use dvp_store::chain::{self as store, SlotRow};
 
-/// A retired account's transactions have so long to be mined, by the time of their first signature.
+/// The time limit for a retired account's transactions to be mined, from their first signature.
 const GIVE_UP_AFTER_MS: i64 = 600_000;
 
 impl Relayer {
-    /// Sends on what nobody else sends. Every account does; the node knows a transaction already, or takes it.
+    /// Broadcasts transactions without an owner. Every account does so; a node that has the transaction already ignores
+    /// it.
     pub(super) async fn drain_retired(&self) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;

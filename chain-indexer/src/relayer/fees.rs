@@ -1,10 +1,10 @@
-//! What a transaction offers for its gas. Pure.
+//! The gas fees of a transaction. Pure.
 
 use crate::config::FeePolicy;
 use crate::signing::Fees;
 use alloy::rpc::types::FeeHistory;
 
-/// What the newest blocks took, in wei per gas.
+/// The fees of the newest blocks, in wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Market {
     /// Of the next block.
@@ -12,12 +12,12 @@ pub(super) struct Market {
     pub(super) tip: u128,
 }
 
-/// A transaction that offers enough and has waited this many times `bump_blocks` all the same is replaced too.
+/// A transaction that offers enough is also replaced once it has waited this many times `bump_blocks`.
 const PATIENCE: u64 = 8;
 
 impl Market {
-    /// `base_fee`: of the newest block, for a node without a history. The tip is the median of those that half of the
-    /// gas of a block paid at most, over blocks that were not empty.
+    /// `base_fee`: of the newest block, for a node without a history. The tip is the median, over blocks that were not
+    /// empty, of the highest tip in the cheaper half of a block's gas.
     pub(super) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
         let next = history.and_then(|history| history.base_fee_per_gas.last().copied());
         let rewards = history.and_then(|history| history.reward.as_deref()).unwrap_or_default();
@@ -33,25 +33,26 @@ impl Market {
         Self { base_fee: next.unwrap_or_else(|| u128::from(base_fee)), tip }
     }
 
-    /// For a transaction that was never sent: room for the base fee to double, within the cap.
+    /// For a transaction that was never broadcast: allows the base fee to double, within the cap.
     pub(super) fn first(self, policy: &FeePolicy) -> Fees {
         let tip = self.tip.clamp(policy.tip_floor_wei.min(policy.cap_wei), policy.cap_wei);
         let max_fee = self.base_fee.saturating_mul(2).saturating_add(tip).min(policy.cap_wei);
         Fees { max_fee, priority_fee: tip.min(max_fee) }
     }
 
-    /// Whether the next block has no room for it at these prices.
+    /// Whether the next block excludes it at these prices.
     const fn is_short(self, old: Fees) -> bool {
         old.max_fee < self.base_fee.saturating_add(self.tip) || old.priority_fee < self.tip
     }
 
-    /// Whether a transaction that has waited so many blocks is to offer more. One that offers what the blocks take is
-    /// not raised for having been lost, or for an outage: it is sent again as it is.
+    /// Whether a transaction that has waited this many blocks must offer more. One that offers the market's fees is not
+    /// raised after a loss or an outage: it is broadcast again unchanged.
     pub(super) const fn is_due(self, old: Fees, waited: u64, policy: &FeePolicy) -> bool {
         (waited >= policy.bump_blocks && self.is_short(old)) || waited >= policy.bump_blocks * PATIENCE
     }
 
-    /// Enough above `old` for a node to take the replacement, and for the next block; `None` when that is above the cap.
+    /// Enough above `old` for a node to accept the replacement, and for the next block; `None` when that is above the
+    /// cap.
     pub(super) fn raised(self, old: Fees, policy: &FeePolicy) -> Option<Fees> {
         let Fees { max_fee, priority_fee } = old.bumped(self.first(policy));
         let least = old.bumped(Fees { max_fee: 0, priority_fee: 0 });
@@ -78,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn the_market_is_the_next_base_fee_and_the_median_tip_of_blocks_that_were_not_empty() {
-        let told = history(&[1, 2, 3, 40], &[(7, 0.5), (0, 0.0), (9, 0.1), (100, 1.0)]);
-        assert_eq!(Market::of(Some(&told), 1), Market { base_fee: 40, tip: 9 });
+    fn the_market_is_the_next_base_fee_and_the_median_tip() {
+        let reported = history(&[1, 2, 3, 40], &[(7, 0.5), (0, 0.0), (9, 0.1), (100, 1.0)]);
+        assert_eq!(Market::of(Some(&reported), 1), Market { base_fee: 40, tip: 9 });
         assert_eq!(Market::of(None, 33), Market { base_fee: 33, tip: 0 });
     }
 
@@ -94,18 +95,18 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_raises_nothing_and_a_market_that_rose_does() {
+    fn an_outage_does_not_raise_fees_and_a_rising_market_does() {
         let old = Fees { max_fee: 100, priority_fee: 10 };
         let calm = Market { base_fee: 40, tip: 10 };
         assert!(!calm.is_due(old, 23, &POLICY));
-        assert!(calm.is_due(old, 24, &POLICY), "for a reason that we do not know");
+        assert!(calm.is_due(old, 24, &POLICY), "for an unknown reason");
         let dear = Market { base_fee: 95, tip: 10 };
         assert!(!dear.is_due(old, 2, &POLICY));
         assert!(dear.is_due(old, 3, &POLICY));
     }
 
     #[test]
-    fn what_a_node_would_refuse_as_a_replacement_is_not_offered() {
+    fn a_replacement_that_nodes_refuse_is_not_offered() {
         let market = Market { base_fee: 10, tip: 5 };
         let raised = market.raised(Fees { max_fee: 80, priority_fee: 8 }, &POLICY);
         assert_eq!(raised, Some(Fees { max_fee: 90, priority_fee: 9 }));

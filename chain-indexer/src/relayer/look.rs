@@ -1,4 +1,4 @@
-//! One command at one block: is its goal reached, and would its own transaction succeed?
+//! Checks one command at one block: whether its goal is reached, and whether its own transaction would succeed.
 
 use super::action::ContractCall;
 use super::outlook::{self, IntentState, Outlook};
@@ -11,7 +11,7 @@ use dvp_domain::chain::ChainCommand;
 use dvp_store::chain::CommandRow;
 
 impl Relayer {
-    /// What the newest block says; a last word must hold at the confirmation depth too.
+    /// The outlook at the newest block; a final one must also hold at the confirmation depth.
     pub(super) async fn outlook(
         &self,
         row: &CommandRow,
@@ -41,7 +41,7 @@ impl Relayer {
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
         let by_state = self.outlook_by_state(row, command, at).await?;
-        // An anchor cannot be refused.
+        // An anchor is never refused.
         if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
             return Ok(by_state);
         }
@@ -51,7 +51,7 @@ impl Relayer {
             Ok(Simulated::Reverts { data, message }) => {
                 Ok(outlook::judge(command, self.config.deployment.permit, &data, &message))
             }
-            // The node answered and did not like this one call: the others need not wait for it.
+            // The node answered with an error for this one call: the others need not wait for it.
             Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
             Err(error) => Err(error.into()),
         }
@@ -65,8 +65,8 @@ impl Relayer {
     ) -> Result<Outlook, RelayError> {
         let provider = self.provider();
         Ok(match command {
-            // The chain keeps no anchors: the indexer completes the command when it sees the event, and a second
-            // event would add nothing.
+            // The contract stores no anchors: the indexer completes the command when it sees the event, and a second
+            // event has no effect.
             ChainCommand::Anchor { .. } => Outlook::Possible,
             ChainCommand::Transfer(_) => {
                 let call = Payouts::paidAtCall { id: row.entity };

@@ -1,4 +1,4 @@
-//! Whether a command's time has come: what the state on the chain and a refusal say about its future. Pure.
+//! The outlook of a command, from the contracts' state and from a revert. Pure.
 
 use crate::contracts::{
     escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler, token::TestToken,
@@ -7,20 +7,21 @@ use alloy::primitives::Address;
 use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
 use dvp_domain::chain::ChainCommand;
 
-/// Whether a command's time has come.
+/// The outlook of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outlook {
-    /// The chain is where the command wants it, whoever brought it there.
+    /// The chain is in the command's goal state, by any account's action.
     Reached,
     Possible,
     NotYet(String),
-    /// The contracts' own state says that it cannot succeed any more. The code is stable, see `ChainFact::CommandFailed`.
+    /// The contracts' own state proves that it cannot succeed any more. The code is stable, see
+    /// `ChainFact::CommandFailed`.
     Never {
         code: &'static str,
         message: String,
     },
-    /// It was refused for a reason that may end: by a person's doing, or one that we do not know. It is tried again, and
-    /// somebody is told.
+    /// It was refused for a reason that may end by an operator's action, or that is unknown. It is retried, and
+    /// reported to operators.
     Blocked(String),
 }
 
@@ -47,7 +48,7 @@ impl IntentState {
     }
 }
 
-/// The stable code of a command that was refused for no reason with a code of its own.
+/// The stable code of a command that was refused for a reason without its own code.
 pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
     match command {
         ChainCommand::Create(_) => "lock_rejected",
@@ -62,8 +63,8 @@ pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
     }
 }
 
-/// What the settlement's state says. Anchors and payouts have none. `lock_given_up`: the command that creates the
-/// settlement failed for good.
+/// The outlook from the settlement's state. Anchors and payouts have none. `lock_given_up`: the command that creates
+/// the settlement failed permanently.
 pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState, lock_given_up: bool) -> Outlook {
     use ChainCommand as C;
     use IntentState as S;
@@ -90,7 +91,7 @@ pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState, lock_g
         (C::Settle { .. } | C::ReturnFilled { .. }, S::Created) => {
             not_yet("the settlement is not filled yet")
         }
-        // What was filled is returned by two operators.
+        // A filled lock is returned by two operators.
         (C::Cancel { .. }, S::Filled) => never("the settlement is filled"),
         (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Settled) => {
             never("the settlement is settled")
@@ -107,8 +108,8 @@ pub(super) const fn paid_outlook(paid_at: u64) -> Outlook {
     if paid_at == 0 { Outlook::Possible } else { Outlook::Reached }
 }
 
-/// What a revert says, given that the goal was not reached at the same block. `permit`: the permit contract, which pulls
-/// the maker's tokens.
+/// The outlook after a revert, given that the goal was not reached at the same block. `permit`: the permit contract,
+/// which pulls the maker's tokens.
 pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_message: &str) -> Outlook {
     if let Ok(error) = Permit::PermitErrors::abi_decode(data) {
         return judge_permit(command, error);
@@ -132,12 +133,12 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
     }
     let reason = decode_revert_reason(data).unwrap_or_else(|| node_message.to_owned());
     let lower = reason.to_ascii_lowercase();
-    // An older token names nobody; in a `create` the maker alone pays.
+    // An older token names no account; in a `create` the maker alone pays.
     let funds = lower.contains("balance") || lower.contains("allowance");
     lacking(funds && matches!(command, ChainCommand::Create(_)), reason)
 }
 
-/// Whether a refusal is of a permit whose turn comes after others of the wallet.
+/// Whether a permit was refused because it comes after others of the wallet.
 pub(super) fn is_early(data: &[u8]) -> bool {
     Permit::InvalidNonce::abi_decode(data).is_ok_and(|error| error.given > error.expected)
 }
@@ -162,7 +163,7 @@ fn is_maker(command: &ChainCommand, account: Address) -> bool {
     maker.parse() == Ok(account)
 }
 
-/// What the maker lacks ends the order; what anybody else lacks is for an operator.
+/// Missing funds of the maker end the order; those of others are for an operator.
 const fn lacking(of_maker: bool, message: String) -> Outlook {
     if of_maker { Outlook::Never { code: "insufficient_funds", message } } else { Outlook::Blocked(message) }
 }
@@ -182,7 +183,7 @@ fn judge_permit(command: &ChainCommand, error: Permit::PermitErrors) -> Outlook 
             message: format!("permit nonce {} is used, the wallet's next is {}", e.given, e.expected),
         },
         E::SafeERC20FailedOperation(_) => Outlook::Blocked("the token refused the transfer".to_owned()),
-        // What was signed does not change: these are the same for ever.
+        // The signed values do not change, so these refusals are permanent.
         error @ (E::AmountAbovePermit(_)
         | E::ECDSAInvalidSignature(_)
         | E::ECDSAInvalidSignatureLength(_)
@@ -199,7 +200,7 @@ fn judge_permit(command: &ChainCommand, error: Permit::PermitErrors) -> Outlook 
 fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErrors) -> Outlook {
     use IntentSettler::IntentSettlerErrors as E;
     match error {
-        // Time that has passed, and terms that contradict themselves, stay so.
+        // Expired times and contradictory terms are permanent.
         E::ApprovalExpired(_)
         | E::FillDeadlinePassed(_)
         | E::LockByPassed(_)
@@ -234,7 +235,7 @@ fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErr
 fn judge_escrow(command: &ChainCommand, error: &Escrow::EscrowErrors) -> Outlook {
     use Escrow::EscrowErrors as E;
     match error {
-        // The state was right at this very block: the view and the call disagree, so look again.
+        // The state was right at this very block: the view and the call disagree, so check again.
         E::WrongState(_) => Outlook::NotYet("the settlement's state is changing".to_owned()),
         E::TimelockNotReached(_) => Outlook::NotYet("the timelock is not over yet".to_owned()),
         E::TimelockReached(_) | E::ZeroAmount(_) => {
@@ -265,7 +266,7 @@ fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlo
         E::NotAuthorized(e) => {
             Outlook::Blocked(format!("the payer's authorizer {} has not signed", e.expected))
         }
-        // It was not paid at this very block: the view and the call disagree, so look again.
+        // It was not paid at this very block: the view and the call disagree, so check again.
         E::AlreadyPaid(_) if matches!(command, ChainCommand::Transfer(_)) => {
             Outlook::NotYet("the payout's state is changing".to_owned())
         }
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_contracts_state_forbids_for_ever_fails_with_a_stable_code() {
+    fn a_state_that_forbids_a_command_fails_it_with_a_stable_code() {
         let nonce = |given| Permit::InvalidNonce { expected: U256::from(5), given: U256::from(given) };
         let expired = Permit::PermitExpired { deadline: U256::ZERO, timestamp: U256::ZERO };
         check(&create(), &expired.abi_encode(), "permit_expired");
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_maker_lacks_ends_the_order_and_what_others_lack_does_not() {
+    fn missing_funds_of_the_maker_end_the_order_and_others_do_not() {
         let poor = |sender| {
             TestToken::ERC20InsufficientBalance { sender, balance: U256::ZERO, needed: U256::from(1) }
                 .abi_encode()
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_somebody_else_reached_is_reached() {
+    fn a_goal_reached_by_another_account_is_reached() {
         let outlook = |command: &ChainCommand, state| settler_outlook(command, state, false);
         assert_eq!(outlook(&fill(), IntentState::Settled), Outlook::Reached);
         assert_eq!(outlook(&settle(), IntentState::Settled), Outlook::Reached);
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_lock_that_was_given_up_fails_unless_the_chain_has_the_lock() {
+    fn a_command_on_an_abandoned_lock_fails_unless_the_chain_has_the_lock() {
         let outlook = |state, given_up| code(settler_outlook(&fill(), state, given_up));
         assert_eq!(outlook(IntentState::None, false), "not yet");
         assert_eq!(outlook(IntentState::None, true), "fill_rejected");
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_permit_that_comes_after_others_is_early() {
+    fn only_a_permit_after_others_is_early() {
         let nonce = |given| Permit::InvalidNonce { expected: U256::from(5), given: U256::from(given) };
         assert!(is_early(&nonce(6).abi_encode()));
         assert!(!is_early(&nonce(4).abi_encode()));

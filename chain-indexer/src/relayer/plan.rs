@@ -1,23 +1,23 @@
-//! Which commands come first, and how much of the chain each kind may fill. Pure.
+//! The priority of commands, and the share of the chain's blocks that each kind may use. Pure.
 
 use dvp_domain::chain::CommandKind;
 use dvp_store::chain::Load;
 
-/// Transactions of one account that nodes keep for sure.
+/// The number of one account's transactions that nodes reliably keep.
 const WINDOW: u64 = 16;
-/// The most that one transaction may use (EIP-7825), less a little.
+/// The gas limit of one transaction (EIP-7825), less a margin.
 const TX_GAS_MAX: u64 = 16_000_000;
 
-/// What one kind may take.
+/// The limits of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandLimits {
     /// Commands in one transaction.
     pub(super) items: usize,
-    /// What each may use in a batch.
+    /// The gas limit of each command in a batch.
     pub(super) item_gas: u64,
-    /// About what each uses in a batch; only a first guess at how many fit.
+    /// The typical gas of each in a batch; only a first estimate of how many fit.
     typical_gas: u64,
-    /// Transactions of one account that wait for a block when this kind may still add one.
+    /// The kind adds a transaction only while fewer of one account wait for a block.
     window: u64,
     /// Likewise of all accounts, in percent of a block's gas.
     block_percent: u64,
@@ -25,9 +25,9 @@ pub(super) struct CommandLimits {
     own_percent: u64,
 }
 
-/// By deadline. A lock that is not released in time goes back although its beneficiary was paid; one that is not
-/// filled in time is cancelled; operators' signatures last for minutes; payouts and locks have hours; to give a
-/// lock back only its owner waits, who may take it back as well; anchors have no deadline.
+/// By deadline. A lock that is not released in time is refunded although its beneficiary was paid; one that is not
+/// filled in time is cancelled; operators' signatures are valid for minutes; payouts and locks have hours; only its
+/// owner waits for the return of a lock, and can also return it; anchors have no deadline.
 pub(super) const ORDER: [CommandKind; 9] = [
     CommandKind::Settle,
     CommandKind::Fill,
@@ -40,8 +40,8 @@ pub(super) const ORDER: [CommandKind; 9] = [
     CommandKind::Anchor,
 ];
 
-/// Items: what a block has room for beside others, and what fits into the 128 KiB that nodes take as one
-/// transaction. What comes later in [`ORDER`] leaves room for what comes earlier.
+/// Items: limited by a block's gas beside other transactions, and by the 128 KiB that nodes accept as one transaction.
+/// Later kinds in [`ORDER`] leave room for earlier ones.
 pub(super) const fn limits(kind: CommandKind) -> CommandLimits {
     use CommandKind as K;
     let (items, item_gas, typical_gas, window, block_percent, own_percent) = match kind {
@@ -57,23 +57,23 @@ pub(super) const fn limits(kind: CommandKind) -> CommandLimits {
     CommandLimits { items, item_gas, typical_gas, window, block_percent, own_percent }
 }
 
-/// What one more transaction of a kind may be.
+/// The room for one more transaction of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Its gas limit at most.
+    /// Its highest gas limit.
     pub(super) gas: u64,
-    /// How many commands may fit.
+    /// The number of commands that may fit.
     pub(super) items: usize,
-    /// Fewer commands than this wait for a block with those that are under way.
+    /// The transaction must contain at least this many commands.
     pub(super) at_least: usize,
 }
 
-/// The most gas of one transaction, however much room there is.
+/// The highest gas limit of one transaction, whatever the room.
 pub(super) fn ceiling(block_gas: u64) -> u64 {
     (block_gas / 100 * 60).min(TX_GAS_MAX)
 }
 
-/// The room that is left; `None` when there is none.
+/// The remaining room; `None` when there is none.
 pub(super) fn room(kind: CommandKind, load: &[Load], block_gas: u64) -> Option<Room> {
     let limits = limits(kind);
     let of_kind = || load.iter().filter(|load| load.kind == Some(kind));
@@ -87,7 +87,7 @@ pub(super) fn room(kind: CommandKind, load: &[Load], block_gas: u64) -> Option<R
     let left = (percent(limits.block_percent).saturating_sub(gas))
         .min(percent(limits.own_percent).saturating_sub(gas_of_kind))
         .min(ceiling(block_gas));
-    // What is left of a block that is nearly full is not worth a transaction.
+    // The remainder of a nearly full block does not justify a transaction.
     if left < percent(1).max(limits.typical_gas) {
         return None;
     }
@@ -95,7 +95,7 @@ pub(super) fn room(kind: CommandKind, load: &[Load], block_gas: u64) -> Option<R
     Some(Room { gas: left, items, at_least: at_least(of_kind().map(|load| load.own).sum()) })
 }
 
-/// The first two go as soon as there is anything; of more that wait for the same block each must be worth it.
+/// The first two transactions go with any number of commands; further ones for the same block need a minimum.
 const fn at_least(under_way: u64) -> usize {
     match under_way {
         0 | 1 => 1,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_later_in_the_order_leaves_room_for_what_is_earlier() {
+    fn later_kinds_leave_room_for_earlier_ones() {
         for pair in ORDER.windows(2) {
             let (earlier, later) = (limits(pair[0]), limits(pair[1]));
             assert!(earlier.window >= later.window && earlier.block_percent >= later.block_percent);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_waits_goes_at_once_and_a_fifth_in_the_same_block_must_be_a_batch() {
+    fn the_first_transaction_goes_at_once_and_the_fifth_must_be_a_batch() {
         let after = |own| {
             room(CommandKind::Create, &[load(CommandKind::Create, own, 100_000)], BLOCK)
                 .map(|room| room.at_least)

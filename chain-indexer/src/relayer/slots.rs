@@ -1,4 +1,4 @@
-//! Nonces in use: sent, found in blocks, sent again, paid more for.
+//! Nonces in use: transactions are broadcast, found in blocks, broadcast again, replaced with higher fees.
 
 use super::action;
 use super::batch;
@@ -21,17 +21,17 @@ use metrics::counter;
 use std::sync::atomic::Ordering;
 use tracing::Instrument;
 
-/// Nonces filled in one turn.
+/// The number of nonces filled in one turn.
 const GAP_MAX: usize = 16;
 
-/// What a node's answer to `eth_sendRawTransaction` means to us.
+/// The meaning of a node's answer to `eth_sendRawTransaction`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendRejection {
-    /// It has the transaction.
+    /// It has the transaction already.
     Known,
-    /// The nonce is used: by this transaction or another, which the receipts will show.
+    /// The nonce is used: by this transaction or another, as the receipts will show.
     NonceUsed,
-    /// It wants higher fees.
+    /// It requires higher fees.
     Underpriced,
     /// The account cannot pay for gas.
     InsufficientFunds,
@@ -55,7 +55,7 @@ fn refusal(message: &str) -> SendRejection {
 }
 
 impl Relayer {
-    /// Sends what was not sent, finds what is in a block, and sends again what is not.
+    /// Broadcasts new transactions, finds those in a block, and broadcasts the others again.
     pub(super) async fn send_open(
         &self,
         lease: &Lease,
@@ -82,8 +82,8 @@ impl Relayer {
         Ok(())
     }
 
-    /// A nonce below all that wait, which no transaction of ours has, holds them up for ever: it was somebody's whose
-    /// transaction a reorg took away. A transaction to ourselves, of nothing, uses it.
+    /// A nonce below all waiting ones that no stored transaction has blocks them for ever: a reorganization removed the
+    /// foreign transaction that had used it. An empty transaction to the own account uses it.
     pub(super) async fn fill_gap(
         &self,
         lease: &Lease,
@@ -116,8 +116,8 @@ impl Relayer {
         Ok(())
     }
 
-    /// The limit of a transaction to ourselves, of nothing; `None` when the node does not say what it needs. On some
-    /// chains that is more than 21,000.
+    /// The gas limit of an empty transaction; `None` when the node does not return an estimate. On some chains it is
+    /// more than 21,000.
     async fn filler_gas(&self, head: &BlockHead) -> Result<Option<u64>, RelayError> {
         let (signer, ceiling) = (self.signer.address(), plan::ceiling(head.gas_limit));
         match rpc::estimate(self.provider(), signer, signer, Bytes::new(), ceiling).await {
@@ -130,13 +130,13 @@ impl Relayer {
         }
     }
 
-    /// The chain has used the slot's nonce: by which of our attempts?
+    /// The chain has used the slot's nonce: finds which of the attempts did.
     async fn find_mined(&self, slot: &SlotRow) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         if self.find_receipt(signer, slot).await? {
             return Ok(());
         }
-        // No receipt is no proof: the node may be late. Only a nonce used below the final block is.
+        // A missing receipt proves nothing: the node may lag. Only a nonce used below the final block is proof.
         let final_number = self.final_number().await?;
         let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number.0)).await;
         match at_final {
@@ -157,7 +157,7 @@ impl Relayer {
         Ok(cursor.map_or(BlockNumber::FIRST, |cursor| cursor.final_number))
     }
 
-    /// Whether one of the slot's attempts is in a block, which is noted then.
+    /// Whether one of the slot's attempts is in a block, which is then recorded.
     pub(super) async fn find_receipt(&self, signer: Address, slot: &SlotRow) -> Result<bool, RelayError> {
         for attempt in slot.attempts.iter().rev() {
             let Some(receipt) = self.provider().get_transaction_receipt(attempt.hash).await? else {
@@ -183,7 +183,7 @@ impl Relayer {
         Ok(false)
     }
 
-    /// The slot's nonce is not used on the chain. `first`: all lower ones are, so that only its fees can hold it up.
+    /// The slot's nonce is not used on the chain. `first`: all lower ones are, so that only its fees can delay it.
     async fn send_again(
         &self,
         lease: &Lease,
@@ -218,12 +218,12 @@ impl Relayer {
         }
     }
 
-    /// Whether what was last sent so many milliseconds ago is sent again.
+    /// Whether a transaction that was last broadcast this many milliseconds ago is broadcast again.
     pub(super) fn is_due_again(&self, age_ms: i64) -> bool {
         u128::try_from(age_ms).is_ok_and(|age| age >= self.config.resend_after.as_millis())
     }
 
-    /// Sends committed bytes.
+    /// Broadcasts committed bytes.
     pub(super) async fn send(
         &self,
         lease: &Lease,
@@ -250,7 +250,7 @@ impl Relayer {
         match refusal(&message) {
             SendRejection::Known => return self.mark_sent(attempt).await,
             SendRejection::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
-            // Once a block: the same node may refuse what it has a dearer one of.
+            // Once for each block: the node may refuse a transaction because it has a replacement with higher fees.
             SendRejection::Underpriced if head.number > attempt.head_number || attempt.attempt == 0 => {
                 self.pay_more(lease, attempt, head, market).await?;
             }
@@ -265,7 +265,7 @@ impl Relayer {
         Ok(store::note_send_error(&mut conn, chain_id, tx, &message).await?)
     }
 
-    /// What one endpoint keeps to itself another one may pass on.
+    /// Broadcasts to the other endpoints as well, in case one does not propagate transactions.
     async fn send_elsewhere(&self, nonce: u64, raw: &[u8]) {
         let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
         for (_, endpoint) in others {
@@ -283,7 +283,7 @@ impl Relayer {
         Ok(())
     }
 
-    /// The same call on the same nonce for higher fees; kept now, sent in the next turn. At the cap the old one stands.
+    /// The same call and nonce with higher fees; stored now, broadcast in the next turn. At the cap the old one stays.
     async fn pay_more(
         &self,
         lease: &Lease,
@@ -320,9 +320,9 @@ impl Relayer {
         counter!("dvp_relayer_fee_capped_total", "chain" => self.config.name.clone()).increment(1);
     }
 
-    /// The slot's transaction with only what it still is to carry, or with nothing: what was given up, or is in another
-    /// transaction by now, must not be carried out by this one. Within the cap it offers more than the old one, which may
-    /// be out there.
+    /// Rebuilds the slot's transaction with only the commands that it still must carry out, or with none: a command
+    /// that was abandoned, or is in another transaction meanwhile, must not be carried out by this one. Within the cap
+    /// it offers more than the old one, which may have been broadcast.
     async fn make_anew(
         &self,
         lease: &Lease,
@@ -333,7 +333,7 @@ impl Relayer {
     ) -> Result<(), RelayError> {
         let (chain_id, signer, nonce) = (self.config.chain_id, self.signer.address(), slot.nonce);
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
-        // At the cap the same must do: the node takes it unless it still has the old one.
+        // At the cap the same fees must suffice: the node accepts the transaction unless it still has the old one.
         let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
         let gas_limit = slot.gas.min(plan::ceiling(head.gas_limit));
         let mut tx = self.pool.begin().await?;
@@ -342,7 +342,7 @@ impl Relayer {
         let count = rows.len();
         let unsigned = match self.call_for(slot, rows) {
             Some((to, input)) => Unsigned { chain_id, nonce, to: TxKind::Call(to), input, gas_limit, fees },
-            // What was enough for a call is enough for nothing.
+            // The limit of a call suffices for an empty transaction.
             None => filler(chain_id, signer, nonce, gas_limit, fees),
         };
         let signed = signing::sign_by(&self.signer, unsigned).await?;
@@ -373,7 +373,7 @@ impl Relayer {
         })
     }
 
-    /// One call for the commands of a slot; `None` when there are none.
+    /// One call for the commands of a slot; `None` without commands.
     fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
         let kind = slot.kind?;
         let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
@@ -392,7 +392,7 @@ impl Relayer {
     }
 }
 
-/// A transaction to ourselves, of nothing.
+/// An empty transaction to the own account.
 const fn filler(chain_id: u64, signer: Address, nonce: u64, gas_limit: u64, fees: Fees) -> Unsigned {
     Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit, fees }
 }
@@ -418,7 +418,7 @@ mod tests {
     use super::{SendRejection, refusal};
 
     #[test]
-    fn nodes_say_the_same_thing_in_many_words() {
+    fn nodes_wordings_of_each_rejection_are_recognized() {
         assert_eq!(refusal("transaction already imported"), SendRejection::Known);
         assert_eq!(refusal("already known"), SendRejection::Known);
         assert_eq!(refusal("nonce too low: next nonce 5"), SendRejection::NonceUsed);

@@ -1,4 +1,4 @@
-//! Commands into signed transactions: kind by kind, as many in one as wait together and fit.
+//! Turns commands into signed transactions: by kind, as many in one as wait together and fit.
 
 use super::action::{self, ContractCall};
 use super::fees::Market;
@@ -11,31 +11,33 @@ use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
+use dvp_core::trace;
 use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
 use dvp_store::lease::Lease;
 use metrics::counter;
 use std::sync::atomic::Ordering;
 use tracing::Instrument;
+use tracing::field::Empty;
 
-/// Commands looked at alone in one turn, of one kind. Each costs the node a few calls.
+/// The number of commands of one kind checked alone in one turn. Each requires a few calls.
 const LOOKS: usize = 8;
-/// A young command that has to wait for another is looked at again after so long; older ones less and less often.
+/// A new command that has to wait for another is checked again after this time; older ones at longer intervals.
 const WAIT_MS: [(i64, i64); 3] = [(10_000, 250), (60_000, 1_000), (i64::MAX, 5_000)];
 /// A command whose goal is reached waits for the indexer.
 const REACHED_MS: i64 = 1_000;
 
-/// A command as it was read.
+/// A command with its decoded payload.
 pub(super) struct Item {
     pub(super) row: CommandRow,
     pub(super) command: ChainCommand,
     pub(super) lock: Option<Box<CreateCommand>>,
-    /// Of the permit; commands of one wallet succeed in its order.
+    /// The permit's nonce; commands of one wallet succeed in its order.
     nonce: u128,
 }
 
 impl Item {
-    /// A `settle` gets its preimage here: it is in no row.
+    /// A `settle` gets its preimage here, because no row contains it.
     pub(super) fn read(row: CommandRow, vault: &Vault) -> Result<Self, Box<(CommandRow, String)>> {
         let mut command: ChainCommand = match serde_json::from_value(row.payload.clone()) {
             Ok(command) => command,
@@ -69,35 +71,35 @@ impl Item {
     }
 }
 
-/// What a turn looks at: the newest block, the account's next nonce there, and what gas costs.
+/// The input of a turn: the newest block, the account's next nonce there, and the gas price.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     lease: &'a Lease,
     head: &'a BlockHead,
     mined: u64,
     market: Market,
-    /// Whether what was signed is sent at once.
+    /// Whether signed transactions are broadcast immediately.
     send: bool,
 }
 
-/// A call and the gas it is given.
+/// A call and its gas limit.
 struct Call {
     to: Address,
     input: Bytes,
     gas: u64,
 }
 
-/// What a simulation says of a batch.
+/// The result of simulating a batch.
 enum Together {
     /// The refusal of each item; empty for those that would succeed.
     Reasons(Vec<Bytes>),
     TooMany,
-    /// The call as a whole was refused: the items must be asked one by one.
+    /// The call as a whole was refused: the items must be simulated one by one.
     Refused,
 }
 
 impl Relayer {
-    /// Takes nonces for the commands whose time has come and commits their signed bytes. Nothing is sent here.
+    /// Reserves nonces for due commands and commits their signed bytes. Nothing is broadcast here.
     pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         let market = self.market(head).await?;
         self.take_ready(lease, head, market, false).await
@@ -139,7 +141,7 @@ impl Relayer {
         Ok(())
     }
 
-    /// `true`: there may be more of the kind that fits.
+    /// `true`: more commands of the kind may fit.
     async fn take_kind(&self, scene: Scene<'_>, kind: CommandKind, share: Share) -> Result<bool, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let limit = plan::limits(kind).items.max(LOOKS);
@@ -160,7 +162,7 @@ impl Relayer {
         let mut alone = Vec::new();
         for row in rows {
             match Item::read(row, &self.vault) {
-                // One that a batch left out for no reason of its own is asked by itself.
+                // A command that a batch left out without a reason is simulated alone.
                 Ok(item) if item.row.tries == 0 && batch::is_batchable(&item.command) => together.push(item),
                 Ok(item) => alone.push(item),
                 Err(unread) => self.trouble(&unread.0, &unread.1).await?,
@@ -173,7 +175,7 @@ impl Relayer {
         Ok(full && signed)
     }
 
-    /// Signs one transaction for as many of the items as succeed together; what is refused is added to `alone`.
+    /// Signs one transaction for as many of the items as succeed together; refused ones are added to `alone`.
     async fn take_together(
         &self,
         scene: Scene<'_>,
@@ -235,7 +237,7 @@ impl Relayer {
         }
     }
 
-    /// The items that would succeed. A permit whose turn has not come waits, the rest is looked at alone.
+    /// The items that would succeed. A permit that is early waits, the others are checked alone.
     async fn leave_out(
         &self,
         items: Vec<Item>,
@@ -257,8 +259,7 @@ impl Relayer {
         Ok(good)
     }
 
-    /// The transaction's limit: what the node says that it needs, and a margin. `None` when that is more than there is
-    /// room for.
+    /// The transaction's gas limit: the node's estimate and a margin. `None` when that exceeds the room.
     async fn gas_for(
         &self,
         head: &BlockHead,
@@ -275,13 +276,13 @@ impl Relayer {
         Ok((needed <= room.gas).then(|| self.with_margin(needed, ceiling)))
     }
 
-    /// What the node says that a transaction needs, and the margin.
+    /// The node's estimate of a transaction's gas, and the margin.
     pub(super) fn with_margin(&self, needed: u64, ceiling: u64) -> u64 {
         let margin = needed / 100 * self.config.fees.gas_margin_percent;
         needed.saturating_add(margin).min(ceiling)
     }
 
-    /// Looks at one command and does what follows; `true` when it was signed.
+    /// Checks one command and acts on the result; `true` when it was signed.
     async fn take_alone(
         &self,
         scene: Scene<'_>,
@@ -290,7 +291,16 @@ impl Relayer {
         room: Room,
     ) -> Result<bool, RelayError> {
         let Item { row, command, lock, .. } = item;
-        let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
+        let span = tracing::info_span!(
+            "relay",
+            intent_id = row.intent_id,
+            reference = row.reference,
+            kind = row.kind.name(),
+            trace_id = Empty,
+            span_id = Empty,
+            parent_span_id = Empty,
+        );
+        trace::mark(&span, trace::child(row.trace), row.trace);
         async {
             let ContractCall { to, input } =
                 match action::action(&self.config.deployment, command, lock.as_deref()) {
@@ -321,7 +331,7 @@ impl Relayer {
         .await
     }
 
-    /// Looks at commands again soon: they wait for others.
+    /// Checks commands again soon: they wait for others.
     async fn wait(&self, rows: &[CommandRow]) -> Result<(), RelayError> {
         if rows.is_empty() {
             return Ok(());
@@ -340,7 +350,7 @@ impl Relayer {
         Ok(())
     }
 
-    /// The goal is reached: the indexer has told so before the command was there, or is about to.
+    /// The goal is reached: the indexer has stored the event before the command was inserted, or will soon.
     async fn complete(&self, row: &CommandRow) -> Result<(), RelayError> {
         let mut tx = self.pool.begin().await?;
         let chain_id = self.config.chain_id;
@@ -350,7 +360,7 @@ impl Relayer {
         Ok(tx.commit().await?)
     }
 
-    /// The command is refused for no final reason: it is tried again, later each time, and somebody is told.
+    /// The command is refused for a reason that is not final: it is retried, later each time, and reported.
     async fn trouble(&self, row: &CommandRow, reason: &str) -> Result<(), RelayError> {
         let (command, kind, tries) = (row.id, row.kind.name(), row.tries);
         tracing::error!(
@@ -384,8 +394,8 @@ impl Relayer {
         Ok(())
     }
 
-    /// Commits a transaction for all of the items, and sends it if that is wanted. `false`: another account was faster
-    /// with one of them.
+    /// Commits a transaction for all of the items, and broadcasts it if requested. `false`: another account has taken
+    /// one of them.
     async fn sign(
         &self,
         scene: Scene<'_>,
@@ -420,11 +430,28 @@ impl Relayer {
         tx.commit().await?;
         let count = commands.len();
         tracing::info!(kind = kind.name(), nonce, commands = count, tx = %attempt.hash, "transaction signed and stored");
+        items.iter().for_each(|item| show_in_trace(&item.row, &attempt.hash));
         if scene.send {
             self.send(scene.lease, &AttemptRow::from(attempt), scene.head, scene.market).await?;
         }
         Ok(true)
     }
+}
+
+/// A span in the order's trace: a batch of commands is a transaction of several traces.
+fn show_in_trace(row: &CommandRow, hash: &B256) {
+    let span = tracing::debug_span!(
+        target: trace::SPANS,
+        "transaction",
+        intent_id = row.intent_id,
+        reference = row.reference,
+        kind = row.kind.name(),
+        tx = %hash,
+        trace_id = Empty,
+        span_id = Empty,
+        parent_span_id = Empty,
+    );
+    trace::mark(&span, trace::child(row.trace), row.trace);
 }
 
 /// The nonce of the permit, 0 without one; the row and its payload are of one kind.
@@ -462,11 +489,12 @@ mod tests {
             age_ms: 0,
             tries: 0,
             lock_given_up: false,
+            trace: None,
         }
     }
 
     #[test]
-    fn command_of_another_kind_than_its_row_is_not_carried_out() {
+    fn a_command_of_another_kind_than_its_row_is_not_carried_out() {
         let anchor = ChainCommand::Anchor { content_hash: B256::ZERO.to_string() };
         let payload = serde_json::to_value(&anchor).unwrap();
         assert_eq!(checked_nonce(&row(CommandKind::Anchor, payload.clone()), &anchor), Ok(0));

@@ -1,7 +1,7 @@
 //! A chain without a node: blocks with real headers, receipts and events, that grows, forks and becomes final.
 //!
-//! The contracts' rules hold: numbers grow by one, a settlement goes through its states in order, and a transaction
-//! that is taken back may come again in another block.
+//! The contracts' rules hold: numbers grow by one, a settlement goes through its states in order, and a reverted
+//! transaction may be included again in another block.
 
 use super::rng::Rng;
 use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 /// Settlements and payouts of one chain.
 pub(super) const ENTITIES: usize = 6;
-/// Old views kept for machines that lag.
+/// The number of old views kept for machines that lag.
 const HISTORY: usize = 6;
-/// Where the contracts are deployed.
+/// The block in which the contracts are deployed.
 pub(super) const DEPLOYED_BLOCK: u64 = 3;
-/// So deep a block is final in any case: no fork is as deep as what counts as final without the tag.
+/// Blocks at this depth are always final: no fork is as deep as the depth that counts as final without the tag.
 const FINAL_WITHIN: u64 = 60;
 const RELAYER: Address = Address::repeat_byte(0x77);
-/// What every settlement locks.
+/// The token that every settlement locks.
 pub(super) const LOCKED_TOKEN: Address = Address::repeat_byte(8);
 pub(super) const LOCKED_AMOUNT: u64 = 5;
 
@@ -40,7 +40,7 @@ enum Stage {
 /// The contracts' state after a block.
 #[derive(Debug, Clone)]
 struct World {
-    /// Settler, escrow, anchor, payouts.
+    /// Of settler, escrow, anchor and payouts.
     seqs: [u64; 4],
     stages: [Stage; ENTITIES],
     paid: [bool; ENTITIES],
@@ -53,12 +53,12 @@ pub(super) struct SimBlock {
     pub(super) receipts: Vec<TransactionReceipt>,
     /// All logs, foreign ones too.
     pub(super) logs: Vec<Log>,
-    /// The logs that the engine is told of if it waits for them: their indices, and what they are about.
-    pub(super) told: Vec<(u64, B256)>,
+    /// The logs that lead to a fact if a command waits for them: their indices and entities.
+    pub(super) reported: Vec<(u64, B256)>,
     world: World,
 }
 
-/// What a machine knows at some moment.
+/// A machine's view of the chain at a moment.
 #[derive(Debug)]
 pub(super) struct View {
     /// By number.
@@ -122,7 +122,7 @@ impl SimChain {
         chain
     }
 
-    /// Now, or so many changes ago.
+    /// The present view, or the one this many changes ago.
     pub(super) fn view(&self, changes_ago: usize) -> Arc<View> {
         let newest = self.views.len() - 1;
         Arc::clone(&self.views[newest.saturating_sub(changes_ago)])
@@ -132,7 +132,7 @@ impl SimChain {
         self.view(0)
     }
 
-    /// What happens between two questions.
+    /// The chain's changes between two queries.
     pub(super) fn evolve(&mut self) {
         let now = self.now();
         let tip = now.tip().head.number.0;
@@ -157,7 +157,7 @@ impl SimChain {
         self.show(blocks, finalized);
     }
 
-    /// Takes back final blocks, which no chain may.
+    /// Reverts final blocks, which no chain may do.
     pub(super) fn violate(&mut self) {
         let now = self.now();
         let above_the_start = now.finalized - DEPLOYED_BLOCK;
@@ -179,7 +179,7 @@ impl SimChain {
         self.show(blocks, now.finalized);
     }
 
-    /// The logs of our contracts from the first block to the one with this hash; `None` when there is no such block.
+    /// The contracts' logs from the first block to the one with this hash; `None` when there is no such block.
     pub(super) fn logs_up_to(&self, hash: B256) -> Option<Vec<&Log>> {
         let ours = |log: &&Log| self.contracts().contains(&log.address());
         let mut logs: Vec<&Log> = Vec::new();
@@ -189,7 +189,7 @@ impl SimChain {
         Some(logs)
     }
 
-    /// From a block down to the first one.
+    /// The blocks from one down to the first.
     pub(super) fn path_to(&self, hash: B256) -> Option<Vec<&Arc<SimBlock>>> {
         let mut path = Vec::new();
         let mut block = self.all.get(&hash)?;
@@ -270,7 +270,7 @@ impl SimChain {
         place(head, txs, world)
     }
 
-    /// Something that can happen now.
+    /// A transaction that is possible now.
     fn transaction(&mut self, world: &mut World) -> (B256, Vec<PrimitiveLog>) {
         let at = self.rng.between(0, 5);
         let index = usize::try_from(at).unwrap_or_default() % ENTITIES;
@@ -400,16 +400,16 @@ fn envelope<T>(logs: Vec<T>, logs_bloom: Bloom) -> ReceiptEnvelope<T> {
     ReceiptEnvelope::Eip1559(ReceiptWithBloom { receipt, logs_bloom })
 }
 
-/// Puts transactions into a block whose header is made.
+/// Puts transactions into a block with a given header.
 fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> SimBlock {
-    let (mut logs, mut receipts, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut logs, mut receipts, mut reported) = (Vec::new(), Vec::new(), Vec::new());
     let mut log_index = 0;
     for (transaction_index, (tx_hash, tx_logs)) in (0_u64..).zip(txs) {
         let bloom = bloom_of(&tx_logs);
         let mut placed = Vec::with_capacity(tx_logs.len());
         for inner in tx_logs {
             if let Some(entity) = about(&inner) {
-                told.push((log_index, entity));
+                reported.push((log_index, entity));
             }
             placed.push(Log {
                 inner,
@@ -439,10 +439,10 @@ fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> 
             contract_address: None,
         });
     }
-    SimBlock { head, receipts, logs, told, world }
+    SimBlock { head, receipts, logs, reported, world }
 }
 
-/// What an event is about that the engine is to be told of: a second account of which facts there are.
+/// The entity of an event that leads to a fact: an independent derivation of the facts.
 fn about(log: &PrimitiveLog) -> Option<B256> {
     let always = [
         IntentSettler::Created::SIGNATURE_HASH,

@@ -1,4 +1,4 @@
-//! Machines that answer for the simulated chain, each with weaknesses of its own.
+//! Machines that answer for the simulated chain, each with its own faults.
 
 use super::chain::{SimBlock, SimChain, View};
 use super::rng::Rng;
@@ -13,13 +13,13 @@ use dvp_domain::chain::BlockNumber;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// State so far below the finalized block is forgotten by machines that keep little.
+/// Machines that keep little have no state this far below the finalized block.
 const STATE_KEPT: u64 = 60;
 
-/// What is wrong with one endpoint. The first part passes, the second does not.
+/// The faults of one endpoint. Those of the first part end in the quiet phase, the others do not.
 #[derive(Debug, Clone)]
 pub(super) struct Weaknesses {
-    /// In a thousand calls.
+    /// Per thousand calls.
     broken: u64,
     limited: u64,
     nothing: u64,
@@ -32,7 +32,7 @@ pub(super) struct Weaknesses {
     orphans: u64,
     lagging: u64,
     lost_receipt: u64,
-    /// Logs of some blocks are never given.
+    /// Logs of some blocks are never returned.
     blind: bool,
 
     range_limit: u64,
@@ -66,7 +66,7 @@ impl Weaknesses {
             blind: rng.chance(150),
             range_limit: *rng.pick(&[u64::MAX, u64::MAX, 2_000, 50, 7]),
             forgets_state,
-            // A node that neither keeps state nor gives receipts proves nothing about old blocks.
+            // A node that neither keeps state nor returns receipts proves nothing about old blocks.
             no_receipts: !forgets_state && rng.chance(200),
             no_proof: !forgets_state && rng.chance(150),
             no_finalized: rng.chance(50),
@@ -80,7 +80,7 @@ pub(super) struct Sim {
     pub(super) chain: SimChain,
     weaknesses: Vec<Weaknesses>,
     rng: Rng,
-    /// Nothing happens any more and everybody tells the truth.
+    /// The chain does not change, and every endpoint answers correctly.
     pub(super) quiet: bool,
     pub(super) calls: u64,
 }
@@ -107,7 +107,7 @@ impl SimNode {
         self.sim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call begins: something may have happened on the chain, and the call may fail.
+    /// A call begins: the chain may have changed, and the call may fail.
     async fn call(&self) -> Result<Answering, TransportError> {
         tokio::task::yield_now().await;
         let mut sim = self.sim();
@@ -141,7 +141,7 @@ impl SimNode {
         !answering.quiet && self.sim().rng.chance(per_mille)
     }
 
-    /// What becomes of logs on the way.
+    /// Modifies logs by the endpoint's faults.
     fn spoil(&self, answering: &Answering, logs: &mut Vec<Log>) {
         if answering.quiet {
             return;
@@ -179,7 +179,7 @@ impl SimNode {
         }
     }
 
-    /// Logs of blocks that were left, as an index that is not cleaned up gives them.
+    /// Logs of abandoned blocks, as from an index that is not cleaned up.
     fn orphans(&self, answering: &Answering, from: u64, to: u64, filter: &Filter) -> Vec<Log> {
         if !self.chance(answering, answering.weaknesses.orphans) {
             return Vec::new();
@@ -208,7 +208,7 @@ impl SimNode {
         }
         let mut logs: Vec<Log> = Vec::new();
         for number in from..=to {
-            // Beyond the head there is nothing, and no error.
+            // Beyond the head the answer is empty, without an error.
             let Some(block) = answering.view.at(number) else { break };
             logs.extend(matching(block, filter));
         }

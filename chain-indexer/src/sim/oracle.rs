@@ -1,4 +1,4 @@
-//! What must hold of the rows, seen against the simulated chain.
+//! The conditions on the rows, checked against the simulated chain.
 
 use super::chain::SimChain;
 use super::node::Sim;
@@ -13,8 +13,10 @@ use dvp_store::chain::{self as store, Cursor};
 use sqlx::{PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use uuid::Uuid;
 
-/// A canonical event as it must be kept.
+/// A canonical event as it must be stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ExpectedLog {
     number: u64,
@@ -25,18 +27,18 @@ struct ExpectedLog {
     seq: u64,
 }
 
-/// A promise that was broken, for people.
+/// A violated condition, as text.
 type Broken = String;
 
-/// A block and a place in it.
+/// A block and a log index.
 type EventPosition = (B256, u64);
 
-/// What the workflow was handed.
+/// The facts that the workflow has consumed.
 #[derive(Debug, Default)]
 pub(super) struct Consumed {
-    /// Facts by id: where their event was.
+    /// The positions of the facts' events, by id.
     places: BTreeMap<i64, EventPosition>,
-    /// The lock that the workflow believes in, by entity, and the fill.
+    /// The lock and the fill that the workflow relies on, by entity.
     locks: HashMap<B256, EventPosition>,
     fills: HashMap<B256, EventPosition>,
 }
@@ -46,7 +48,7 @@ pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor
     store::find_cursor(&mut conn, chain_id).await.map_err(|error| error.to_string())
 }
 
-/// Cursor and canonical events at one moment: a step that was dropped may still be committing.
+/// Cursor and canonical events at one moment: a dropped step may still be committing.
 pub(super) struct Snapshot {
     pub(super) cursor: Cursor,
     kept: BTreeSet<ExpectedLog>,
@@ -62,8 +64,8 @@ pub(super) async fn snapshot(pool: &PgPool, chain_id: u64) -> Result<Option<Snap
     Ok(cursor.map(|cursor| Snapshot { cursor, kept }))
 }
 
-/// At any moment: what is kept is what some branch of the chain has, from the beginning, without a hole. `whole`: and
-/// nothing of it is missing.
+/// Holds at any moment: the stored rows are those of one branch of the chain, from the beginning, without a gap.
+/// `whole`: and they are complete.
 pub(super) fn rows_are_of_one_branch(
     sim: &Mutex<Sim>,
     snapshot: &Snapshot,
@@ -110,7 +112,7 @@ fn keep(log: &Log, seq: u64) -> ExpectedLog {
     }
 }
 
-/// A second way to the event's number.
+/// An independent derivation of the event's number.
 fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
     use Escrow::EscrowEvents as E;
     use IntentSettler::IntentSettlerEvents as I;
@@ -188,7 +190,7 @@ pub(super) fn final_is_final(chain: &SimChain, cursor: &Cursor) -> Result<(), Br
     }
 }
 
-/// Whether the cursor's final block is not on the chain any more.
+/// Whether the cursor's final block is no longer on the chain.
 pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
     let path = chain.path_to(cursor.head_hash).unwrap_or_default();
     let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
@@ -200,14 +202,14 @@ pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
     }
 }
 
-/// Another branch told the same of the fact's entity after it.
+/// Another branch reported the same of the fact's entity after it.
 const REPLACED: &str = "exists (
     select from chain_fact other
     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
       and other.id > chain_fact.id and other.consumed_at is not null) as replaced";
 
-/// What the workflow does: takes facts that are open, in turn. A lock or a fill is told to be lost before it, or another
-/// one, is told again; a fill is final, where it waits for that.
+/// Acts as the workflow: consumes open facts, in turn. The loss of a lock or a fill must be reported before it, or
+/// another one, is reported again; a fill must be final where its gate requires that.
 pub(super) async fn consume(
     pool: &PgPool,
     sim: &Mutex<Sim>,
@@ -215,7 +217,9 @@ pub(super) async fn consume(
     consumed: &mut Consumed,
 ) -> Result<(), Broken> {
     let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
-    let open = open_facts::list(&mut conn, 0, 10_000).await.map_err(|error| error.to_string())?;
+    let open = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 10_000)
+        .await
+        .map_err(|error| error.to_string())?;
     let ids: Vec<i64> = open.iter().map(|fact| fact.id).collect();
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, entity, kind, block_hash, block_number, log_index, {REPLACED}
@@ -233,7 +237,7 @@ pub(super) async fn consume(
         if let "lock_lost" | "fill_lost" = kind {
             let believed = if kind == "lock_lost" { &mut consumed.locks } else { &mut consumed.fills };
             if believed.remove(&entity).is_none() {
-                return Err(format!("{kind} of {entity} is told of what was not told"));
+                return Err(format!("{kind} of {entity} was reported without an earlier report"));
             }
             continue;
         }
@@ -242,7 +246,7 @@ pub(super) async fn consume(
             let believed = if kind == "created" { &mut consumed.locks } else { &mut consumed.fills };
             if let Some(before) = believed.insert(entity, place) {
                 return Err(format!(
-                    "{kind} of {entity} is told at {place:?}, and none was lost at {before:?}"
+                    "{kind} of {entity} was reported at {place:?} without a loss at {before:?}"
                 ));
             }
         } else {
@@ -268,7 +272,7 @@ fn fill_is_final(chain: &SimChain, block: B256, number: u64) -> Result<(), Broke
     Err(format!("a fill in block {number} was handed over, and the chain is final up to {}", now.finalized))
 }
 
-/// At the end: nothing waits at the gate that may pass.
+/// At the end: no fill that may pass waits at the gate.
 pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait) -> Result<(), Broken> {
     let waiting: Vec<i64> = sqlx::query_scalar(
         "select block_number from chain_fact
@@ -280,7 +284,7 @@ pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait)
     .map_err(|error| error.to_string())?;
     let may_pass = |number: u64| match wait {
         Wait::Depth(depth) => number + depth - 1 <= cursor.head_number.0,
-        // The simulated chain is safe where it is final.
+        // The simulated chain's safe block is its final one.
         Wait::Safe | Wait::Finalized => number <= cursor.final_number.0,
     };
     match waiting.into_iter().map(i64::cast_unsigned).find(|number| may_pass(*number)) {
@@ -289,8 +293,8 @@ pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait)
     }
 }
 
-/// At the end: every fact that stands is of a canonical event, every event that somebody waits for has its fact, and
-/// every consumed fact whose event is gone says so; the workflow believes in the locks and fills that stand.
+/// At the end: every valid fact is of a canonical event, every event of an entity with a command has its fact, and
+/// every consumed fact whose event was reverted is marked; the workflow relies on the existing locks and fills.
 pub(super) async fn facts_are_final_or_retracted(
     pool: &PgPool,
     sim: &Mutex<Sim>,
@@ -324,14 +328,14 @@ pub(super) async fn facts_are_final_or_retracted(
         let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
         match kind {
             "created" if !retracted => drop(locks.insert(entity, place)),
-            // What waits at the gate was not told.
+            // A fill at the gate was not reported.
             "filled" if !retracted && !open => drop(fills.insert(entity, place)),
             _ => {}
         }
         ids.insert(row.get::<i64, _>("id"));
-        // A lock or a fill is given again after its loss was told, and can be lost again before anybody takes it.
-        let told_again = replaced || matches!(kind, "created" | "filled");
-        if open && !told_again && consumed.places.contains_key(&row.get::<i64, _>("id")) {
+        // A lock or a fill is published again after its loss was reported, and can be lost again before it is consumed.
+        let reported_again = replaced || matches!(kind, "created" | "filled");
+        if open && !reported_again && consumed.places.contains_key(&row.get::<i64, _>("id")) {
             return Err(format!("a consumed fact at {place:?} is open again"));
         }
     }
@@ -352,12 +356,12 @@ pub(super) async fn facts_are_final_or_retracted(
     }
 }
 
-/// Where the events are that must have been told: those of an entity with a command.
+/// The positions of the events that must have been reported: those of entities with a command.
 fn due(chain: &SimChain, cursor: &Cursor, ours: &HashSet<B256>) -> Result<BTreeSet<(B256, u64)>, Broken> {
     let path = chain.path_to(cursor.head_hash).ok_or("no path to the cursor")?;
-    let told = path.iter().filter(|block| block.head.number.0 <= cursor.facts_number.0);
-    Ok(told
-        .flat_map(|block| block.told.iter().map(|told| (block.head.hash, told)))
+    let reported = path.iter().filter(|block| block.head.number.0 <= cursor.facts_number.0);
+    Ok(reported
+        .flat_map(|block| block.reported.iter().map(|reported| (block.head.hash, reported)))
         .filter(|(_, (_, entity))| ours.contains(entity))
         .map(|(hash, (index, _))| (hash, *index))
         .collect())
@@ -367,7 +371,7 @@ fn locked(sim: &Mutex<Sim>) -> MutexGuard<'_, Sim> {
     sim.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Commands are done exactly if their event is on the chain, at the depth at which it is told.
+/// Commands are done exactly if their event is on the chain, at the depth at which it is reported.
 pub(super) async fn commands_follow_events(pool: &PgPool, cursor: &Cursor) -> Result<(), Broken> {
     let wrong: Vec<String> = sqlx::query_scalar(
         "select command.kind || ' of ' || command.reference || ' is ' || command.state

@@ -1,12 +1,12 @@
-//! A simulated node with a seed, and the real relayer on the real database over it.
+//! A simulated node with a seed, and the real relayer on a real database over it.
 //!
-//! The node refuses transactions that offer too little, throws some out, takes replacements for an eighth more only,
-//! makes blocks of what it likes in the order it likes, forks, loses its answers and fails; the relayer is killed at an
-//! await, its connection is cut short by a failing statement, and accounts are taken out of service. What must hold:
-//! every command takes effect exactly once, those that were given up never do, every nonce is used and none holds others
-//! up, nothing is sent that was not committed, and nothing offers more than the cap.
+//! The node refuses transactions that offer too little, evicts some, accepts replacements for an eighth more only,
+//! makes blocks of any transactions in any order, forks, loses its answers and fails; the relayer is killed at an
+//! await, its transaction is aborted by a failing statement, and accounts are taken out of service. Required: every
+//! command takes effect exactly once, abandoned ones never do, every nonce is used and none blocks others, nothing is
+//! broadcast that was not committed, and no transaction offers more than the cap.
 //!
-//! The indexer's part is played by its own store functions, block by block; the indexer has a simulator of its own.
+//! The indexer's part is played by its store functions, block by block; the indexer has its own simulator.
 
 mod contracts;
 mod node;

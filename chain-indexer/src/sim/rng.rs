@@ -1,4 +1,4 @@
-//! Choices from a seed: the same seed makes the same choices, in the order they are asked for.
+//! Random choices from a seed: the same seed makes the same choices, in the order of the calls.
 
 /// SplitMix64. Not for secrets.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl Rng {
         from + self.next() % (to - from + 1)
     }
 
-    /// True so often in a thousand.
+    /// True in this many cases of a thousand.
     pub(super) const fn chance(&mut self, per_mille: u64) -> bool {
         self.next() % 1_000 < per_mille
     }

@@ -1,4 +1,4 @@
-//! One seed: a chain, its endpoints, an indexer that is disturbed in every way, and the questions at the end.
+//! One seed: a chain, its endpoints, an indexer under every kind of disturbance, and the checks at the end.
 
 use super::chain::{ENTITIES, LOCKED_AMOUNT, LOCKED_TOKEN, SimChain};
 use super::node::{Sim, SimNode, Weaknesses};
@@ -39,18 +39,18 @@ create trigger sabotage after insert or update or delete on chain_fact execute f
 create trigger sabotage after insert or update or delete on chain_command execute function fail_at();
 ";
 const LEASE: Duration = Duration::from_secs(3_600);
-/// Anchors that the engine may wait for: the first ones.
+/// The number of anchors that the engine may wait for: the first ones.
 const ANCHORS: u64 = 24;
 /// Steps after the last change, within which the indexer must be at the head.
 const STEPS_TO_THE_HEAD: u32 = 3_000;
-/// Steps at the head, after which every fill that may pass the gate has.
+/// Steps at the head, after which every fill that may pass the gate has passed.
 const STEPS_TO_THE_GATE: u32 = 20;
 
 /// A database for simulated chains, one after the other. Several of these may run at once.
 pub struct SimDatabase {
-    /// The indexer's: one connection, so that the statement that shall fail can be chosen.
+    /// The indexer's pool: one connection, so that the failing statement can be chosen.
     pub(super) pool: PgPool,
-    /// Ours.
+    /// The simulator's own pool.
     pub(super) admin: PgPool,
     name: String,
     _database: TestDatabase,
@@ -70,12 +70,12 @@ pub struct Outcome {
     pub disturbed: u32,
     pub unwound: u32,
     pub repaired: u32,
-    /// The chain broke its finality and was halted.
+    /// The chain violated its finality and was halted.
     pub halted: bool,
 }
 
 impl Outcome {
-    /// Adds another one's numbers.
+    /// Adds the numbers of another outcome.
     pub fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.calls += other.calls;
@@ -92,7 +92,7 @@ impl Outcome {
 
 impl SimDatabase {
     /// # Errors
-    /// When there is no PostgreSQL to be had.
+    /// No PostgreSQL is available.
     pub async fn create() -> Result<Self, EmbeddedError> {
         let database = TestDatabase::try_create().await?;
         let name = format!("sim-{}", Uuid::new_v4().simple());
@@ -127,7 +127,7 @@ impl SimDatabase {
 /// Runs one seed.
 ///
 /// # Errors
-/// The promise that was broken, in words.
+/// The violated condition, as text.
 pub async fn run_seed(database: &SimDatabase, seed: u64) -> Result<Outcome, String> {
     database.empty().await.map_err(|error| error.to_string())?;
     let mut run = Run::new(database, seed).await?;
@@ -146,11 +146,11 @@ struct Run<'a> {
     indexer: Indexer<SimNode>,
     lease: Lease,
     consumed: Consumed,
-    /// What fills wait for.
+    /// The finality that fills require.
     wait: Wait,
-    /// What there are commands for.
+    /// Entities with commands.
     ours: HashSet<B256>,
-    /// What there are none for, yet.
+    /// Entities without commands, so far.
     foreign: VecDeque<Entity>,
     violates: bool,
     outcome: Outcome,
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
         self.final_questions().await
     }
 
-    /// What a person needs to understand a failure.
+    /// A description of the scene, to understand a failure.
     fn scene(&self) -> String {
         let sim = self.sim();
         let now = sim.chain.now();
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         oracle::cursor(&self.database.admin, self.config.chain_id).await
     }
 
-    /// A step that is left alone, dropped, robbed of its connection or its lease, or whose database fails.
+    /// A step that is undisturbed, dropped, deprived of its connection or its lease, or whose database fails.
     async fn disturbed_step(&mut self) -> Result<(), String> {
         if self.violates && self.rng.chance(30) {
             self.sim().chain.violate();
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Commands come back from a backup, and the service is started again.
+    /// Commands are restored from a backup, and the service is started again.
     async fn a_foreign_entity_becomes_ours(&mut self) -> Result<(), String> {
         let Some(entity) = self.foreign.pop_front() else { return Ok(()) };
         let inserted = entity.insert_commands(&self.database.admin, self.config.chain_id).await;
@@ -301,16 +301,16 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    /// Somebody else takes the lease: what we write from then on must be refused.
+    /// Another owner acquires the lease: from then on the indexer's writes must be refused.
     async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, String> {
-        // Waits for the commit of a step that was dropped: it holds the lease's row.
+        // Waits for the commit of a dropped step: it holds the lease's row.
         self.lease.release(&self.database.admin).await.map_err(|error| error.to_string())?;
         let next = lease(self.database, self.config.chain_id).await?;
         let before = self.cursor().await?;
         let result = self.indexer.step(&self.lease).await;
         let wrote = matches!(result, Ok(Step::Advanced | Step::Unwound | Step::Repaired));
         let after = self.cursor().await?;
-        // A range that is to be shorter counts as a step forward; the first cursor needs no lease.
+        // A range that must be shorter counts as progress; the first cursor needs no lease.
         if before.is_some() && before != after {
             return Err(format!("wrote without the lease: {result:?}, {before:?} became {after:?}"));
         }
@@ -338,7 +338,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Nothing happens any more, and nobody lies: the indexer must get to the head.
+    /// The quiet phase: the indexer must reach the head.
     async fn reach_the_head(&mut self) -> Result<(), String> {
         let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number.0);
         {
@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
         Err(format!("not at the head after {STEPS_TO_THE_HEAD} steps; the last error: {last}"))
     }
 
-    /// Endpoints that did not agree are asked again after some steps.
+    /// Endpoints that disagreed are queried again after some steps.
     async fn reach_the_gate(&mut self) -> Result<(), String> {
         for _ in 0..STEPS_TO_THE_GATE {
             let result = self.indexer.step(&self.lease).await;
@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Runs a step until it was polled so often; then it is dropped, or goes on without its connection.
+/// Runs a step until it was polled this often; then it is dropped, or continues without its connection.
 async fn interrupted<F: Future>(
     step: F,
     polls: u64,
@@ -451,7 +451,7 @@ fn indexer(
     Indexer::over(database.pool.clone(), config.clone(), nodes).map_err(|error| error.to_string())
 }
 
-/// Something that events are about, and that the engine may wait for.
+/// An entity that the engine may wait for.
 struct Entity {
     id: B256,
     name: String,
@@ -475,7 +475,7 @@ fn entities(chain: &SimChain) -> Vec<Entity> {
 }
 
 impl Entity {
-    /// A command for everything that may happen to it, as the engine leaves them.
+    /// Inserts every command that may follow for the entity, as the engine does.
     async fn insert_commands(&self, pool: &PgPool, chain_id: u64) -> Result<(), sqlx::Error> {
         sqlx::query(
             "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)

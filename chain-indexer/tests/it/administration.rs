@@ -1,4 +1,5 @@
-//! Who administers the contracts, what a pause stops, and how two operators return a filled order's funds.
+//! The administration of the contracts, the effect of a pause, and the return of a filled order's funds by two
+//! operators.
 
 use crate::support::{FUNDS, OPERATORS, PAUSER, Scene, key, name};
 use alloy::primitives::{Address, U256};
@@ -9,7 +10,7 @@ use dvp_chain_indexer::deploy::{DeployError, DeployPlan, deploy};
 use std::time::Duration;
 
 #[tokio::test]
-async fn the_administration_is_handed_over_in_two_steps_and_not_before_its_delay() {
+async fn the_administration_is_handed_over_in_two_steps_after_its_delay() {
     let scene = Scene::new().await;
     let plan = DeployPlan { admin_delay: Duration::from_secs(86_400), ..DeployPlan::default() };
     let deployed = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await.unwrap();
@@ -21,13 +22,13 @@ async fn the_administration_is_handed_over_in_two_steps_and_not_before_its_delay
         assert!(scene.succeeds(&scene.admin, at, &begin).await);
         assert!(!scene.succeeds(heir, at, &accept).await, "before the delay is over");
         scene.next_block_at(scene.now().await + 86_402).await;
-        assert!(!scene.succeeds(&scene.relayer, at, &accept).await, "somebody else");
+        assert!(!scene.succeeds(&scene.relayer, at, &accept).await, "another account");
         assert!(scene.succeeds(heir, at, &accept).await);
         let owner = scene.view(at, IntentSettler::defaultAdminCall {}).await;
         assert_eq!(owner, heir.address());
         let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
         let grant = IntentSettler::grantRoleCall { role, account: scene.admin.address() };
-        assert!(!scene.succeeds(&scene.admin, at, &grant).await, "the old one has still a say");
+        assert!(!scene.succeeds(&scene.admin, at, &grant).await, "the old administrator still has the role");
         assert!(scene.succeeds(heir, at, &grant).await);
     }
 }
@@ -41,9 +42,13 @@ async fn every_change_of_a_role_a_list_or_a_cap_is_a_numbered_event() {
         let before = scene.view(at, IntentSettler::seqCall {}).await;
         let grant = IntentSettler::grantRoleCall { role, account };
         let receipt = scene.send_with_gas(&scene.admin, at, &grant, 200_000).await;
-        let told = receipt.logs().iter().find_map(|log| IntentSettler::RoleSet::decode_log(&log.inner).ok());
-        let told = told.unwrap().data;
-        assert_eq!((told.role, told.account, told.granted, told.seq), (role, account, true, before + 1));
+        let reported =
+            receipt.logs().iter().find_map(|log| IntentSettler::RoleSet::decode_log(&log.inner).ok());
+        let reported = reported.unwrap().data;
+        assert_eq!(
+            (reported.role, reported.account, reported.granted, reported.seq),
+            (role, account, true, before + 1)
+        );
         assert!(scene.succeeds(&scene.admin, at, &grant).await);
         assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, before + 1, "nothing changed");
         let revoke = IntentSettler::revokeRoleCall { role, account };
@@ -64,7 +69,7 @@ async fn every_change_of_a_role_a_list_or_a_cap_is_a_numbered_event() {
 }
 
 #[tokio::test]
-async fn a_pause_stops_what_is_new_and_no_way_out() {
+async fn a_pause_stops_new_orders_and_no_exit() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     let (settler, payouts, escrow) =
@@ -108,7 +113,7 @@ async fn a_pause_stops_what_is_new_and_no_way_out() {
 }
 
 #[tokio::test]
-async fn two_operators_return_a_filled_order_and_nobody_less() {
+async fn only_two_operators_return_a_filled_order() {
     let scene = Scene::new().await;
     let at = scene.deployment.settler;
     let (order, mut other) = (scene.order(1).await, scene.order(2).await);
@@ -143,7 +148,7 @@ async fn two_operators_return_a_filled_order_and_nobody_less() {
     let past = scene.return_call(&order, OPERATORS, scene.now().await - 1);
     assert_eq!(outcome(past).await, "ApprovalExpired");
 
-    // An operator that is made a relayer decides no more.
+    // An operator that becomes a relayer is no longer an operator.
     let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
     let grant = IntentSettler::grantRoleCall { role, account: key(one).address() };
     assert!(scene.succeeds(&scene.admin, at, &grant).await);
@@ -159,7 +164,7 @@ async fn two_operators_return_a_filled_order_and_nobody_less() {
 }
 
 #[tokio::test]
-async fn the_deployer_wires_the_contracts_for_ever_and_refuses_a_relayer_as_operator() {
+async fn the_deployer_connects_the_contracts_and_refuses_a_relayer_as_operator() {
     let scene = Scene::new().await;
     let at = &scene.deployment;
     assert_eq!(scene.view(at.settler, IntentSettler::escrowCall {}).await, at.escrow);

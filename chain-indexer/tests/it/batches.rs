@@ -1,4 +1,4 @@
-//! Batches: each item by itself, and none that fails because of another one or of a caller short of gas.
+//! Batches: items are independent, and none fails because of another one or of a caller short of gas.
 
 use crate::support::{Order, Scene, name};
 use alloy::primitives::{B256, Bytes, TxKind, U256};
@@ -47,7 +47,7 @@ async fn state(scene: &Scene, order: &Order) -> u8 {
 }
 
 #[tokio::test]
-async fn an_item_that_fails_changes_nothing_and_says_why() {
+async fn a_failing_item_changes_nothing_and_reports_its_reason() {
     let scene = Scene::new().await;
     let mut orders = orders(&scene, 4).await;
     orders[1].permit_deadline = 1;
@@ -70,7 +70,7 @@ async fn an_item_that_fails_changes_nothing_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_hostile_token_in_a_batch_harms_its_own_item_alone() {
+async fn a_hostile_token_in_a_batch_harms_only_its_own_item() {
     for oddity in [BURNS_GAS, REVERTS_WITH_MEGABYTES, REENTERS] {
         let scene = Scene::new().await;
         let mut orders = orders(&scene, 3).await;
@@ -81,7 +81,7 @@ async fn a_hostile_token_in_a_batch_harms_its_own_item_alone() {
         let approve = OddToken::approveCall { spender: scene.deployment.permit, value: U256::MAX };
         assert!(scene.succeeds(&scene.maker, odd, &approve).await);
         orders[1].token = odd;
-        // The reentrant one cancels the first item and has the role to; its own lock goes through.
+        // The reentrant one cancels the first item and has the role for it; its own lock succeeds.
         let role = scene.view(scene.deployment.settler, IntentSettler::RELAYER_ROLECall {}).await;
         let grant = IntentSettler::grantRoleCall { role, account: odd };
         assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &grant).await);
@@ -106,7 +106,7 @@ async fn a_hostile_token_in_a_batch_harms_its_own_item_alone() {
 }
 
 #[tokio::test]
-async fn with_too_little_gas_the_whole_batch_reverts_and_no_item_is_said_to_have_failed() {
+async fn with_too_little_gas_the_whole_batch_reverts_without_failed_items() {
     let scene = Scene::new().await;
     let orders = orders(&scene, 4).await;
     let (at, call) = (scene.deployment.settler, create(&scene, &orders));
@@ -126,7 +126,7 @@ async fn with_too_little_gas_the_whole_batch_reverts_and_no_item_is_said_to_have
 }
 
 #[tokio::test]
-async fn payments_in_a_batch_are_each_paid_once_or_not_at_all() {
+async fn payments_in_a_batch_are_each_made_once_or_not_at_all() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     scene.set_cap(scene.token, 100).await;
@@ -146,7 +146,7 @@ async fn payments_in_a_batch_are_each_paid_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn items_are_the_contracts_own_calls_and_batches_the_relayers() {
+async fn only_the_contracts_call_items_and_only_relayers_batches() {
     let scene = Scene::new().await;
     let order = scene.order(1).await;
     let params = scene.create_params(&order, scene.signed(&order));

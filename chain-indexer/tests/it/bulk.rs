@@ -1,4 +1,4 @@
-//! Ranges are written in bulk, and are kept as single blocks are; facts are for those who wait for them.
+//! Ranges are written in bulk with the same result as single blocks; facts are published for entities with commands.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -95,7 +95,7 @@ async fn kept(pool: &PgPool, chain_id: i64) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_range_is_kept_as_its_blocks_are_one_by_one() {
+async fn a_range_is_stored_like_its_blocks_one_by_one() {
     let database = TestDatabase::create().await;
     let pool = database.pool();
     let start = begin(pool, 1).await;
@@ -111,7 +111,7 @@ async fn a_range_is_kept_as_its_blocks_are_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_range_that_was_left_and_comes_back_is_canonical_again() {
+async fn a_range_that_was_reverted_and_returns_is_canonical_again() {
     let database = TestDatabase::create().await;
     let pool = database.pool();
     let start = begin(pool, 1).await;
@@ -126,9 +126,9 @@ async fn a_range_that_was_left_and_comes_back_is_canonical_again() {
     assert_eq!(kept(pool, 1).await, before);
 }
 
-/// The transaction was in a block that is gone and is in another one now, which the relayer has not noticed yet.
+/// The transaction's block was reverted and it is in another one now, which the relayer has not noticed yet.
 #[tokio::test]
-async fn a_transaction_whose_block_moved_still_carries_its_command_when_the_event_is_taken_back() {
+async fn a_moved_transaction_keeps_its_command_when_the_event_is_reverted() {
     let database = TestDatabase::create().await;
     let pool = database.pool();
     let start = begin(pool, 1).await;
@@ -158,18 +158,18 @@ async fn a_transaction_whose_block_moved_still_carries_its_command_when_the_even
     assert_eq!(state, "done");
     store::unwind_to(&mut tx, &there, BlockNumber(2), block(2).hash).await.unwrap();
     tx.commit().await.unwrap();
-    let told: (String, bool) = sqlx::query_as(
+    let reported: (String, bool) = sqlx::query_as(
         "select state, live from chain_command join slot_command on command_id = id where id = $1",
     )
     .bind(id)
     .fetch_one(pool)
     .await
     .unwrap();
-    assert_eq!(told, ("sent".to_owned(), true));
+    assert_eq!(reported, ("sent".to_owned(), true));
 }
 
 #[tokio::test]
-async fn a_range_whose_writing_is_dropped_leaves_nothing_behind() {
+async fn a_dropped_write_of_a_range_leaves_nothing_behind() {
     let database = TestDatabase::create().await;
     let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
     let start = begin(&pool, 1).await;
@@ -190,7 +190,7 @@ async fn a_range_whose_writing_is_dropped_leaves_nothing_behind() {
             };
             let mut writing = pin!(writing);
             let mut polled = 0;
-            // Whatever comes of it, the transaction is dropped.
+            // Whatever its result, the transaction is dropped.
             std::future::poll_fn(|context| {
                 polled += 1;
                 if polled > polls {
@@ -213,14 +213,14 @@ async fn a_range_whose_writing_is_dropped_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
+async fn an_event_without_a_command_becomes_a_fact_with_its_command() {
     let database = TestDatabase::create().await;
     let pool = database.pool();
     let start = begin(pool, 1).await;
     record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
     let mut tx = pool.begin().await.unwrap();
-    let told = store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
-    assert_eq!((told.facts.len(), told.foreign), (0, 2));
+    let reported = store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
+    assert_eq!((reported.facts.len(), reported.foreign), (0, 2));
     assert_eq!(store::publish_late_events(&mut tx, 1).await.unwrap().len(), 0);
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
@@ -231,8 +231,8 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     .await
     .unwrap();
     let late = store::publish_late_events(&mut tx, 1).await.unwrap();
-    let told: Vec<_> = late.iter().map(|fact| (fact.block_number.0, fact.reference.as_deref())).collect();
-    assert_eq!(told, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
+    let reported: Vec<_> = late.iter().map(|fact| (fact.block_number.0, fact.reference.as_deref())).collect();
+    assert_eq!(reported, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
     assert_eq!(store::publish_late_events(&mut tx, 1).await.unwrap().len(), 0, "once");
     let again = store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
     assert_eq!((again.facts.len(), again.foreign), (0, 0), "nor any other way");

@@ -1,4 +1,4 @@
-//! Swaps and returned funds: commands that end an order otherwise than by settling its lock.
+//! Swaps and returned funds: commands that end an order without settling its lock.
 
 use crate::support::{Chain, FUNDS, OPERATORS, Order, Running, Scene, key, swap_command};
 use alloy::primitives::{B256, Bytes, U256};
@@ -43,27 +43,27 @@ async fn a_swap_is_one_transaction_and_done_once_it_is_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swap_by_another_relayer_with_other_terms_is_told_with_its_own() {
+async fn a_swap_with_other_terms_is_reported_with_its_own_terms() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     scene.fund_solver(1_000).await;
     let (order, receiver) = (scene.order(1).await, key(0xcc).address());
-    let asked = swap_command(scene, &order, receiver, 40);
+    let requested = swap_command(scene, &order, receiver, 40);
     let less = Order { amount: U256::from(99), permitted: U256::from(99), ..order.clone() };
     let other = IntentSettler::swapCall { params: scene.swap_params(&less, scene.output(receiver, 40)) };
     assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &other).await);
-    chain.command("one", asked.clone()).await;
+    chain.command("one", requested.clone()).await;
     let running = Running::start(&chain);
     chain.fact(order.id, "settled").await;
     let facts = chain.facts(order.id).await;
     let settled = facts.iter().find(|fact| matches!(fact, ChainFact::Settled { .. })).unwrap();
-    let found = difference(settled, &[asked]).unwrap();
-    assert_eq!((found.field, found.told.as_str(), found.asked.as_str()), ("amount", "99", "100"));
+    let found = difference(settled, &[requested]).unwrap();
+    assert_eq!((found.field, found.reported.as_str(), found.requested.as_str()), ("amount", "99", "100"));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_not_filled_is_given_back() {
+async fn an_unfilled_lock_is_returned() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
@@ -76,7 +76,7 @@ async fn a_lock_that_is_not_filled_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filled_lock_is_given_back_by_two_operators_and_never_by_a_cancel() {
+async fn a_filled_lock_is_returned_by_two_operators_and_never_by_a_cancel() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
@@ -95,7 +95,7 @@ async fn a_filled_lock_is_given_back_by_two_operators_and_never_by_a_cancel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_return_that_nobody_could_carry_out_in_time_fails() {
+async fn a_return_that_was_not_executed_in_time_fails() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
@@ -110,7 +110,7 @@ async fn a_return_that_nobody_could_carry_out_in_time_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filled_lock_is_refunded_once_its_timelock_is_over() {
+async fn a_filled_lock_is_refunded_after_its_timelock() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;

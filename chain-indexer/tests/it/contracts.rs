@@ -1,4 +1,4 @@
-//! What the contracts allow and refuse, on a real node.
+//! The calls that the contracts permit and refuse, on a real node.
 
 use crate::support::{FUNDS, Scene, key};
 use alloy::primitives::{B256, Bytes, TxKind, U256};
@@ -66,7 +66,7 @@ async fn an_intent_goes_from_created_to_settled_and_the_solver_is_paid() {
 }
 
 #[tokio::test]
-async fn a_settle_that_somebody_copied_still_settles() {
+async fn a_settle_copied_by_another_account_still_settles() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
     assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
@@ -80,7 +80,7 @@ async fn a_settle_that_somebody_copied_still_settles() {
 }
 
 #[tokio::test]
-async fn a_permit_is_good_once_for_its_spender_until_its_deadline() {
+async fn a_permit_is_valid_once_for_its_spender_until_its_deadline() {
     let scene = Scene::new().await;
     let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
     let order = scene.order(1).await;
@@ -163,7 +163,7 @@ async fn release_ends_one_second_before_the_timelock_and_refund_begins_at_it() {
 }
 
 #[tokio::test]
-async fn refund_is_open_exactly_at_the_timelock_and_ends_the_order() {
+async fn refund_is_open_exactly_from_the_timelock_on_and_ends_the_order() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
     assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
@@ -177,7 +177,7 @@ async fn refund_is_open_exactly_at_the_timelock_and_ends_the_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_locked_in_time_is_not_locked_at_all() {
+async fn an_order_cannot_be_locked_after_its_lock_by() {
     let scene = Scene::new().await;
     let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
     let order = scene.order(1).await;
@@ -191,7 +191,7 @@ async fn what_is_not_locked_in_time_is_not_locked_at_all() {
 }
 
 #[tokio::test]
-async fn no_relayer_locks_funds_for_longer_than_the_contract_allows() {
+async fn a_relayer_cannot_lock_funds_for_longer_than_the_contract_allows() {
     let scene = Scene::new().await;
     let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
     let order = scene.order(1).await;
@@ -208,7 +208,7 @@ async fn no_relayer_locks_funds_for_longer_than_the_contract_allows() {
 }
 
 #[tokio::test]
-async fn a_call_with_other_terms_than_those_locked_is_refused() {
+async fn a_call_with_other_terms_than_the_locked_ones_is_refused() {
     let scene = Scene::new().await;
     let (at, escrow, order) = (scene.deployment.settler, scene.deployment.escrow, scene.order(1).await);
     assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
@@ -232,7 +232,7 @@ async fn a_call_with_other_terms_than_those_locked_is_refused() {
 }
 
 #[tokio::test]
-async fn a_relayer_returns_unfilled_funds_at_once_and_nobody_else_does() {
+async fn only_a_relayer_returns_unfilled_funds_at_once() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
     assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
@@ -249,7 +249,7 @@ async fn a_relayer_returns_unfilled_funds_at_once_and_nobody_else_does() {
 }
 
 #[tokio::test]
-async fn filling_ends_where_cancelling_begins() {
+async fn filling_ends_when_cancelling_begins() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
     assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
@@ -289,22 +289,22 @@ async fn anyone_cancels_an_unfilled_intent_from_its_fill_deadline_on() {
 }
 
 #[tokio::test]
-async fn strangers_may_not_create_fill_settle_or_lock_and_receivers_are_listed() {
+async fn unauthorized_accounts_are_refused_and_receivers_are_listed() {
     let scene = Scene::new().await;
-    let (at, stranger) = (scene.deployment.settler, scene.solver.address());
+    let (at, unauthorized) = (scene.deployment.settler, scene.solver.address());
     let order = scene.order(1).await;
     let create = scene.create_call(&order, scene.signed(&order));
     type Unauthorized = IntentSettler::AccessControlUnauthorizedAccount;
-    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &create).await));
+    assert!(is::<Unauthorized>(scene.revert_of(unauthorized, at, &create).await));
     let fill = scene.fill_call(&order);
-    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &fill).await));
+    assert!(is::<Unauthorized>(scene.revert_of(unauthorized, at, &fill).await));
     let settle = scene.settle_call(&order);
-    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &settle).await));
+    assert!(is::<Unauthorized>(scene.revert_of(unauthorized, at, &settle).await));
     let terms = scene.escrow_terms(&order);
     let back = Escrow::giveBackCall { id: order.id, order: terms.clone(), filled: true };
     let hold = Escrow::fillCall { id: order.id, order: terms.clone() };
     let settled = Escrow::settleCall { id: order.id, order: terms, preimage: order.preimage };
-    for by in [stranger, scene.relayer.address(), scene.admin.address()] {
+    for by in [unauthorized, scene.relayer.address(), scene.admin.address()] {
         let escrow = scene.deployment.escrow;
         assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &back).await));
         assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &hold).await));
@@ -337,7 +337,7 @@ async fn a_token_that_keeps_a_fee_is_refused() {
 }
 
 #[tokio::test]
-async fn an_anchor_is_the_submitters_own_event_and_a_repeat_only_a_later_one() {
+async fn an_anchor_is_the_submitters_own_event_and_a_repeat_a_later_one() {
     let scene = Scene::new().await;
     let at = scene.deployment.anchor;
     let hash = key(7).address().into_word();
@@ -345,14 +345,14 @@ async fn an_anchor_is_the_submitters_own_event_and_a_repeat_only_a_later_one() {
     let first = scene.send(&scene.relayer, TxKind::Call(at), call.abi_encode()).await;
     let again = scene.send(&scene.relayer, TxKind::Call(at), call.abi_encode()).await;
     let other = scene.send(&scene.maker, TxKind::Call(at), call.abi_encode()).await;
-    let told: Vec<_> = [&first, &again, &other]
+    let reported: Vec<_> = [&first, &again, &other]
         .into_iter()
         .flat_map(|receipt| receipt.logs())
         .map(|log| anchor::ReceiptAnchor::Anchored::decode_log(&log.inner).unwrap().data)
         .map(|event| (event.contentHash, event.submitter, event.seq))
         .collect();
     let (ours, theirs) = (scene.relayer.address(), scene.maker.address());
-    assert_eq!(told, [(hash, ours, 1), (hash, ours, 2), (hash, theirs, 3)]);
+    assert_eq!(reported, [(hash, ours, 1), (hash, ours, 2), (hash, theirs, 3)]);
     let many = anchor::ReceiptAnchor::anchorManyCall { contentHashes: vec![hash, hash, B256::ZERO] };
     let many = scene.send(&scene.relayer, TxKind::Call(at), many.abi_encode()).await;
     let seqs: Vec<u64> = many
@@ -385,7 +385,7 @@ async fn deploying_again_with_the_record_changes_nothing() {
     assert_eq!((more.escrow, more.tokens.len()), (scene.deployment.escrow, 2));
 }
 
-/// The same signature with the other `s`, which a careless verifier would accept too.
+/// The same signature with the other `s`, which a careless verifier would also accept.
 fn malleated(signature: Vec<u8>) -> Vec<u8> {
     let order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141";
     let order = U256::from_str_radix(order, 16).expect("64 hex digits");

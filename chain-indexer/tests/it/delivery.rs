@@ -1,4 +1,4 @@
-//! Tokens delivered: swaps, payouts without a lock; caps, deadlines and who must sign.
+//! Delivery of tokens: swaps, payouts without a lock; caps, deadlines and required signatures.
 
 use crate::support::{FUNDS, Order, Scene, key, name};
 use alloy::primitives::{Address, B256, Bytes, U256, keccak256};
@@ -10,7 +10,7 @@ use dvp_core::chain::expected::binding;
 use dvp_domain::chain::OutputArgs;
 
 alloy::sol! {
-    /// What a payer's authorizer signs.
+    /// The structure that a payer's authorizer signs.
     struct Payment {
         bytes32 id;
         address payer;
@@ -29,7 +29,7 @@ fn swap(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> IntentS
     IntentSettler::swapCall { params: scene.swap_params(order, scene.output(receiver, amount)) }
 }
 
-/// An order that is created.
+/// An order that was created.
 async fn created(scene: &Scene, id: u8) -> Order {
     let order = scene.order(id).await;
     let create = scene.create_call(&order, scene.signed(&order));
@@ -38,18 +38,18 @@ async fn created(scene: &Scene, id: u8) -> Order {
 }
 
 #[tokio::test]
-async fn a_swap_moves_both_sides_at_once_and_tells_all_three_steps() {
+async fn a_swap_moves_both_sides_at_once_and_emits_all_three_events() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     let (at, order, receiver) = (scene.deployment.settler, scene.order(1).await, key(0xcc).address());
     let call = swap(&scene, &order, receiver, 40);
     let receipt = scene.send_with_gas(&scene.relayer, at, &call, 500_000).await;
     assert!(receipt.status());
-    let told = |topic: B256| receipt.logs().iter().filter(|log| log.topic0() == Some(&topic)).count();
-    assert_eq!(told(IntentSettler::Created::SIGNATURE_HASH), 1);
-    assert_eq!(told(IntentSettler::Filled::SIGNATURE_HASH), 1);
-    assert_eq!(told(IntentSettler::Settled::SIGNATURE_HASH), 1);
-    assert_eq!(told(Payouts::Paid::SIGNATURE_HASH), 1);
+    let reported = |topic: B256| receipt.logs().iter().filter(|log| log.topic0() == Some(&topic)).count();
+    assert_eq!(reported(IntentSettler::Created::SIGNATURE_HASH), 1);
+    assert_eq!(reported(IntentSettler::Filled::SIGNATURE_HASH), 1);
+    assert_eq!(reported(IntentSettler::Settled::SIGNATURE_HASH), 1);
+    assert_eq!(reported(Payouts::Paid::SIGNATURE_HASH), 1);
     assert_eq!(scene.balance(receiver).await, 40);
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
     assert_eq!(scene.balance(scene.solver.address()).await, 1_060);
@@ -77,14 +77,14 @@ async fn a_swap_that_cannot_deliver_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_payout_is_the_relayers_alone_once_per_id_and_in_time() {
+async fn a_payout_is_made_by_the_relayer_only_once_per_id_and_in_time() {
     let scene = Scene::new().await;
     scene.fund_solver(100).await;
     let (at, relayer) = (scene.deployment.payouts, scene.relayer.address());
     let before = scene.balance(scene.maker.address()).await;
     let refusal = async |payment| name(scene.revert_of(relayer, at, &pay(payment)).await);
-    let stranger = scene.revert_of(scene.admin.address(), at, &pay(scene.payment(1, 10))).await;
-    assert_eq!(name(stranger), "AccessControlUnauthorizedAccount");
+    let unauthorized = scene.revert_of(scene.admin.address(), at, &pay(scene.payment(1, 10))).await;
+    assert_eq!(name(unauthorized), "AccessControlUnauthorizedAccount");
     assert_eq!(refusal(scene.payment(1, 0)).await, "ZeroAmount");
     let late = Payouts::Payment { notAfter: scene.now().await - 1, ..scene.payment(1, 10) };
     assert_eq!(refusal(late).await, "TooLate");
@@ -107,7 +107,7 @@ async fn a_payout_is_the_relayers_alone_once_per_id_and_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_locked_here_is_never_paid_beside_its_settlement() {
+async fn a_locked_order_is_never_paid_out_beside_its_settlement() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     let (settler, at, relayer) =
@@ -129,7 +129,7 @@ async fn what_is_locked_here_is_never_paid_beside_its_settlement() {
     assert!(scene.succeeds(&scene.relayer, settler, &call).await);
     assert_eq!(refusal(swapped.id).await, "LockedHere");
 
-    // The other way round: what was paid is not swapped.
+    // Conversely, a paid order is not swapped.
     assert!(scene.succeeds(&scene.relayer, at, &pay(scene.payment(4, 10))).await);
     let paid = scene.order(4).await;
     let call = swap(&scene, &paid, key(0xcc).address(), 1);
@@ -137,7 +137,7 @@ async fn what_is_locked_here_is_never_paid_beside_its_settlement() {
 }
 
 #[tokio::test]
-async fn a_payer_pays_no_more_a_day_than_its_cap() {
+async fn a_payer_pays_at_most_its_cap_a_day() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     scene.set_cap(scene.token, 100).await;
@@ -166,7 +166,7 @@ async fn a_payer_pays_no_more_a_day_than_its_cap() {
 }
 
 #[tokio::test]
-async fn where_a_payer_has_named_an_authorizer_the_relayers_word_is_not_enough() {
+async fn a_payer_with_an_authorizer_requires_its_signature() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     let (at, relayer, authorizer) = (scene.deployment.payouts, scene.relayer.address(), key(0xd1));
@@ -206,7 +206,7 @@ async fn where_a_payer_has_named_an_authorizer_the_relayers_word_is_not_enough()
 }
 
 #[tokio::test]
-async fn the_commitments_that_we_compute_are_the_contracts() {
+async fn the_computed_commitments_are_the_contracts() {
     let scene = Scene::new().await;
     scene.fund_solver(1_000).await;
     let order = created(&scene, 1).await;
@@ -226,7 +226,7 @@ async fn the_commitments_that_we_compute_are_the_contracts() {
     let swapped = scene.order(2).await;
     let call = IntentSettler::swapCall { params: scene.swap_params(&swapped, output.clone()) };
     let receipt = scene.send_with_gas(&scene.relayer, scene.deployment.settler, &call, 500_000).await;
-    let told = receipt.logs().iter().find_map(|log| IntentSettler::Created::decode_log(&log.inner).ok());
+    let reported = receipt.logs().iter().find_map(|log| IntentSettler::Created::decode_log(&log.inner).ok());
     let bound = binding(&args, &output.agreed.to_string());
-    assert_eq!(bound, told.map(|log| log.terms.to_string()), "the core's binding");
+    assert_eq!(bound, reported.map(|log| log.terms.to_string()), "the core's binding");
 }

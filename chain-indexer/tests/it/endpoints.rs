@@ -1,5 +1,5 @@
-//! Endpoints that lag, stand still or leave something out: none halts the chain, holds it up, or has a fill paid that
-//! another one does not know.
+//! Endpoints that lag, stall or omit events: none halts the chain, delays it, or has a fill paid that another one does
+//! not have.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -25,16 +25,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-/// What is wrong with a node, as long as it is.
+/// The faults of a node.
 #[derive(Default)]
 struct Wrong {
-    /// Its head stands still at this block.
+    /// Its head stays at this block.
     head: AtomicU64,
-    /// So many blocks its `finalized` is below the real one, fifteen times of sixteen.
+    /// Its `finalized` is this many blocks below the real one, in fifteen of sixteen answers.
     final_lag: AtomicU64,
-    asked: AtomicU64,
-    /// It leaves out every `Filled`.
+    requested: AtomicU64,
+    /// It omits every `Filled`.
     blind: AtomicBool,
 }
 
@@ -63,7 +64,7 @@ impl ChainReader for Node {
             BlockId::Number(BlockNumberOrTag::Finalized) => {
                 let lag = self.wrong.final_lag.load(Ordering::Relaxed);
                 let real = self.inner.block(id).await?;
-                if lag == 0 || self.wrong.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+                if lag == 0 || self.wrong.requested.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
                     return Ok(real);
                 }
                 let number = real.map_or(BlockNumber(0), |block| block.number.saturating_sub(lag));
@@ -95,7 +96,7 @@ impl ChainReader for Node {
     }
 }
 
-/// Steps until there is nothing more, and some more.
+/// Steps until the indexer is idle, and some more.
 async fn rest(indexer: &mut Indexer<Node>, lease: &Lease) {
     let mut idle = 0;
     while idle < 20 {
@@ -111,16 +112,16 @@ async fn read_up_to(chain: &Chain) -> BlockNumber {
     store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap().head_number
 }
 
-/// What the engine may take in of an entity, and has not.
+/// The facts of an entity that the engine could consume.
 async fn open(chain: &Chain, entity: B256) -> Vec<ChainFact> {
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 100).await.unwrap();
     facts.into_iter().filter(|fact| fact.entity == entity.to_vec()).map(|fact| fact.fact.unwrap()).collect()
 }
 
 async fn consume(chain: &Chain) {
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 100).await.unwrap();
     let ids: Vec<i64> = facts.iter().map(|fact| fact.id).collect();
     open_facts::consume(&mut conn, &ids).await.unwrap();
 }
@@ -148,7 +149,7 @@ async fn filled_by(chain: &Chain) -> (IntentSettler::fillCall, ChainFact, ChainF
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finalized_block_that_goes_back_and_forth_halts_nothing() {
+async fn a_fluctuating_finalized_block_does_not_halt_the_chain() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.finality_margin = 0;
     chain.mined(200).await;
@@ -163,7 +164,7 @@ async fn a_finalized_block_that_goes_back_and_forth_halts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_stands_still_holds_up_nothing() {
+async fn a_stalled_endpoint_delays_nothing() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let (frozen, moving) = (Node::of(&chain), Node::of(&chain));
@@ -179,7 +180,7 @@ async fn an_endpoint_that_stands_still_holds_up_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_waits_for_as_many_blocks_as_its_amount_asks_for() {
+async fn a_fill_waits_for_the_depth_that_its_amount_requires() {
     let mut chain = Chain::new(Scene::new().await).await;
     let token = Some(chain.scene.token);
     let step =
@@ -199,7 +200,7 @@ async fn a_fill_waits_for_as_many_blocks_as_its_amount_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_that_no_step_fits_waits_for_finality() {
+async fn a_fill_that_no_step_matches_waits_for_finality() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.payout_gate = PayoutGate::new(Vec::new());
     chain.config.finality_margin = 0;
@@ -214,7 +215,7 @@ async fn a_fill_that_no_step_fits_waits_for_finality() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_that_one_of_two_endpoints_does_not_have_is_not_handed_over() {
+async fn a_fill_that_one_of_two_endpoints_lacks_is_not_published() {
     let chain = Chain::new(Scene::new().await).await;
     let (seeing, blind) = (Node::of(&chain), Node::of(&chain));
     blind.wrong.blind.store(true, Ordering::Relaxed);
@@ -229,7 +230,7 @@ async fn a_fill_that_one_of_two_endpoints_does_not_have_is_not_handed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_handed_over_and_taken_back_is_told_to_be_lost_and_then_again() {
+async fn a_reported_lock_that_is_reorganised_is_reported_lost_and_then_again() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let (id, created, fill) = filled(&chain).await;
@@ -244,7 +245,7 @@ async fn a_lock_that_was_handed_over_and_taken_back_is_told_to_be_lost_and_then_
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost, ChainFact::LockLost]);
     consume(&chain).await;
 
-    // The relayer sends it again.
+    // The relayer broadcasts it again.
     let order = chain.scene.order(1).await;
     let create = chain.scene.create_call(&order, chain.scene.signed(&order));
     assert!(chain.scene.succeeds(&chain.scene.relayer, chain.scene.deployment.settler, &create).await);
@@ -253,7 +254,7 @@ async fn a_lock_that_was_handed_over_and_taken_back_is_told_to_be_lost_and_then_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_nobody_was_handed_is_taken_back_without_a_word() {
+async fn an_unconsumed_lock_is_retracted_without_a_report() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let (id, created, fill) = filled(&chain).await;
@@ -262,18 +263,18 @@ async fn a_lock_that_nobody_was_handed_is_taken_back_without_a_word() {
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created, fill]);
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 100).await.unwrap();
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, []);
 
-    // Somebody was stepping by it meanwhile: now it was told after all.
+    // The engine applied it concurrently: its loss is now reported.
     open_facts::consume(&mut conn, &[facts[0].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_that_was_handed_over_and_taken_back_alone_is_told_to_be_lost_and_then_again() {
+async fn a_reported_fill_that_is_reorganised_is_reported_lost_and_then_again() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let (call, created, fill) = filled_by(&chain).await;
@@ -289,14 +290,14 @@ async fn a_fill_that_was_handed_over_and_taken_back_alone_is_told_to_be_lost_and
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
     consume(&chain).await;
 
-    // The relayer sends it again.
+    // The relayer broadcasts it again.
     assert!(chain.scene.succeeds(&chain.scene.relayer, chain.scene.deployment.settler, &call).await);
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [fill]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_that_nobody_was_handed_is_taken_back_without_a_word() {
+async fn an_unconsumed_fill_is_retracted_without_a_report() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let (id, created, fill) = filled(&chain).await;
@@ -305,22 +306,22 @@ async fn a_fill_that_nobody_was_handed_is_taken_back_without_a_word() {
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created.clone(), fill]);
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 100).await.unwrap();
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([1, []])).await;
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created]);
 
-    // Somebody was stepping by it meanwhile: now its loss is told after all.
+    // The engine applied it concurrently: now its loss is reported.
     open_facts::consume(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
 }
 
-/// The first endpoint's chain makes no blocks, and its state stays as it is.
+/// The first endpoint's chain makes no blocks, and its state stays unchanged.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_relayer_leaves_an_endpoint_that_stands_still_for_one_that_moves() {
+async fn the_relayer_leaves_a_stalled_endpoint_for_an_active_one() {
     let chain = Chain::new(Scene::new().await).await;
     let frozen = Scene::new().await;
-    assert_eq!(frozen.deployment.settler, chain.scene.deployment.settler, "the same chain to the relayer");
+    assert_eq!(frozen.deployment.settler, chain.scene.deployment.settler, "both are the relayer's chain");
     let _: serde_json::Value = raw(&frozen.provider, "evm_setAutomine", json!([false])).await;
     let scene = &chain.scene;
     let order = scene.order(1).await;
@@ -337,7 +338,7 @@ async fn the_relayer_leaves_an_endpoint_that_stands_still_for_one_that_moves() {
     config.stale_after = Duration::from_millis(500);
     let relayer =
         tokio::spawn(run_relayer(chain.pool(), config, scene.relayer.clone(), vault(), shutdown.clone()));
-    // On the frozen endpoint the order was never created, so that nothing can be filled there.
+    // On the frozen endpoint the order was never created, so that it cannot be filled there.
     chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref: entity }).await;
     chain.state("one", "fill", "done").await;
     chain.state_on_chain(order.id, 2).await;

@@ -1,4 +1,4 @@
-//! Commands to facts and back again: indexer and relayer on a real node and a real database.
+//! From commands to facts: indexer and relayer on a real node and a real database.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -57,7 +57,7 @@ fn master_key(id: &str, byte: u8) -> MasterKey {
     MasterKey { id: id.to_owned(), key: [byte; 32] }
 }
 
-/// How many rows of the database have these bytes somewhere, by table.
+/// The number of rows, by table, that contain these bytes.
 async fn rows_with(chain: &Chain, bytes: &[u8]) -> Vec<(String, i64)> {
     let tables: Vec<String> =
         sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
@@ -80,7 +80,7 @@ async fn rows_with(chain: &Chain, bytes: &[u8]) -> Vec<(String, i64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preimage_is_in_no_row_before_it_is_on_the_chain_and_a_rotation_in_between_settles() {
+async fn a_preimage_is_in_no_row_before_it_is_revealed_even_over_a_rotation() {
     let chain = Chain::new(Scene::new().await).await;
     let before = Vault::with_keys(vec![master_key("2025", 1)]).unwrap();
     let preimage = before.preimage("one", &before.hashlock("one")).unwrap();
@@ -92,7 +92,7 @@ async fn a_preimage_is_in_no_row_before_it_is_on_the_chain_and_a_rotation_in_bet
     running.stop().await;
     chain.command("one", ChainCommand::Settle { entity: order.id.to_string(), preimage: None }).await;
 
-    // Without the order's key there is nothing to send.
+    // Without the order's key nothing can be sent.
     let without =
         Running::start_with(&chain, Arc::new(Vault::with_keys(vec![master_key("2026", 2)]).unwrap()));
     chain.troubled("one", "settle").await;
@@ -105,14 +105,14 @@ async fn a_preimage_is_in_no_row_before_it_is_on_the_chain_and_a_rotation_in_bet
     chain.state("one", "settle", "done").await;
     running.stop().await;
     assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
-    // Commands and signed bytes do not have it even now.
+    // Commands and signed bytes do not contain it even now.
     for table in rows_with(&chain, &preimage).await {
         assert_eq!(table.0, "chain_log");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_in_tokens_is_made_once_and_told() {
+async fn a_payout_in_tokens_is_made_once_and_reported() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let (id, receiver) = (B256::repeat_byte(0x77), key(0xbb).address());
@@ -159,7 +159,7 @@ async fn a_payout_that_the_solver_cannot_cover_waits_until_it_can() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_block_a_second_a_lock_is_told_within_three_seconds() {
+async fn with_one_second_blocks_a_lock_is_reported_within_three_seconds() {
     let chain = Chain::new(Scene::with_block_time(Some(Duration::from_secs(1))).await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
@@ -212,7 +212,7 @@ async fn many_orders_share_the_window_and_each_is_locked_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_never_succeed_fails_with_its_stable_code() {
+async fn a_command_that_can_never_succeed_fails_with_its_stable_code() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let scene = &chain.scene;
@@ -244,10 +244,10 @@ async fn what_can_never_succeed_fails_with_its_stable_code() {
         chain.command(name, scene.create_command(order)).await;
         chain.fact(order.id, "command_failed").await;
         let facts = chain.facts(order.id).await;
-        let [ChainFact::CommandFailed { command, code: told, message }] = facts.as_slice() else {
+        let [ChainFact::CommandFailed { command, code: reported, message }] = facts.as_slice() else {
             panic!("{name}: {facts:?}")
         };
-        assert_eq!((command.as_str(), told.as_str()), ("create", code), "{message}");
+        assert_eq!((command.as_str(), reported.as_str()), ("create", code), "{message}");
         chain.state(name, "create", "failed").await;
     }
     assert!(chain.attempts().await.is_empty(), "nothing was sent");
@@ -255,7 +255,7 @@ async fn what_can_never_succeed_fails_with_its_stable_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_goal_that_somebody_else_reached_needs_no_transaction() {
+async fn a_goal_reached_by_another_account_needs_no_transaction() {
     let chain = Chain::new(Scene::new().await).await;
     let (scene, order) = (&chain.scene, chain.scene.order(1).await);
     let call = scene.create_call(&order, scene.signed(&order));
@@ -290,14 +290,14 @@ async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
     let state = IntentSettler::stateOfCall { intentId: order.id };
     assert_eq!(chain.scene.view(chain.scene.deployment.settler, state).await, 1);
 
-    // Life goes on.
+    // The order continues.
     chain.command("one", fill(&order)).await;
     chain.fact(order.id, "filled").await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lost_its_tail_gets_the_same_transactions_again() {
+async fn a_node_that_lost_its_newest_blocks_gets_the_same_transactions_again() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let (first, second) = (chain.scene.order(1).await, chain.scene.order(2).await);
@@ -325,7 +325,7 @@ async fn a_node_that_lost_its_tail_gets_the_same_transactions_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_were_signed_before_a_crash_are_the_ones_sent_after_it() {
+async fn bytes_signed_before_a_crash_are_sent_after_it() {
     let chain = Chain::new(Scene::new().await).await;
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
@@ -354,7 +354,7 @@ async fn bytes_that_were_signed_before_a_crash_are_the_ones_sent_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_offers_too_little_is_sent_again_for_an_eighth_more_at_least() {
+async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
     let chain = Chain::new(Scene::new().await).await;
     let provider = chain.scene.provider.clone();
     let order = chain.scene.order(1).await;
@@ -362,7 +362,7 @@ async fn a_transaction_that_offers_too_little_is_sent_again_for_an_eighth_more_a
     let running = Running::start(&chain);
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.until_attempts(1).await;
-    // The next blocks take more than it offers.
+    // The next blocks require more than it offers.
     let dear = 10_000_000_000_u64;
     let _: serde_json::Value = raw(&provider, "anvil_setNextBlockBaseFeePerGas", json!([dear])).await;
     chain.mined(3).await;
@@ -424,7 +424,7 @@ async fn facts_wait_for_the_confirmation_depth() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_takes_back_final_blocks_is_not_followed() {
+async fn a_chain_that_reverts_final_blocks_is_halted() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.finality_margin = 0;
     chain.mined(10).await;
@@ -443,7 +443,7 @@ async fn a_chain_that_takes_back_final_blocks_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_without_the_lease_writes_nothing() {
+async fn an_indexer_without_the_lease_writes_nothing() {
     let chain = Chain::new(Scene::new().await).await;
     let lease = chain.lease("reader").await;
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
@@ -454,7 +454,7 @@ async fn a_reader_without_the_lease_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wallets_are_read_from_the_chain_or_said_to_be_unavailable() {
+async fn wallets_are_read_from_the_chain_or_reported_unavailable() {
     let scene = Scene::new().await;
     let order = scene.order(1).await;
     let rpc_url = scene.node.rpc_url();
@@ -464,8 +464,8 @@ async fn wallets_are_read_from_the_chain_or_said_to_be_unavailable() {
         owner: format!("{:#x}", owner.address()),
         token: format!("{:#x}", scene.token),
     };
-    let asked = [wallet(&scene.maker), wallet(&scene.admin)];
-    let before = wallets.read(&asked).await.unwrap();
+    let requested = [wallet(&scene.maker), wallet(&scene.admin)];
+    let before = wallets.read(&requested).await.unwrap();
     assert_eq!(before.head, wallets.head().await.unwrap());
     let funded = WalletFacts { nonce: 0, balance: u128::from(FUNDS), allowance: u128::MAX };
     assert_eq!(
@@ -475,20 +475,20 @@ async fn wallets_are_read_from_the_chain_or_said_to_be_unavailable() {
     assert_eq!(before.facts[1].allowance, 0);
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
-    let after = wallets.read(&asked).await.unwrap();
+    let after = wallets.read(&requested).await.unwrap();
     assert!(after.head.number > before.head.number);
     let locked = WalletFacts { nonce: 1, balance: u128::from(FUNDS) - 100, ..funded };
     assert_eq!(after.facts[0], locked);
 
     let spare = ChainWallets::over(["http://127.0.0.1:1", &rpc_url], permit).unwrap();
     for _ in 0..2 {
-        assert_eq!(spare.read(&asked).await.unwrap().facts[0], locked);
+        assert_eq!(spare.read(&requested).await.unwrap().facts[0], locked);
     }
     let nowhere = ChainWallets::over(["http://127.0.0.1:1"], permit).unwrap();
-    assert!(nowhere.read(&asked).await.is_err());
+    assert!(nowhere.read(&requested).await.is_err());
     assert!(nowhere.head().await.is_err());
     let no_contract = ChainWallets::over([rpc_url.as_str()], key(1).address()).unwrap();
-    assert!(no_contract.read(&asked).await.is_err());
+    assert!(no_contract.read(&requested).await.is_err());
     let no_address = WalletKey { owner: "0x12".to_owned(), token: String::new() };
     assert!(wallets.read(&[no_address]).await.is_err());
 }

@@ -1,5 +1,5 @@
-//! How chains are followed: news over a websocket, two chains side by side, a start after a reorg that nobody saw,
-//! and that going back undoes exactly what going on did.
+//! Following chains: notifications over a websocket, two chains side by side, a start after an unobserved
+//! reorganization, and reverts that undo exactly what was written.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -33,7 +33,7 @@ async fn read_to_the_head(chain: &Chain, indexer: &mut Indexer) -> Vec<Step> {
     }
 }
 
-/// A receipt that is waited for, anchored.
+/// An awaited receipt, anchored.
 async fn anchored(chain: &Chain, byte: u8) {
     let hash = B256::repeat_byte(byte);
     chain.command(&format!("receipt {byte}"), ChainCommand::Anchor { content_hash: hash.to_string() }).await;
@@ -42,10 +42,62 @@ async fn anchored(chain: &Chain, byte: u8) {
     assert!(scene.succeeds(&scene.relayer, scene.deployment.anchor, &call).await);
 }
 
+/// Whether a process owns the chain's lease, and its fence.
+async fn lease_of_the_chain(chain: &Chain) -> (bool, i64) {
+    sqlx::query_as("select expires_at > clock_timestamp(), fence from lease where name = $1")
+        .bind(format!("indexer:{}", chain.config.chain_id))
+        .fetch_optional(&chain.pool())
+        .await
+        .unwrap()
+        .unwrap_or((false, 0))
+}
+
+/// Waits until the chain has an owner of this fence or a later one, and this owner has read a block that is mined now.
+async fn followed_under(chain: &Chain, fence: i64) {
+    eventually("the chain has an owner", async || {
+        let (is_held, present) = lease_of_the_chain(chain).await;
+        (is_held && present >= fence).then_some(())
+    })
+    .await;
+    chain.mined(1).await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap().number;
+    eventually("the block is read", async || {
+        let mut conn = chain.pool().acquire().await.unwrap();
+        let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap();
+        cursor.filter(|cursor| cursor.head_number >= head).map(drop)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn news_over_the_websocket_ends_the_wait_for_the_next_look() {
+async fn a_chain_moves_to_another_process_when_its_owner_stops_or_dies() {
     let mut chain = Chain::new(Scene::new().await).await;
-    // Without news the next look would come long after this test has failed.
+    chain.config.poll_interval = Duration::from_millis(50);
+    let process = || {
+        let shutdown = CancellationToken::new();
+        (tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone())), shutdown)
+    };
+    let (first, stop_first) = process();
+    followed_under(&chain, 1).await;
+    let (second, _stop_second) = process();
+    stop_first.cancel();
+    first.await.unwrap().unwrap();
+    // Released: it is free, or the other process has it already.
+    let (is_held, fence) = lease_of_the_chain(&chain).await;
+    assert!(!is_held || fence >= 2, "a stopped process holds the lease");
+    followed_under(&chain, 2).await;
+    let (third, stop_third) = process();
+    second.abort();
+    assert!(second.await.unwrap_err().is_cancelled());
+    followed_under(&chain, 3).await;
+    stop_third.cancel();
+    third.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_notification_ends_the_wait_for_the_next_poll() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    // Without a notification the next poll would come long after this test has failed.
     chain.config.poll_interval = Duration::from_secs(3_600);
     chain.config.ws_url = Some(chain.scene.node.ws_url());
     let shutdown = CancellationToken::new();
@@ -53,7 +105,7 @@ async fn news_over_the_websocket_ends_the_wait_for_the_next_look() {
     for byte in 1..=3 {
         anchored(&chain, byte).await;
         eventually("the block is read", async || {
-            // A block mined before the subscription is there is no news: the next one is.
+            // A block mined before the subscription exists causes no notification: the next one does.
             chain.mined(1).await;
             let head = rpc::head(&chain.scene.provider).await.unwrap().number;
             let mut conn = chain.pool().acquire().await.unwrap();
@@ -96,7 +148,7 @@ async fn two_chains_are_followed_side_by_side_and_never_mixed() {
         [(31_337, first.id, 1), (31_337, hash, 1), (31_338, second.id, 1), (31_338, hash, 1)],
         "each chain's own, once"
     );
-    // A reorg of one chain is none of the other's.
+    // A reorganization of one chain does not affect the other.
     let _: serde_json::Value = raw(&one.scene.provider, "anvil_reorg", json!([2, []])).await;
     eventually("the reorg is seen", async || {
         let sql = "select 1 from chain_block where chain_id = 31337 and not canonical";
@@ -112,7 +164,7 @@ async fn two_chains_are_followed_side_by_side_and_never_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reorg_while_nobody_looked_is_unwound_at_the_next_start() {
+async fn a_reorg_while_the_indexer_was_stopped_is_unwound_at_its_start() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(5).await;
     anchored(&chain, 1).await;
@@ -122,7 +174,7 @@ async fn a_reorg_while_nobody_looked_is_unwound_at_the_next_start() {
     assert_eq!(chain.facts(B256::repeat_byte(1)).await.len(), 1);
     drop(indexer);
 
-    // Meanwhile the chain left those blocks, and went on without the event.
+    // Meanwhile the chain abandoned those blocks, and continued without the event.
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([4, []])).await;
     chain.mined(3).await;
     anchored(&chain, 2).await;
@@ -142,7 +194,7 @@ async fn a_reorg_while_nobody_looked_is_unwound_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backfill_tells_how_far_it_is_and_is_refused_while_another_process_reads() {
+async fn a_backfill_reports_progress_and_is_refused_while_another_process_reads() {
     let mut chain = Chain::new(Scene::new().await).await;
     (chain.config.finality_margin, chain.config.range_margin) = (0, 0);
     for byte in 1..=4 {
@@ -155,17 +207,17 @@ async fn a_backfill_tells_how_far_it_is_and_is_refused_while_another_process_rea
     assert!(matches!(refused, Err(BackfillError::Taken)), "{refused:?}");
     lease.release(&chain.pool()).await.unwrap();
 
-    let mut told = Vec::new();
-    let done = backfill(chain.pool(), chain.config.clone(), |at| told.push(*at), stop()).await.unwrap();
+    let mut reported = Vec::new();
+    let done = backfill(chain.pool(), chain.config.clone(), |at| reported.push(*at), stop()).await.unwrap();
     let head = rpc::head(&chain.scene.provider).await.unwrap().number;
-    // The grants of the deployment are numbered too.
+    // The grants of the deployment are numbered as well.
     let mut emitted = 0;
     for contract in [chain.config.deployment.settler, chain.config.deployment.payouts] {
         emitted += chain.scene.view(contract, ReceiptAnchor::seqCall {}).await;
     }
     assert_eq!((done.at, done.to, done.events), (head, head, emitted + 4));
-    assert!(told.len() > 1 && told.is_sorted_by_key(|at| at.at), "{told:?}");
-    // Once more: there is nothing to do.
+    assert!(reported.len() > 1 && reported.is_sorted_by_key(|at| at.at), "{reported:?}");
+    // Again, with nothing to do.
     let again = backfill(chain.pool(), chain.config.clone(), |_| {}, stop()).await.unwrap();
     assert_eq!((again.from, again.at, again.events), (head, head, 0));
 }
@@ -214,7 +266,7 @@ impl Rng {
 const CHAIN: u64 = 7;
 const CONTRACT: Address = Address::repeat_byte(0xc0);
 
-/// All that anybody reads of the projections.
+/// All readable projections.
 #[derive(Debug, PartialEq, Eq)]
 struct Projected {
     head: (BlockNumber, B256, BlockNumber),
@@ -256,7 +308,7 @@ async fn projected(pool: &PgPool) -> Projected {
     Projected { head, blocks, settlements, last_seq, facts, commands }
 }
 
-/// A block with some events that can happen now, each told of.
+/// A block with some possible events, each of which leads to a fact.
 fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64) -> (BlockRow, Vec<LogRow>) {
     const STEPS: [(&str, &str); 3] = [("Created", "created"), ("Filled", "filled"), ("Settled", "settled")];
     let hash = alloy::primitives::keccak256(rng.next().to_be_bytes());
@@ -295,7 +347,7 @@ async fn apply(pool: &PgPool, from: &Cursor, row: &BlockRow, logs: &[LogRow]) ->
 }
 
 #[tokio::test]
-async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
+async fn reverting_blocks_undoes_exactly_what_they_wrote() {
     let database = TestDatabase::create().await;
     let pool = database.pool();
     for seed in 0..25 {
@@ -338,7 +390,7 @@ async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
         }
         let mut rng = Rng(seed);
         let (mut cursor, mut stages, mut seq) = (start, [0; 4], 0);
-        // What there was at each height of the chain as it stands.
+        // The projections at each height of the present chain.
         let mut heights = vec![(cursor.clone(), stages, seq, projected(pool).await)];
         for _ in 0..14 {
             if rng.below(3) == 0 && heights.len() > 1 {
@@ -361,7 +413,7 @@ async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
     }
 }
 
-/// What operators are shown of the chain.
+/// The chain's status as operators see it.
 async fn shown(chain: &Chain) -> Option<store::StatusRow> {
     let mut conn = chain.pool().acquire().await.unwrap();
     let shown = store::list_statuses(&mut conn).await.unwrap();
@@ -369,7 +421,7 @@ async fn shown(chain: &Chain) -> Option<store::StatusRow> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_without_a_new_block_for_too_long_is_said_to_hold_until_there_is_one() {
+async fn a_chain_without_new_blocks_for_too_long_is_reported_as_stalled() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.stalled_after = Some(Duration::from_secs(1));
     let running = Running::start(&chain);
@@ -388,7 +440,7 @@ async fn a_chain_without_a_new_block_for_too_long_is_said_to_hold_until_there_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_nodes_head_is_never_shown_below_what_was_read() {
+async fn the_reported_head_is_never_below_the_last_block_read() {
     let chain = Chain::new(Scene::new().await).await;
     chain.mined(3).await;
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! What calls and batches cost, and that the whole of an order stays below what was set for it.
+//! The gas of calls and batches, and that an order's total stays below its limit.
 
 use crate::support::{EPOCH, OPERATORS, Order, Scene, at_epoch, expect};
 use alloy::primitives::{Address, B256, TxKind, U256, keccak256};
@@ -9,10 +9,10 @@ use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
 use std::collections::BTreeMap;
 
-/// Items of the batches that are measured; the last is a full one.
+/// Sizes of the measured batches; the last is a full one.
 const SIZES: [usize; 4] = [1, 4, 12, FULL];
 const FULL: usize = 32;
-/// What an item may use at most.
+/// The gas limit of an item.
 const ITEM_GAS: u64 = 500_000;
 /// Gas of one order with its anchor, in full batches.
 const TOKEN_TO_FIAT_MAX: u64 = 130_000;
@@ -20,18 +20,18 @@ const TOKEN_TO_TOKEN_MAX: u64 = 120_000;
 /// Transactions of an order, in thousandths.
 const TRANSACTIONS_MAX: u64 = 350;
 
-/// Numbers are used for ids and keys, none twice.
+/// Distinct numbers for ids and keys.
 fn digest(number: usize) -> B256 {
     keccak256(u64::try_from(number).unwrap_or_default().to_be_bytes())
 }
 
-/// A scene with a second token for outputs, and what everything cost.
+/// A scene with a second token for outputs, and the measured gas.
 struct Bench {
     scene: Scene,
     token: Address,
     wallets: Vec<PrivateKeySigner>,
     next: usize,
-    /// Gas a transaction, then gas an item.
+    /// Gas of the transaction, and gas of an item.
     costs: BTreeMap<String, (u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl Bench {
         Self { scene, token, wallets: Vec::new(), next: 0, costs: BTreeMap::new() }
     }
 
-    /// Each order of a wallet of its own from now on; the wallets are new to the contracts.
+    /// From now on each order has its own wallet; the wallets are new to the contracts.
     async fn fresh_wallets(&mut self) {
         let mut wallets = Vec::new();
         for number in 0..FULL {
@@ -108,7 +108,7 @@ impl Bench {
         self.measure(&format!("swapMany of {size}{whose}"), size, to, &call).await
     }
 
-    /// The whole of token-to-fiat orders in batches of one size; gas an order.
+    /// All transactions of token-to-fiat orders in batches of one size; returns the gas of an order.
     async fn token_to_fiat(&mut self, size: usize) -> u64 {
         let orders = self.orders(size).await;
         let create = self.creates(&orders, "").await;
@@ -130,7 +130,7 @@ impl Bench {
         create + fill + settle + self.anchors(&orders).await
     }
 
-    /// The same of token-to-token orders, which are one swap and one anchor each.
+    /// The same for token-to-token orders, which are one swap and one anchor each.
     async fn token_to_token(&mut self, size: usize) -> u64 {
         let orders = self.orders(size).await;
         self.swaps(&orders, "").await + self.anchors(&orders).await
@@ -185,9 +185,9 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn calls_cost_what_the_snapshot_says_and_orders_no_more_than_they_may() {
+async fn gas_is_as_in_the_snapshot_and_within_the_limits() {
     let mut bench = Bench::new().await;
-    // A wallet's first order costs more: it pays for the storage of its nonce, and of a balance of what it receives.
+    // A wallet's first order costs more: it pays for the storage of its nonce, and of the balance that it receives.
     bench.fresh_wallets().await;
     let first = bench.orders(FULL).await;
     bench.creates(&first, ", each wallet's first").await;

@@ -1,4 +1,4 @@
-//! What the contracts withstand: tokens that do what tokens must not, and some do.
+//! The contracts' protection against tokens that violate the standard.
 
 use crate::support::{FUNDS, Order, Scene, name};
 use alloy::primitives::{Address, B256, TxKind, U256};
@@ -36,7 +36,7 @@ async fn odd_order(scene: &Scene, id: u8) -> Order {
     Order { token: at, ..scene.order(id).await }
 }
 
-/// The same, locked and filled, with another one like it.
+/// The same, locked and filled, with a second one like it.
 async fn two_filled(scene: &Scene, id: u8) -> [Order; 2] {
     let first = odd_order(scene, id).await;
     let second = Order { id: B256::repeat_byte(id + 1), nonce: first.nonce + U256::from(1), ..first.clone() };
@@ -67,7 +67,7 @@ async fn owed(scene: &Scene, account: Address, token: Address) -> U256 {
 }
 
 #[tokio::test]
-async fn a_token_is_locked_only_if_it_moved() {
+async fn a_token_is_locked_only_if_it_was_transferred() {
     let scene = Scene::new().await;
     let order = odd_order(&scene, 1).await;
     let create = scene.create_call(&order, scene.signed(&order));
@@ -86,7 +86,7 @@ async fn a_token_is_locked_only_if_it_moved() {
 }
 
 #[tokio::test]
-async fn what_a_token_refuses_to_pay_out_is_owed_to_its_payee_and_to_nobody_else() {
+async fn an_amount_that_a_token_refuses_to_pay_is_owed_to_its_payee_only() {
     let scene = Scene::new().await;
     let (settler, at, solver) = (scene.deployment.settler, scene.deployment.escrow, scene.solver.address());
     for oddity in [REFUSES, PAUSED, BURNS_GAS, REVERTS_WITH_MEGABYTES] {
@@ -107,7 +107,7 @@ async fn what_a_token_refuses_to_pay_out_is_owed_to_its_payee_and_to_nobody_else
 }
 
 #[tokio::test]
-async fn a_frozen_maker_keeps_no_order_from_ending() {
+async fn a_frozen_maker_does_not_prevent_an_order_from_ending() {
     let scene = Scene::new().await;
     let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
     let order = odd_order(&scene, 1).await;
@@ -148,7 +148,7 @@ async fn a_caller_short_of_gas_cannot_turn_a_payment_into_a_debt() {
 }
 
 #[tokio::test]
-async fn a_token_that_takes_more_than_it_pays_does_not_take_it_from_other_orders() {
+async fn a_token_that_takes_more_than_it_pays_takes_nothing_from_other_orders() {
     let scene = Scene::new().await;
     let [order, other] = two_filled(&scene, 1).await;
     let (at, anyone) = (scene.deployment.escrow, scene.admin.address());
@@ -163,7 +163,7 @@ async fn a_token_that_takes_more_than_it_pays_does_not_take_it_from_other_orders
 }
 
 #[tokio::test]
-async fn a_token_that_calls_back_gets_nowhere() {
+async fn a_reentrant_token_changes_nothing() {
     let scene = Scene::new().await;
     let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
     let [order, second] = two_filled(&scene, 1).await;
@@ -178,7 +178,7 @@ async fn a_token_that_calls_back_gets_nowhere() {
         (settler, scene.cancel_call(&second).abi_encode()),
         (settler, scene.settle_call(&second).abi_encode()),
     ];
-    // The token may call as a relayer, and still finds every door shut.
+    // The token may call as a relayer, and every call is still refused.
     let role = scene.view(settler, IntentSettler::RELAYER_ROLECall {}).await;
     let grant = IntentSettler::grantRoleCall { role, account: order.token };
     assert!(scene.succeeds(&scene.admin, settler, &grant).await);
@@ -197,7 +197,7 @@ async fn a_token_that_calls_back_gets_nowhere() {
 }
 
 #[tokio::test]
-async fn a_payout_of_an_odd_token_is_made_whole_or_not_at_all() {
+async fn a_payout_of_an_odd_token_is_complete_or_not_made() {
     let scene = Scene::new().await;
     let order = odd_order(&scene, 1).await;
     let (at, payer) = (scene.deployment.payouts, scene.solver.address());

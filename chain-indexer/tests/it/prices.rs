@@ -26,11 +26,13 @@ async fn market(scene: &Scene) -> (deploy::MarketContracts, MarketPlan) {
         feed_decimals: 8,
         price: I256::try_from(300_000_000_000_i64).unwrap(),
     };
-    (deploy::deploy_market(&url, &scene.admin, &plan, None).await.unwrap(), plan)
+    let (market, sent) = deploy::deploy_market(&url, &scene.admin, &plan, None).await.unwrap();
+    sent.mined().await.unwrap();
+    (market, plan)
 }
 
 #[tokio::test]
-async fn our_arithmetic_is_the_pools_to_the_unit() {
+async fn our_arithmetic_equals_the_pools_to_the_unit() {
     let scene = Scene::new().await;
     let (market, _) = market(&scene).await;
     let prices = ChainPrices::new(&scene.node.rpc_url()).unwrap();
@@ -48,7 +50,7 @@ async fn our_arithmetic_is_the_pools_to_the_unit() {
 }
 
 #[tokio::test]
-async fn a_swap_moves_the_reserves_by_what_was_quoted_and_the_smallest_input_suffices() {
+async fn a_swap_moves_the_reserves_as_quoted_with_the_smallest_input() {
     let scene = Scene::new().await;
     let (market, _) = market(&scene).await;
     let prices = ChainPrices::new(&scene.node.rpc_url()).unwrap();
@@ -73,7 +75,7 @@ async fn a_swap_moves_the_reserves_by_what_was_quoted_and_the_smallest_input_suf
 }
 
 #[tokio::test]
-async fn a_feed_is_read_as_it_was_said_and_said_again_at_each_start() {
+async fn a_feeds_price_is_read_as_set_and_set_again_at_each_start() {
     let scene = Scene::new().await;
     let (market, plan) = market(&scene).await;
     let url = scene.node.rpc_url();
@@ -82,7 +84,9 @@ async fn a_feed_is_read_as_it_was_said_and_said_again_at_each_start() {
     let updated_at = scene.now().await;
     assert_eq!(said, FeedRound { answer: 300_000_000_000, decimals: 8, updated_at });
     let lower = MarketPlan { price: I256::try_from(-1).unwrap(), ..plan };
-    let again = deploy::deploy_market(&url, &scene.admin, &lower, Some(market.clone())).await.unwrap();
+    let (again, sent) =
+        deploy::deploy_market(&url, &scene.admin, &lower, Some(market.clone())).await.unwrap();
+    sent.mined().await.unwrap();
     assert_eq!(again, market, "what is there stays");
     assert_eq!(prices.latest_round(&market.feed.to_string()).await.unwrap().answer, -1);
     let by_another = feed::PriceFeed::submitCall { answer: I256::ONE };

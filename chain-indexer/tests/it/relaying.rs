@@ -1,4 +1,4 @@
-//! Commands in batches: what fails alone, what is tried again, and what must never be carried out any more.
+//! Commands in batches: commands that fail alone, that are retried, and that must not be carried out any more.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -18,7 +18,7 @@ fn anchor(number: u32) -> ChainCommand {
     ChainCommand::Anchor { content_hash: keccak256(number.to_be_bytes()).to_string() }
 }
 
-/// Orders of wallets of their own, with ids `from` and following.
+/// Orders of distinct wallets, with ids from `from` on.
 async fn orders(scene: &Scene, from: u8, count: u8) -> Vec<Order> {
     let template = scene.order(1).await;
     let mut orders = Vec::new();
@@ -29,7 +29,7 @@ async fn orders(scene: &Scene, from: u8, count: u8) -> Vec<Order> {
     orders
 }
 
-/// What a relayer does in one turn with what waits: nothing is sent.
+/// One turn of a relayer that signs waiting commands: nothing is sent.
 async fn signed(chain: &Chain, name: &str) {
     let relayer =
         Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
@@ -46,7 +46,7 @@ async fn spend_all(scene: &Scene, maker: &PrivateKeySigner) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_together_goes_in_one_transaction_and_in_the_order_of_deadlines() {
+async fn waiting_commands_share_a_transaction_in_the_order_of_deadlines() {
     let chain = Chain::new(Scene::new().await).await;
     let orders = orders(&chain.scene, 0x10, 12).await;
     for number in 0..20 {
@@ -74,14 +74,14 @@ async fn what_waits_together_goes_in_one_transaction_and_in_the_order_of_deadlin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_item_that_fails_changes_nothing_for_the_others_and_is_judged_alone() {
+async fn a_failing_item_changes_nothing_for_the_others_and_is_judged_alone() {
     let chain = Chain::new(Scene::new().await).await;
     let orders = orders(&chain.scene, 0x20, 5).await;
     for order in &orders {
         chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
     }
     signed(&chain, "one turn").await;
-    // Between signature and block one wallet is emptied: the batch leaves its order out.
+    // Between signature and block one wallet is emptied: the batch skips its order.
     spend_all(&chain.scene, &orders[2].maker).await;
     let running = Running::start(&chain);
     for order in orders.iter().filter(|order| order.id != orders[2].id) {
@@ -94,9 +94,9 @@ async fn an_item_that_fails_changes_nothing_for_the_others_and_is_judged_alone()
     running.stop().await;
 }
 
-/// As when a reorganization took locks back after their commitments were asked for.
+/// As after a reorganization that removed locks whose commitments were requested.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_a_lock_that_was_given_up_is_given_up_unless_the_engine_acted_on_it() {
+async fn commands_on_an_abandoned_lock_are_abandoned_unless_the_engine_used_it() {
     let chain = Chain::new(Scene::new().await).await;
     let orders = orders(&chain.scene, 0x28, 3).await;
     for order in &orders {
@@ -122,10 +122,10 @@ async fn what_needs_a_lock_that_was_given_up_is_given_up_unless_the_engine_acted
             .fetch_all(&chain.pool())
             .await
             .unwrap();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         commands.iter().map(|(id, kind, state)| (id[0], kind.as_str(), state.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (0x28, "create", "failed"),
             (0x29, "create", "failed"),
@@ -144,7 +144,7 @@ async fn what_needs_a_lock_that_was_given_up_is_given_up_unless_the_engine_acted
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_was_given_up_is_not_carried_out_after_a_reorg() {
+async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     let orders = orders(scene, 0x30, 3).await;
@@ -171,7 +171,7 @@ async fn a_command_that_was_given_up_is_not_carried_out_after_a_reorg() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_refusal_is_tried_again_and_shown_to_operators() {
+async fn an_unknown_refusal_is_retried_and_shown_to_operators() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     let order = scene.order(1).await;
@@ -195,7 +195,7 @@ async fn an_unknown_refusal_is_tried_again_and_shown_to_operators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backlog_of_anchors_leaves_the_next_block_to_a_lock() {
+async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     let _: serde_json::Value = raw(&scene.provider, "evm_setAutomine", json!([false])).await;
@@ -234,7 +234,7 @@ async fn a_backlog_of_anchors_leaves_the_next_block_to_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_account_left_that_is_not_in_service_is_sent_on() {
+async fn transactions_of_a_retired_account_are_broadcast_again() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     chain.command("one", anchor(1)).await;
@@ -253,7 +253,7 @@ async fn what_an_account_left_that_is_not_in_service_is_sent_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abandoned_nonce_whose_fees_cannot_be_raised_is_used_by_the_bytes_it_had() {
+async fn an_abandoned_nonce_that_cannot_be_repriced_is_used_by_its_old_bytes() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.fees.cap_wei = rpc::head(&chain.scene.provider).await.unwrap().base_fee.into();
     let automine = async |on: bool| {
@@ -290,14 +290,14 @@ async fn an_abandoned_nonce_whose_fees_cannot_be_raised_is_used_by_the_bytes_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_final_and_is_gone_is_sent_again_once_an_operator_resumes_the_chain() {
+async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.finality_margin = 0;
     chain.mined(3).await;
     let shared = chain.scene.provider.get_block_number().await.unwrap();
     let running = Running::start(&chain);
     let pool = chain.pool();
-    // The shared block is known by then, and stays so.
+    // The shared block is indexed by then, and stays.
     eventually("the head is read", async || {
         let cursor =
             store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();

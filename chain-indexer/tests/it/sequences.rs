@@ -1,6 +1,6 @@
-//! Random sequences of calls by everybody, in batches and singly, while time passes and a token misbehaves.
+//! Random sequences of calls by all accounts, in batches and singly, while time passes and a token misbehaves.
 //!
-//! `DVP_CONTRACT_SEEDS=200` runs so many seeds instead of a few; a failure names its seed.
+//! `DVP_CONTRACT_SEEDS=200` runs that many seeds instead of a few; a failure names its seed.
 
 use crate::support::{FUNDS, OPERATORS, Order, Scene, key, raw};
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
@@ -50,7 +50,7 @@ impl Rng {
     }
 }
 
-/// A transaction, and for a batch the calls that do the same one by one.
+/// A transaction, and for a batch the equivalent single calls.
 struct Tx {
     from: PrivateKeySigner,
     to: Address,
@@ -62,7 +62,7 @@ struct World {
     scene: Scene,
     rng: Rng,
     orders: Vec<Order>,
-    /// The scene's token, which is well behaved, and one that is not.
+    /// The scene's token, which is correct, and one that is not.
     tokens: [Address; 2],
     start: u64,
     /// Calls that changed something.
@@ -88,9 +88,9 @@ impl World {
         }
         scene.fund_solver(FUNDS).await;
         scene.set_cap(odd, 500).await;
-        let stranger = key(0xee).address();
+        let other_account = key(0xee).address();
         let balance = U256::from(10).pow(U256::from(20));
-        let _: () = raw(&scene.provider, "anvil_setBalance", json!([stranger, balance])).await;
+        let _: () = raw(&scene.provider, "anvil_setBalance", json!([other_account, balance])).await;
         let mut rng = Rng(seed);
         let tokens = [scene.token, odd];
         let start = scene.now().await;
@@ -116,7 +116,7 @@ impl World {
         self.orders[index].clone()
     }
 
-    /// Whoever may call, and now and then somebody who may not.
+    /// An authorized account, and sometimes an unauthorized one.
     fn caller(&mut self, rightful: &PrivateKeySigner) -> PrivateKeySigner {
         if !self.rng.one_in(8) {
             return rightful.clone();
@@ -139,7 +139,7 @@ impl World {
         self.scene.swap_params(&order, output)
     }
 
-    /// A batch of one kind, with doubles in it.
+    /// A batch of one kind, with repeated items.
     async fn batch(&mut self) -> Tx {
         let (to, item_gas) = (self.scene.deployment.settler, U256::from(ITEM_GAS));
         let orders: Vec<Order> = (0..1 + self.rng.below(5)).map(|_| self.any()).collect();
@@ -198,7 +198,8 @@ impl World {
     async fn single(&mut self) -> Tx {
         let order = self.any();
         let (settler, escrow) = (self.scene.deployment.settler, self.scene.deployment.escrow);
-        let (relayer, stranger, admin) = (self.scene.relayer.clone(), key(0xee), self.scene.admin.clone());
+        let (relayer, other_account, admin) =
+            (self.scene.relayer.clone(), key(0xee), self.scene.admin.clone());
         let scene = &self.scene;
         let (by, to, input) = match self.rng.below(12) {
             0 | 1 => {
@@ -208,12 +209,12 @@ impl World {
             2 | 3 => (relayer, settler, scene.fill_call(&order).abi_encode()),
             4 => (relayer, settler, scene.settle_call(&order).abi_encode()),
             5 => (relayer, settler, scene.cancel_call(&order).abi_encode()),
-            6 => (stranger, escrow, scene.release_call(&order).abi_encode()),
-            7 => (stranger, escrow, scene.refund_call(&order).abi_encode()),
+            6 => (other_account, escrow, scene.release_call(&order).abi_encode()),
+            7 => (other_account, escrow, scene.refund_call(&order).abi_encode()),
             8 => {
                 let by = if self.rng.one_in(2) { OPERATORS } else { [0xb1, 0xee] };
                 let deadline = self.start + self.rng.below(500);
-                (stranger, settler, scene.return_call(&order, by, deadline).abi_encode())
+                (other_account, settler, scene.return_call(&order, by, deadline).abi_encode())
             }
             9 => {
                 let payment = Payouts::Payment { id: order.id, ..scene.payment(1, 2) };
@@ -223,7 +224,7 @@ impl World {
             10 => {
                 let accounts = [scene.maker.address(), scene.solver.address()];
                 let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(2)]);
-                (stranger, escrow, Escrow::withdrawCall { account, token }.abi_encode())
+                (other_account, escrow, Escrow::withdrawCall { account, token }.abi_encode())
             }
             _ => {
                 let call = if self.rng.one_in(3) {
@@ -237,7 +238,7 @@ impl World {
         Tx { from: self.caller(&by), to, input: input.into(), singly: Vec::new() }
     }
 
-    /// The odd token freezes somebody, pauses, or comes to its senses.
+    /// The odd token freezes an account, pauses, or becomes correct.
     async fn misbehave(&mut self) {
         let scene = &self.scene;
         let account = [scene.maker.address(), scene.solver.address()][self.rng.index(2)];
@@ -269,7 +270,7 @@ impl World {
         self.holds().await;
     }
 
-    /// Everything that a call could have changed for somebody.
+    /// All balances and states that a call could have changed.
     async fn picture(&self) -> Vec<U256> {
         let scene = &self.scene;
         let mut seen = Vec::new();
@@ -289,7 +290,7 @@ impl World {
         seen
     }
 
-    /// The same calls one by one in one block lead where the batch leads: an item that fails changes nothing for the
+    /// The same calls one by one in one block have the same result as the batch: a failing item changes nothing for the
     /// others.
     async fn batch_is_its_items(&self, tx: &Tx, at: u64) {
         let scene = &self.scene;
@@ -297,7 +298,7 @@ impl World {
         for inputs in [std::slice::from_ref(&tx.input), &tx.singly] {
             let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
             for (number, input) in (0..).zip(inputs) {
-                // One second each would pass: the clock is held still.
+                // Each call would take a second: the clock is held still.
                 let step: u64 = if number == 0 { at } else { scene.now().await };
                 let _: serde_json::Value =
                     raw(&scene.provider, "anvil_setBlockTimestampInterval", json!([0])).await;
@@ -314,7 +315,7 @@ impl World {
         assert_eq!(pictures[0], pictures[1], "a batch is not what its items are one by one");
     }
 
-    /// What must hold after every call.
+    /// The conditions after every call.
     async fn holds(&self) {
         let scene = &self.scene;
         let escrow = scene.deployment.escrow;
@@ -338,7 +339,7 @@ impl World {
         }
     }
 
-    /// When the timelocks are over and the token behaves, everything goes to the maker or to the solver.
+    /// After the timelocks, with a correct token, everything goes to the maker or to the solver.
     async fn ends(&self) {
         let scene = &self.scene;
         let escrow = scene.deployment.escrow;
@@ -406,7 +407,7 @@ impl World {
     }
 }
 
-/// The number of an event, its last word. `ItemFailed` has its reason behind it.
+/// The number of an event, its last word. `ItemFailed` has its reason after it.
 fn numbered_last(data: &[u8], topic: Option<&B256>) -> u64 {
     let word = if topic == Some(&IntentSettler::ItemFailed::SIGNATURE_HASH) {
         &data[32..64]
@@ -421,7 +422,7 @@ fn turn(to: u8) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_anybody_calls_funds_stay_or_go_to_one_side_and_batches_are_their_items() {
+async fn funds_stay_or_go_to_one_side_and_batches_equal_their_items() {
     let seeds = std::env::var("DVP_CONTRACT_SEEDS").ok().and_then(|count| count.parse().ok());
     let (mut passed, mut refused) = (0, 0);
     for seed in 0..seeds.unwrap_or(SEEDS) {

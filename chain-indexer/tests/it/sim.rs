@@ -17,7 +17,7 @@ async fn run(from: u64, count: u64) -> Vec<Outcome> {
 }
 
 #[tokio::test]
-async fn whatever_nodes_and_database_do_the_rows_are_the_chains_and_facts_are_final_or_retracted() {
+async fn rows_are_the_chains_and_facts_final_or_retracted_under_all_faults() {
     let outcomes = run(1, 25).await;
     let unwound = outcomes.iter().filter(|o| o.unwound > 0).count();
     assert!(unwound > 0, "no chain forked under us");
@@ -25,17 +25,17 @@ async fn whatever_nodes_and_database_do_the_rows_are_the_chains_and_facts_are_fi
     assert!(sum(|o| o.errors) > 0 && sum(|o| o.disturbed) > 0, "nothing went wrong");
 }
 
-/// Seeds that broke a promise once: a refund told before the cancel that brought it about was known, and a missing
-/// answer taken for the lack of the finalized tag.
+/// Seeds that once violated a condition: a refund reported before the cancel that caused it was indexed, and a missing
+/// answer mistaken for a node without the finalized tag.
 #[tokio::test]
-async fn seeds_that_broke_a_promise_keep_it() {
+async fn seeds_that_violated_a_condition_satisfy_it() {
     for seed in [1_518, 5_855] {
         run(seed, 1).await;
     }
 }
 
 #[tokio::test]
-async fn whatever_the_node_does_every_command_takes_effect_once_and_no_nonce_is_stuck() {
+async fn every_command_takes_effect_once_and_no_nonce_is_stuck_under_all_faults() {
     let database = SimDatabase::create().await.unwrap();
     let mut sum = RelayOutcome::default();
     for seed in 1..=15 {
@@ -48,9 +48,9 @@ async fn whatever_the_node_does_every_command_takes_effect_once_and_no_nonce_is_
     assert!(sum.commands > sum.transactions / 2, "nothing was batched: {sum:?}");
 }
 
-/// A reorganization took back a lock whose next command was left already, and the wallet was empty by then.
+/// A reorganization removed a lock whose next command was inserted already, and the wallet was empty by then.
 #[tokio::test]
-async fn what_needs_a_lock_that_was_given_up_comes_to_its_end() {
+async fn commands_on_an_abandoned_lock_come_to_their_end() {
     let database = SimDatabase::create().await.unwrap();
     for seed in [206, 1_212, 1_457] {
         if let Err(broken) = run_relay_seed(&database, seed).await {

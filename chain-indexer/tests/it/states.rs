@@ -1,4 +1,4 @@
-//! Every call in every state at every time does what the committed table says.
+//! Every call in every state at every time has the result in the committed table.
 
 use crate::support::{OPERATORS, Order, Scene, at_epoch, expect, name, raw};
 use alloy::primitives::TxKind;
@@ -6,7 +6,7 @@ use alloy::sol_types::SolCall;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Every call of the two contracts that moves funds, as the one who may make it.
+/// Every call of the two contracts that moves funds, by an authorized account.
 async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
     let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
     let (relayer, anyone) = (scene.relayer.address(), scene.admin.address());
@@ -30,7 +30,7 @@ async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
     ]
 }
 
-/// The transactions that lead from nothing to a state.
+/// The transactions that lead to a state.
 async fn reach(scene: &Scene, order: &Order, state: &str) {
     let settler = scene.deployment.settler;
     let send = async |input: Vec<u8>| {

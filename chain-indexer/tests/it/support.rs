@@ -1,4 +1,4 @@
-//! A node with the contracts on it, wallets, and permits signed as a partner would sign them.
+//! A node with the contracts, wallets, and permits signed as by a partner.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -28,7 +28,7 @@ mod chain;
 pub(crate) use chain::{Chain, Running, swap_command, vault};
 
 alloy::sol! {
-    /// What a wallet signs.
+    /// The structure that a wallet signs.
     struct PermitSingle {
         address token;
         uint256 amount;
@@ -37,18 +37,18 @@ alloy::sol! {
         uint256 deadline;
     }
 
-    /// What two operators sign.
+    /// The structure that two operators sign.
     struct ReturnFunds {
         bytes32 intentId;
         uint256 deadline;
     }
 }
 
-/// What the maker of a scene holds of the token at first.
+/// The maker's initial balance of the token.
 pub(crate) const FUNDS: u64 = 1_000_000_000;
-/// Enough for a batch; what is not used is not paid.
+/// Enough for a batch; unused gas is not paid.
 const GAS: u64 = 25_000_000;
-/// Keys of accounts that the contracts know.
+/// Keys of accounts with a role in the contracts.
 pub(crate) const OPERATORS: [u8; 2] = [0xb1, 0xb2];
 pub(crate) const PAUSER: u8 = 0xb3;
 
@@ -76,7 +76,7 @@ impl Scene {
         Self::with_block_time(None).await
     }
 
-    /// A chain of another number than the usual one.
+    /// A scene on a chain with another id.
     pub(crate) async fn on_chain(chain_id: u64) -> Self {
         Self::with(AnvilOptions::default(), Some(chain_id)).await
     }
@@ -112,10 +112,12 @@ impl Scene {
         let token = deployment.tokens[0].address;
         let grants = [TokenGrant { token, amount: U256::from(FUNDS) }];
         let wallets = [maker.clone()];
-        deploy::fund_wallets(&url, &admin, &deployment, &wallets, &grants).await.unwrap();
+        let funded = deploy::fund_wallets(&url, &admin, &deployment, &wallets, &grants).await.unwrap();
+        funded.mined().await.unwrap();
         let approval = [TokenGrant { token, amount: U256::ZERO }];
         let solvers = [solver.clone()];
-        deploy::fund_solvers(&url, &admin, &deployment, &solvers, &approval).await.unwrap();
+        let funded = deploy::fund_solvers(&url, &admin, &deployment, &solvers, &approval).await.unwrap();
+        funded.mined().await.unwrap();
         Self { node, provider, deployment, admin, relayer, other_relayer, maker, solver, token }
     }
 
@@ -179,7 +181,7 @@ impl Scene {
         .await
     }
 
-    /// Whether the call was mined and did what it says.
+    /// Whether the call was mined and succeeded.
     pub(crate) async fn succeeds<C: SolCall>(&self, from: &PrivateKeySigner, to: Address, call: &C) -> bool {
         self.send(from, TxKind::Call(to), call.abi_encode()).await.status()
     }
@@ -200,7 +202,7 @@ impl Scene {
         match rpc::simulate(&self.provider, from, to, input, gas, BlockId::latest()).await {
             Ok(rpc::Simulated::Succeeds(_)) => None,
             Ok(rpc::Simulated::Reverts { data, .. }) => Some(data),
-            // Anvil's word for a call that used all its gas.
+            // Anvil's message for a call that used all its gas.
             Err(error) if error.to_string().contains("out of gas") => Some(Bytes::new()),
             Err(error) => panic!("{error}"),
         }
@@ -219,7 +221,7 @@ impl Scene {
         let _: serde_json::Value = raw(&self.provider, "evm_setNextBlockTimestamp", json!([timestamp])).await;
     }
 
-    /// An order of the maker's that the contracts would take now.
+    /// An order of the maker that the contracts would accept now.
     pub(crate) async fn order(&self, id: u8) -> Order {
         let now = self.now().await;
         Order {
@@ -237,7 +239,7 @@ impl Scene {
         }
     }
 
-    /// So much of the scene's token for a receiver.
+    /// This amount of the scene's token for a receiver.
     pub(crate) fn output(&self, receiver: Address, amount: u64) -> Orders::Output {
         Orders::Output { token: self.token, receiver, amount: U256::from(amount), agreed: TERMS }
     }
@@ -277,7 +279,7 @@ impl Scene {
         }
     }
 
-    /// What the maker's input is swapped for: as much of the same token, to the receiver.
+    /// The output of swapping the maker's input: the same amount of the same token, to the receiver.
     pub(crate) fn swap_params(&self, order: &Order, output: Orders::Output) -> IntentSettler::SwapParams {
         IntentSettler::SwapParams {
             intentId: order.id,
@@ -291,7 +293,7 @@ impl Scene {
         }
     }
 
-    /// The terms that go with every call about the order.
+    /// The terms of every call about the order.
     pub(crate) fn terms(&self, order: &Order) -> Orders::Order {
         Orders::Order {
             maker: order.maker.address(),
@@ -305,7 +307,7 @@ impl Scene {
         }
     }
 
-    /// The same as the escrow's own calls take them.
+    /// The same for the escrow's own calls.
     pub(crate) fn escrow_terms(&self, order: &Order) -> escrow::Orders::Order {
         let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
             self.terms(order);
@@ -422,7 +424,7 @@ fn permit_input(order: &Order, signature: Vec<u8>) -> settler::Escrow::PermitInp
 }
 
 impl Scene {
-    /// The order as the engine hands it over. A permit signed for less than the amount is a forgery: it claims more.
+    /// The order as the engine inserts it. A permit signed for less than the amount is a forgery: it claims more.
     pub(crate) fn create_command(&self, order: &Order) -> ChainCommand {
         ChainCommand::Create(Box::new(CreateCommand {
             entity: order.id.to_string(),
@@ -446,7 +448,7 @@ impl Scene {
 }
 
 impl Scene {
-    /// What the engine is told of the order's lock.
+    /// The fact of the order's lock.
     pub(crate) fn created(&self, order: &Order) -> ChainFact {
         let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
             self.terms(order);
@@ -492,7 +494,7 @@ pub(crate) async fn raw<R: serde::de::DeserializeOwned + std::fmt::Debug + Send 
     provider.raw_request(method.into(), params).await.unwrap()
 }
 
-/// Asks again until there is an answer, and fails when there is none in time.
+/// Repeats until there is an answer, and fails when there is none in time.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -504,7 +506,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     }
 }
 
-/// What a revert is called; `ok` when there was none.
+/// The name of a revert; `ok` without one.
 pub(crate) fn name(revert: Option<Bytes>) -> String {
     let Some(data) = revert else { return "ok".to_owned() };
     let debug = IntentSettler::IntentSettlerErrors::abi_decode(&data)

@@ -1,4 +1,4 @@
-//! Assets and pairs the service deals in, and how a caller names them (spec section 2.5, AssetDescriptor).
+//! The assets and pairs that the service deals in, and how a caller names them (spec section 2.5, AssetDescriptor).
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::fees::FeeSchedule;
 use crate::money::Minor;
 
-/// How an asset exists in the world.
+/// The kind of an asset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum AssetKind {
@@ -70,9 +70,9 @@ pub struct Pair {
     /// The configured reference price: quote units per one base unit, before spread and fees. `None` when the price
     /// comes from a feed.
     pub reference_price: Option<Decimal>,
-    /// What is charged, whoever fills.
+    /// The fees, which are the same for every provider.
     pub fees: FeeSchedule,
-    /// The smallest order, in the base's minor units: below it the transactions cost more than it brings.
+    /// The smallest order, in the base's minor units; below it the transactions cost more than the order earns.
     pub min_input: Minor,
     /// The largest order, in the base's minor units, if there is a limit.
     pub max_input: Option<Minor>,
@@ -113,7 +113,7 @@ impl Registry {
         self.pairs.iter().find(|pair| pair.base == base && pair.quote == quote)
     }
 
-    /// The asset a descriptor names; every field the caller filled in must agree with the registry.
+    /// The asset that a descriptor names. Every field that the caller filled in must agree with the registry.
     pub fn resolve(&self, descriptor: &AssetDescriptor) -> Option<&Asset> {
         let asset = self.find(&descriptor.symbol)?;
         let agrees =

@@ -1,4 +1,4 @@
-//! Who is paid, and what must be known about them (spec section 2.5, Beneficiary).
+//! The recipient of a payout, and the data that a payout requires (spec section 2.5, Beneficiary).
 
 pub mod destination;
 
@@ -98,17 +98,17 @@ impl Beneficiary {
         self.reference().is_some()
     }
 
-    /// The rail the payout takes: the named one, else `swift` when a BIC is given.
+    /// The rail of the payout: the named one, else `swift` when a BIC is given.
     pub fn rail(&self) -> Option<PayoutMethod> {
         self.payout_method.or_else(|| filled(self.swift_code.as_ref()).map(|_| PayoutMethod::Swift))
     }
 
-    /// Country and rail are known.
+    /// Whether country and rail are known.
     pub fn has_rail_details(&self) -> bool {
         filled(self.country.as_ref()).is_some() && self.rail().is_some()
     }
 
-    /// The rail needs no address, or a complete one is there.
+    /// Whether the rail needs no address, or a complete one is given.
     pub fn has_address_for_rail(&self) -> bool {
         match self.rail() {
             Some(PayoutMethod::Wire | PayoutMethod::Swift) => {

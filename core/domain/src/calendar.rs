@@ -1,11 +1,11 @@
 //! Days on which payment systems settle.
 //!
-//! Weekends, and the holidays of TARGET and of the Federal Reserve, which follow rules and need no table. Holidays of
-//! single countries and banks are not known here. Days are those of UTC.
+//! Weekends and the holidays of TARGET and of the Federal Reserve, which follow rules and need no table. Holidays of
+//! single countries and banks are not included. Days are those of UTC.
 
 use chrono::{Datelike as _, Days, NaiveDate, Weekday};
 
-/// On which days a payment makes progress.
+/// The days on which a payment makes progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calendar {
     /// Euro payments: TARGET of the European Central Bank.
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn easter_is_when_the_church_says() {
+    fn easter_follows_the_published_dates() {
         for sunday in ["2000-04-23", "2008-03-23", "2024-03-31", "2025-04-20", "2026-04-05", "2038-04-25"] {
             assert_eq!(easter_sunday(day(sunday).year()), Some(day(sunday)));
         }

@@ -1,6 +1,6 @@
-//! What the core and the chain side exchange as rows.
+//! The rows that the core and the chain side exchange.
 //!
-//! A [`ChainCommand`] is committed together with the state it follows from, and the relayer carries it out; a
+//! A [`ChainCommand`] is committed together with the state that requires it, and the relayer carries it out. A
 //! [`ChainFact`] is committed by the indexer together with its cursor, once the block is at the confirmation depth, and
 //! the settlement workflow consumes it.
 
@@ -17,13 +17,13 @@ pub struct BlockNumber(pub u64);
 impl BlockNumber {
     pub const FIRST: Self = Self(0);
 
-    /// The block this many blocks below, and the first one where there are not as many.
+    /// The block this many blocks below, or the first block.
     #[must_use]
     pub const fn saturating_sub(self, blocks: u64) -> Self {
         Self(self.0.saturating_sub(blocks))
     }
 
-    /// How many blocks it is above `lower`; 0 when it is below.
+    /// The number of blocks from `lower` up to this one; 0 when this one is below `lower`.
     pub const fn blocks_above(self, lower: Self) -> u64 {
         self.0.saturating_sub(lower.0)
     }
@@ -38,7 +38,7 @@ impl Add<u64> for BlockNumber {
     }
 }
 
-/// How many blocks it is above another.
+/// The number of blocks between two blocks.
 impl Sub for BlockNumber {
     type Output = u64;
 
@@ -56,7 +56,8 @@ impl fmt::Display for BlockNumber {
 /// 32 bytes as `0x` and 64 lowercase hex digits, the form in which ids and hashes travel between the two.
 pub type Hex32 = String;
 
-/// A transaction the service wants to see on the chain. Goal state reached means success, whoever reached it.
+/// A transaction that the service requires on the chain. It succeeds when its goal state is reached, even by another
+/// sender's transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ChainCommand {
@@ -68,8 +69,8 @@ pub enum ChainCommand {
     /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver. The terms likewise.
     Settle {
         entity: Hex32,
-        /// Derived when the command is carried out, from the hashlock of its `create`; never stored before it is on the
-        /// chain.
+        /// Derived from the hashlock of the entity's `create` when the command is carried out; never stored before it
+        /// is on the chain.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preimage: Option<Hex32>,
     },
@@ -80,17 +81,17 @@ pub enum ChainCommand {
     /// `IntentSettler.swap`: pulls the maker's input and delivers the solver's output in one transaction. It is done
     /// when `Settled` is seen.
     Swap(Box<SwapCommand>),
-    /// `IntentSettler.cancel` by a relayer: gives back a lock that is not filled. The terms it needs are those of the
-    /// entity's `Create`. It is done when the funds are back with the maker, whoever returned them.
+    /// `IntentSettler.cancel` by a relayer: returns a lock that is not filled. The terms it needs are those of the
+    /// entity's `Create`. It is complete when the maker has the funds, whoever returned them.
     Cancel { entity: Hex32 },
-    /// `IntentSettler.returnFilled`: gives back a filled lock. `deadline` (Unix seconds) and two operators' EIP-712
+    /// `IntentSettler.returnFilled`: returns a filled lock. `deadline` (Unix seconds) and two operators' EIP-712
     /// signatures over `ReturnFunds(intentId, deadline)`, 65 bytes each as hex with `0x`, in any order.
     ReturnFilled { entity: Hex32, deadline: u64, signatures: [String; 2] },
-    /// `Escrow.refund`: gives back a lock whose timelock is over, filled or not. The terms likewise.
+    /// `Escrow.refund`: returns a lock after its timelock, filled or not. The terms likewise.
     Refund { entity: Hex32 },
 }
 
-/// The kinds of chain commands, as rows, logs and metrics name them.
+/// The kinds of chain commands, as named in rows, logs and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
     Create,
@@ -151,9 +152,9 @@ impl ChainCommand {
         }
     }
 
-    /// Whether an order may ask for it anew after it failed: a lock that was taken back by a reorganization and came
-    /// again is given back again, and operators sign again when their signatures ran out.
-    pub const fn may_be_asked_again(&self) -> bool {
+    /// Whether an order may request the command again after it failed: a lock that a reorganization removed and that
+    /// was included again is returned again, and operators sign again when their signatures have expired.
+    pub const fn is_repeatable(&self) -> bool {
         match self {
             Self::Cancel { .. } | Self::ReturnFilled { .. } => true,
             Self::Create(_)
@@ -179,7 +180,7 @@ pub struct CreateCommand {
     pub amount: String,
     /// Unix seconds, the last at which the funds may be locked.
     pub lock_by: u64,
-    /// Unix seconds; it is filled strictly before, and from then on anyone may cancel it if it is not.
+    /// Unix seconds; a fill must be strictly before, and from then on anyone may cancel an unfilled lock.
     pub fill_deadline: u64,
     /// Unix seconds; release strictly before, refund at or after.
     pub timelock: u64,
@@ -243,7 +244,7 @@ pub struct PermitArgs {
     pub signature: String,
 }
 
-/// What the indexer saw in a canonical block at the confirmation depth, or what the relayer learned for good.
+/// What the indexer saw in a canonical block at the confirmation depth, or a final result that the relayer learned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ChainFact {
@@ -266,9 +267,9 @@ pub enum ChainFact {
     Cancelled,
     Refunded,
     Anchored,
-    /// A lock that was handed over is not on the chain any more: a reorganization took it back. It may come again.
+    /// A reported lock is no longer on the chain: a reorganization removed it. It may be included again.
     LockLost,
-    /// A commitment to a payout that was handed over is not on the chain any more, likewise.
+    /// A reported fill is no longer on the chain, likewise.
     FillLost,
     /// `Payouts.Paid`: the recipient has the tokens.
     Transferred {
@@ -277,9 +278,9 @@ pub enum ChainFact {
         token: String,
         amount: String,
     },
-    /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
-    /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`,
-    /// `transfer_rejected`, `swap_rejected`, `cancel_rejected`, `return_rejected`), `message` is for people.
+    /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`, `insufficient_funds`,
+    /// `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`, `transfer_rejected`, `swap_rejected`,
+    /// `cancel_rejected`, `return_rejected`), `message` is for operators.
     CommandFailed {
         command: String,
         code: String,
@@ -287,7 +288,7 @@ pub enum ChainFact {
     },
 }
 
-/// The terms of a lock as its events tell them.
+/// The terms of a lock, read from its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTerms {
     pub maker: String,
@@ -298,7 +299,7 @@ pub struct LockTerms {
     pub terms: Hex32,
 }
 
-/// The terms of a swap as its events tell them.
+/// The terms of a swap, read from its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwapTerms {
     pub maker: String,

@@ -12,6 +12,7 @@ use crate::money::Minor;
 use crate::plan::{InputFunding, OrderKind, PathStep, Plan, SolvedPath};
 use crate::pricing::Priced;
 use crate::quote::{FirmTerms, path_score};
+use crate::range::{Meeting, Range, ask};
 use crate::time::Timestamp;
 use crate::windows::PATH_SECS;
 
@@ -60,7 +61,7 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuoteLookup {
     /// The intent names no quote.
-    NotAsked,
+    NotRequested,
     /// No such quote of this partner.
     Unknown,
     Found {
@@ -72,12 +73,14 @@ pub enum QuoteLookup {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Accepted(Box<Plan>),
+    /// A range order whose output has not fallen to the market yet. The plan is how it would be filled at these prices.
+    Rests(Box<Plan>),
     Rejected(Reason),
     /// The permit covers less than the input computed for an exact output.
     PermitTooSmall,
 }
 
-/// How long an accepted path stands, in milliseconds.
+/// How long an accepted path is valid, in milliseconds.
 const PATH_TTL_MS: i64 = 5 * 60 * 1000;
 const _: () =
     assert!(PATH_TTL_MS.unsigned_abs() == PATH_SECS * 1000, "a path stands for as long as it may be locked");
@@ -94,24 +97,42 @@ pub fn decide(
 ) -> Decision {
     match check(request, market, quote) {
         Err(reason) => Decision::Rejected(reason),
-        Ok(agreed) if request.permit.as_ref().is_some_and(|p| p.amount_minor < agreed.fill.priced.input) => {
+        Ok(agreed) if request.permit.as_ref().is_some_and(|p| p.amount_minor < agreed.input_max(request)) => {
             Decision::PermitTooSmall
         }
-        Ok(agreed) => match plan(request, agreed, payout_provider, market.now) {
-            Some(plan) => Decision::Accepted(Box::new(plan)),
-            None => Decision::Rejected(Reason::NoLiquidity),
-        },
+        Ok(agreed) => {
+            let rests = agreed.rests_until.is_some();
+            match plan(request, agreed, payout_provider, market.now) {
+                Some(plan) if rests => Decision::Rests(Box::new(plan)),
+                Some(plan) => Decision::Accepted(Box::new(plan)),
+                None => Decision::Rejected(Reason::NoLiquidity),
+            }
+        }
     }
 }
 
-/// What an order that passed the checks is filled with.
+/// The terms under which an order that passed the checks is filled.
 struct Agreed<'a> {
     input: &'a Asset,
     output: &'a Asset,
-    /// The bounds in force now.
-    bounds: Bounds,
     fill: Fill,
     score: u64,
+    /// A range order that is not filled now: when it would be, at these prices.
+    rests_until: Option<Timestamp>,
+}
+
+impl Agreed<'_> {
+    /// The most that the order may come to take. What a resting order takes is known when it is filled.
+    const fn input_max(&self, request: &IntentRequest) -> Minor {
+        if self.rests_until.is_some() { request.bounds.max_input() } else { self.fill.priced.input }
+    }
+}
+
+/// A fill of the order's own price, or of its firm quote.
+struct Found {
+    fill: Fill,
+    score: u64,
+    rests_until: Option<Timestamp>,
 }
 
 fn check<'a>(
@@ -123,9 +144,8 @@ fn check<'a>(
     if request.input_asset.kind == AssetType::Erc20 && request.permit.is_none() {
         return Err(Reason::PermitRequired);
     }
-    let bounds = request.bounds.at(market.now, request.deadline);
     let locked = match quote {
-        QuoteLookup::NotAsked => None,
+        QuoteLookup::NotRequested => None,
         QuoteLookup::Unknown => return Err(Reason::QuoteNotFound),
         QuoteLookup::Found { terms, used } => {
             quote_stands(request, terms, *used, market.now)?;
@@ -134,37 +154,49 @@ fn check<'a>(
     };
     let known = |asset| market.registry.resolve(asset).ok_or(Reason::NoLiquidity);
     let (input, output) = (known(&request.input_asset)?, known(&request.output_asset)?);
-    let ask = Ask { input, output, actor: request.actor_type, firm: false };
     if !output.is_fiat() && request.delivery_wallet().is_none() {
-        // Nobody can deliver a token to what is no wallet; the doors say so before it comes to this.
+        // The interfaces reject a recipient that is not a wallet address before the order is decided.
         return Err(Reason::NoLiquidity);
     }
-    let (fill, score) = match locked {
-        Some(terms) => (committed(terms, market, output)?, terms.score),
-        None => {
-            let want = match bounds {
-                Bounds::ExactInput { input, .. } => Want::Input(input),
-                Bounds::ExactOutput { output, .. } | Bounds::Range { target_output: output, .. } => {
-                    Want::Output(output)
-                }
-            };
-            let (_, fill) = market.best(&ask, want).ok_or(Reason::NoLiquidity)?;
-            if !fill.priced.is_exact(input.exponent, output.exponent) {
-                return Err(Reason::NoLiquidity);
-            }
-            let score = path_score(market, &ask, &fill.priced);
-            (fill, score)
+    let found = match locked {
+        Some(terms) => {
+            Found { fill: committed(terms, market, output)?, score: terms.score, rests_until: None }
         }
+        None => at_market(request, market, &ask(request, input, output))?,
     };
+    let Found { fill, score, rests_until } = found;
     if input.is_fiat() && market.holdings.prefunded(&input.symbol) < fill.priced.input {
         return Err(Reason::NoLiquidity);
     }
-    within_bounds(bounds, &fill.priced)?;
+    within_bounds(request.bounds, &fill.priced)?;
     fiat_can_be_delivered(request, output)?;
-    Ok(Agreed { input, output, bounds, fill, score })
+    Ok(Agreed { input, output, fill, score, rests_until })
 }
 
-/// A locked fill as it was locked, if its providers still hold what they committed to.
+/// What the market gives for an order now, or for a range order when its output has fallen to the market.
+fn at_market(request: &IntentRequest, market: &Market<'_>, ask: &Ask<'_>) -> Result<Found, Reason> {
+    let best = |want| market.best(ask, want).map(|(_, fill)| fill).ok_or(Reason::NoLiquidity);
+    let (fill, rests_until) = match request.bounds {
+        Bounds::ExactInput { input, .. } => (best(Want::Input(input))?, None),
+        Bounds::ExactOutput { output, .. } => (best(Want::Output(output))?, None),
+        Bounds::Range { .. } => {
+            let range = Range::of(request).ok_or(Reason::NoLiquidity)?;
+            match range.meet(market, ask) {
+                Meeting::Now(fill) => (fill, None),
+                Meeting::Later { at, fill } => (fill, Some(at)),
+                Meeting::Never => return Err(Reason::BelowMinimumOutput),
+                Meeting::NoLiquidity => return Err(Reason::NoLiquidity),
+            }
+        }
+    };
+    if !fill.priced.is_exact(ask.input.exponent, ask.output.exponent) {
+        return Err(Reason::NoLiquidity);
+    }
+    let score = path_score(market, ask, &fill.priced);
+    Ok(Found { fill, score, rests_until })
+}
+
+/// The fill that a firm quote locked, if its providers still hold what they committed.
 fn committed(terms: &FirmTerms, market: &Market<'_>, output: &Asset) -> Result<Fill, Reason> {
     let of_provider = |id: &str| {
         let theirs = terms.slices.iter().filter(|slice| slice.provider_id == id);
@@ -249,10 +281,10 @@ fn fiat_can_be_delivered(request: &IntentRequest, output: &Asset) -> Result<(), 
 
 /// `None` when the fill has no slice or is out of its bounds: both were checked.
 fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now: Timestamp) -> Option<Plan> {
-    let Agreed { input, output, bounds, fill, score } = agreed;
+    let Agreed { input, output, fill, score, rests_until } = agreed;
     let primary = fill.primary()?;
     let (solver_id, solver_wallet) = (primary.provider_id.clone(), primary.wallet.clone());
-    let surplus = match bounds {
+    let surplus = match request.bounds {
         Bounds::ExactInput { min_output, .. } => fill.priced.output.checked_sub(min_output),
         Bounds::ExactOutput { max_input, .. } | Bounds::Range { max_input, .. } => {
             max_input.checked_sub(fill.priced.input)
@@ -264,10 +296,15 @@ fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now:
         solver_id: solver_id.clone(),
         output_amount_minor: fill.priced.output,
         surplus_amount_minor: surplus,
-        estimated_fill_time: if output.is_fiat() { FIAT_FILL_SECS } else { TOKEN_FILL_SECS },
+        estimated_fill_time: match rests_until {
+            Some(at) => whole_seconds(now, at),
+            None if output.is_fiat() => FIAT_FILL_SECS,
+            None => TOKEN_FILL_SECS,
+        },
         steps: vec![step(request, output, fill.priced.output, payout_provider, &primary.venue)],
         score,
-        expires_at: now.plus_millis(PATH_TTL_MS),
+        // A resting order gets a path of its own when it is filled.
+        expires_at: rests_until.map_or(now.plus_millis(PATH_TTL_MS), |_| request.deadline),
     };
     Some(Plan {
         kind,
@@ -280,6 +317,12 @@ fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now:
         quote_id: request.quote_id.clone(),
         path,
     })
+}
+
+/// From one moment to another, rounded up.
+fn whole_seconds(from: Timestamp, to: Timestamp) -> u32 {
+    let millis = u64::try_from(to.millis().saturating_sub(from.millis())).unwrap_or(0);
+    u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 fn step(

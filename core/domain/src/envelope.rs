@@ -1,4 +1,4 @@
-//! The event envelope (spec section 2.8): one text for the feed, for a lookup and for a webhook delivery.
+//! The event envelope (spec section 2.8): the same text in the feed, in a look-up and in a webhook delivery.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub const TEST_PING: &str = "test.ping";
 /// The most bytes a delivered event may have (spec section 6.2, rule 1).
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// An event as a partner reads it. Borrows what it shows.
+/// An event as a partner reads it. Borrows its fields.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<'a> {
@@ -35,7 +35,7 @@ struct Data<'a> {
     object: &'a Value,
 }
 
-/// What an envelope says of one event.
+/// The fields of one event's envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeFields<'a> {
     pub id: &'a str,
@@ -53,20 +53,20 @@ pub struct EnvelopeFields<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    pub fn of(told: EnvelopeFields<'a>) -> Self {
+    pub fn of(fields: EnvelopeFields<'a>) -> Self {
         Self {
             object: "event",
-            id: told.id,
-            kind: told.kind.as_str(),
-            occurred_at: told.occurred_at.iso8601(),
-            observed_at: told.observed_at.iso8601(),
-            is_terminal: told.kind.is_terminal(),
-            livemode: told.livemode,
-            api_version: told.api_version,
-            intent_id: Some(told.intent_id),
-            client_reference: told.client_reference,
-            sequence: told.sequence,
-            data: Data { object: told.object },
+            id: fields.id,
+            kind: fields.kind.as_str(),
+            occurred_at: fields.occurred_at.iso8601(),
+            observed_at: fields.observed_at.iso8601(),
+            is_terminal: fields.kind.is_terminal(),
+            livemode: fields.livemode,
+            api_version: fields.api_version,
+            intent_id: Some(fields.intent_id),
+            client_reference: fields.client_reference,
+            sequence: fields.sequence,
+            data: Data { object: fields.object },
         }
     }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ping_belongs_to_no_intent_and_says_so() {
+    fn a_ping_belongs_to_no_intent() {
         let ping = json!({"ping": true});
         let envelope = Envelope::ping("evt_1", Timestamp::from_millis(0), false, "2026-11-01", &ping);
         assert_eq!(

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A deployment is one of these from the first start on. Its keys, sessions, data and rails are of that environment.
+/// The environment of a deployment, fixed at its first start. Its keys, sessions, data and rails belong to that
+/// environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Environment {

@@ -115,7 +115,7 @@ impl EventType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// No more events follow for the intent, but that a payment that was made may come back: `payout.reversed`.
+    /// Whether no more events follow for the intent, except `payout.reversed` when the bank returns a payment.
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::OfframpFailed
@@ -134,8 +134,8 @@ impl EventType {
         }
     }
 
-    /// Phase and state as the status resource shows them. The intent phase stays `initiated` when it is accepted:
-    /// what ends it early ends it as `failed`.
+    /// Phase and state as the status resource shows them. The intent phase stays `initiated` when it is accepted; an
+    /// early end changes it to `failed`.
     pub const fn phase_state(self) -> (Stage, PhaseState) {
         match self {
             Self::IntentAccepted => (Stage::Intent, PhaseState::Initiated),

@@ -36,7 +36,7 @@ pub struct FeeItem {
     pub collection: Collection,
 }
 
-/// What is charged on a pair, whoever fills. What is zero here is not charged and has no fee item.
+/// The fees of a pair, the same for every provider. A fee of zero is not charged and has no fee item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeeSchedule {
     /// Of the input, in basis points, deducted from it.

@@ -1,4 +1,4 @@
-//! What open firm quotes hold of providers' balances, so that a quote that is used in time finds its output.
+//! The parts of providers' balances that open firm quotes hold, so that a quote that is used in time finds its output.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use crate::money::Minor;
 use crate::plan::Slice;
 use crate::quote::FirmTerms;
 
-/// A provider and an asset of its.
+/// A provider and one of its assets.
 type Place = (String, String);
 
-/// Who has quotes open: a partner, in one environment.
+/// The owner of open quotes: a partner, in one environment.
 pub type Holder = (String, bool);
 
 /// Sums of open holds.
@@ -19,7 +19,7 @@ pub struct QuoteHolds {
     by_holder: HashMap<(Holder, Place), Minor>,
 }
 
-/// What a quote would hold is more than there is, or more than one partner may hold.
+/// The quote would hold more than is available, or more than one partner may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotHeld;
 
@@ -35,7 +35,7 @@ impl QuoteHolds {
         }
     }
 
-    /// All that is held of a provider's asset, less what `own` holds of it, which is one of the open quotes.
+    /// The total held of a provider's asset, without what `own`, one of the open quotes, holds of it.
     pub fn held(&self, provider: &str, asset: &str, own: Option<&FirmTerms>) -> Minor {
         let all = self.by_place.get(&(provider.to_owned(), asset.to_owned())).copied().unwrap_or_default();
         let own = own.filter(|terms| terms.output_asset == asset);
@@ -43,7 +43,7 @@ impl QuoteHolds {
         all.checked_sub(own).unwrap_or_default()
     }
 
-    /// Holds the output of a new quote, or nothing. `available` is what a provider has free, held or not; one partner's
+    /// Holds the output of a new quote, or nothing. `available` is the provider's balance, held or not; one partner's
     /// open quotes hold at most `share_bps` of it.
     pub fn take(
         &mut self,
@@ -103,7 +103,7 @@ pub fn providers(slices: &[Slice]) -> impl Iterator<Item = &str> {
         .map(|(_, id)| id)
 }
 
-/// What one provider delivers of a quote.
+/// The output of a quote that one provider delivers.
 pub fn share(slices: &[Slice], provider: &str) -> Minor {
     let theirs = slices.iter().filter(|slice| slice.provider_id == provider).map(|slice| slice.output);
     theirs.fold(Minor::ZERO, |sum, output| sum.checked_add(output).unwrap_or(Minor::new(u128::MAX)))
@@ -138,6 +138,7 @@ mod tests {
             side: Side::Sell,
             amount_type: AmountType::Source,
             priced: Priced {
+                reference: None,
                 rate: 1.into(),
                 input: Minor::new(1),
                 protocol_fee: Minor::ZERO,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_is_held_once_and_what_it_holds_is_its_own() {
+    fn a_quote_is_held_once_and_may_use_its_own_hold() {
         let mut holds = QuoteHolds::default();
         let (acme, quote) = (holder("acme"), terms(&[("north", 30), ("south", 5), ("north", 20)]));
         let free = |_: &str| Minor::new(100);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_partner_holds_no_more_than_its_share_and_a_refused_quote_holds_nothing() {
+    fn a_partner_holds_at_most_its_share_and_a_refused_quote_nothing() {
         let mut holds = QuoteHolds::default();
         let (acme, free) = (holder("acme"), |_: &str| Minor::new(100));
         assert_eq!(holds.take(&acme, &terms(&[("south", 10), ("north", 51)]), free, 5_000), Err(NotHeld));
@@ -184,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holds_never_exceed_what_there_is_and_never_leak(
+        fn holds_never_exceed_the_balance_and_never_leak(
             steps in proptest::collection::vec((0_usize..3, 0_usize..2, 1_u128..60, any::<bool>()), 1..60),
             share in 1_u32..=10_000,
         ) {

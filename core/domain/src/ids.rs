@@ -1,4 +1,4 @@
-//! Identifiers the service issues. Each kind shows its prefix, and refuses another kind's text.
+//! Identifiers that the service issues. Each kind has its own prefix and refuses the text of another kind.
 
 use serde::{Deserialize, Serialize};
 
@@ -91,9 +91,14 @@ id!(
     "key_"
 );
 id!(
-    /// What one operator requests and another one approves.
+    /// An action that one operator requests and another one approves.
     ApprovalId,
     "apr_"
+);
+id!(
+    /// A request to a bank to give a payment back.
+    RecallId,
+    "rcl_"
 );
 
 #[cfg(test)]

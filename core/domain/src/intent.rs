@@ -1,4 +1,4 @@
-//! What a caller may ask of the service (spec section 2.5), whichever door it came through.
+//! What a caller may request of the service (spec section 2.5), over any interface.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,28 +40,20 @@ pub enum Bounds {
     /// The output is fixed, the input has a cap.
     ExactOutput { output: Minor, max_input: Minor },
     /// An auction: the input has a cap, the output falls from its target to its limit over the intent's lifetime,
-    /// which begins when the service received it.
+    /// which begins with its acceptance; `received_at` stands for that until then.
     Range { max_input: Minor, target_output: Minor, min_output: Minor, received_at: Timestamp },
 }
 
 impl Bounds {
-    /// The bounds in force at a moment: a range is an exact output of what its decay has come to, in a straight line
-    /// from the target when it was received to the limit at its deadline, rounded up.
-    pub fn at(self, now: Timestamp, deadline: Timestamp) -> Self {
-        let Self::Range { max_input, target_output, min_output, received_at } = self else { return self };
-        let span = |from: Timestamp, to: Timestamp| {
-            u128::try_from(to.millis().saturating_sub(from.millis())).unwrap_or(0)
-        };
-        let (lifetime, gone) = (span(received_at, deadline), span(received_at, now));
-        let fallen = match target_output.checked_sub(min_output) {
-            Some(way) if gone < lifetime => {
-                way.share_floor(gone, lifetime).expect("a share of the way is within the way")
+    /// The same, with a lifetime that begins now.
+    #[must_use]
+    pub const fn beginning(self, now: Timestamp) -> Self {
+        match self {
+            Self::Range { max_input, target_output, min_output, .. } => {
+                Self::Range { max_input, target_output, min_output, received_at: now }
             }
-            Some(way) => way,
-            None => Minor::ZERO,
-        };
-        let output = target_output.checked_sub(fallen).expect("the way begins at the target");
-        Self::ExactOutput { output, max_input }
+            Self::ExactInput { .. } | Self::ExactOutput { .. } => self,
+        }
     }
 
     /// The most that may be paid.
@@ -72,7 +64,7 @@ impl Bounds {
         }
     }
 
-    /// The input follows from the output, so an answer states it.
+    /// Whether the input is computed from the output, so that an answer states it.
     pub const fn computes_input(self) -> bool {
         match self {
             Self::ExactInput { .. } => false,
@@ -115,7 +107,7 @@ pub struct IntentRequest {
 }
 
 impl IntentRequest {
-    /// The wallet a token output goes to: the recipient, or else the user. `None` when that is no address.
+    /// The wallet that receives a token output: the recipient, or else the user. `None` when it is not an address.
     pub fn delivery_wallet(&self) -> Option<&str> {
         let to = self.output_recipient.as_deref().unwrap_or(&self.user);
         is_address(to).then_some(to)

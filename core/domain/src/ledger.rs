@@ -1,35 +1,35 @@
-//! Double entry: every posting is a list of moves, and a move takes from one account what it gives to another, so a
-//! posting sums to zero per asset by construction; the database checks it once more.
+//! Double entry: a posting is a list of moves, each from one account to another, so a posting sums to zero per asset by
+//! construction; the database checks it once more.
 //!
 //! What each step of an order posts, for a provider that fills all of it (several share it slice by slice):
 //!
 //! ```text
-//! reserve   provider available  -> provider reserved      output           (a promise)
+//! reserve   provider available  -> provider reserved      output           (a reservation)
 //!           partner available   -> partner reserved       input, if prefunded
 //! release   the same, backwards                                            (cancelled, expired, failed)
 //! lock      the user's wallet   -> escrow                 input, if on the chain
 //! convert   provider reserved   -> clearing               output           (the payout begins)
 //! pay       clearing            -> the recipient; clearing -> fees         output
-//!           provider owed       -> residual               what the floor cut off
+//!           provider owed       -> residual               the rounding residual
 //! settle    escrow or partner reserved -> provider available; -> fees      input
 //!           house               -> the network            fees the service bears
-//! return    clearing            -> provider available; partner reserved -> available   (a payout that failed)
+//! return    clearing            -> provider available; partner reserved -> available   (a failed payout)
 //! refund    escrow              -> the user's wallet      input
-//! lock_lost the same: a reorganization took the lock back
-//! owe       clearing            -> debt                   output           (settled before the payout's final word)
+//! lock_lost the same: a reorganization removed the lock
+//! owe       clearing            -> debt                   output           (settled before the payout's final answer)
 //! pay_debt  like pay, from the debt
-//! release_debt  debt            -> provider available     output           (not paid, and the funds went back)
-//! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, and operators gave it back)
-//! reverse   the recipient       -> debt                   output           (the payment came back)
-//! pay_again debt                -> the recipient          output           (and was made another way)
-//! return_reversed  debt and fees -> provider available    output           (and the input was given back)
+//! release_debt  debt            -> provider available     output           (not paid, and the funds were returned)
+//! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, operators returned it)
+//! reverse   the recipient       -> debt                   output           (the bank returned the payment)
+//! pay_again debt                -> the recipient          output           (and it was made another way)
+//! return_reversed  debt and fees -> provider available    output           (and the input was returned)
 //!           provider owed and fees -> the user's wallet   input
 //! ```
 //!
-//! One wallet receives and pays on the chain: the solver's, whose provider has the largest slice. What of it is others'
-//! is posted beside it as claims (`claims`): the solver owes each provider its part of the input and the house its fee,
-//! and each other provider owes the solver its part of an output in tokens. A provider's wallet holds what is available
-//! and reserved for it, less its claim. [`operation`] has what operators post.
+//! One wallet receives and pays on the chain: that of the solver, the provider of the largest slice. The parts that
+//! belong to others are posted as claims (`claims`): the solver owes each provider its part of the input and the house
+//! its fee, and each other provider owes the solver its part of an output in tokens. A provider's wallet holds what is
+//! available and reserved for it, less its claim. [`operation`] has the postings of operators.
 
 pub mod operation;
 
@@ -44,17 +44,17 @@ use crate::terms::Terms;
 /// The two halves of a limited balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// Free to be promised.
+    /// Free to be reserved.
     Available,
-    /// Promised to accepted intents.
+    /// Reserved for accepted intents.
     Reserved,
 }
 
-/// Whose limited balance: never below zero, available and reserved apart.
+/// The owner of a limited balance, which is never below zero; available and reserved are separate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// A partner's prefunded money. Test and live money never meet.
+    /// A partner's prefunded money. Test and live money are separate.
     Partner { id: String, livemode: bool },
     /// A liquidity provider's inventory.
     Provider(String),
@@ -78,7 +78,7 @@ impl Owner {
     }
 }
 
-/// Who has a claim, or owes one: positive, others hold funds of theirs.
+/// The holder of a claim. A positive claim: others hold its funds; a negative one: it holds others' funds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claimant {
@@ -86,25 +86,26 @@ pub enum Claimant {
     House,
 }
 
-/// Who holds or owes.
+/// An account of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Balance(Owner, Part),
-    /// What others' wallets hold of a claimant's funds; negative: what its wallet holds of others'.
+    /// What others' wallets hold of a claimant's funds; negative: what its wallet holds of theirs.
     Claim(Claimant),
-    /// What a provider owes: fractions of a minor unit for the floors it gained by, and inputs that were given back.
+    /// What a provider owes: fractions of a minor unit gained by rounding down, and inputs that were returned to users.
     Owed(String),
     /// A wallet or bank outside the service.
     External(String),
     /// Funds locked on the chain.
     Escrow,
-    /// Output handed over by providers, on its way to recipients.
+    /// Output that providers have handed over and recipients have not received yet.
     Clearing,
-    /// Output of an execution that was settled before its payout's final word: it is paid, or the input given back.
+    /// Output of an execution that was settled before its payout's final answer, owed until it is paid or the input is
+    /// returned.
     Debt(String),
     /// Fees earned.
     Fees,
-    /// What floors cut off.
+    /// The fractions cut off by rounding down.
     Residual,
     /// The service's own money.
     House,
@@ -163,7 +164,7 @@ pub struct Move {
     pub amount: Precise,
 }
 
-/// Why something is posted. The text is kept with each entry.
+/// The reason of a posting. The text is stored with each entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PostingReason {
     Deposit,
@@ -187,6 +188,7 @@ pub enum PostingReason {
     ReturnDeposit,
     Adjust,
     SweepFees,
+    Charge,
     Transfer,
     SettleClaim,
 }
@@ -215,13 +217,14 @@ impl PostingReason {
             Self::ReturnDeposit => "return_deposit",
             Self::Adjust => "adjust",
             Self::SweepFees => "sweep_fees",
+            Self::Charge => "charge",
             Self::Transfer => "transfer",
             Self::SettleClaim => "settle_claim",
         }
     }
 }
 
-/// Moves that belong together. Moves of nothing, and from an account to itself, are left out.
+/// Moves that belong together. Moves of zero, and from an account to itself, are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
     pub reason: PostingReason,
@@ -240,7 +243,7 @@ impl Posting {
         }
     }
 
-    /// The limited balances it touches, with their assets.
+    /// The limited balances that the posting changes, with their assets.
     pub fn balances(&self) -> impl Iterator<Item = (Owner, String)> {
         self.moves.iter().flat_map(|one| {
             [&one.from, &one.to].into_iter().filter_map(|account| match account {
@@ -266,7 +269,7 @@ impl Posting {
     }
 }
 
-/// Money from outside becomes an owner's.
+/// Money from outside is credited to an owner.
 pub fn deposited(owner: Owner, asset: &str, amount: Minor) -> Posting {
     let mut posting = Posting::new(PostingReason::Deposit);
     let outside = Account::External(format!("{}:{}", owner.kind(), owner.name()));
@@ -274,12 +277,12 @@ pub fn deposited(owner: Owner, asset: &str, amount: Minor) -> Posting {
     posting
 }
 
-/// The promises of an accepted intent: each provider's output, and a prefunded input.
+/// The reservations of an accepted intent: each provider's output, and a prefunded input.
 pub fn reserved(terms: &Terms) -> Posting {
     promised(PostingReason::Reserve, terms, Part::Available, Part::Reserved)
 }
 
-/// The promises are taken back.
+/// The reservations are released.
 pub fn released(terms: &Terms) -> Posting {
     reserved(terms).backwards(PostingReason::Release)
 }
@@ -303,7 +306,7 @@ pub fn locked(terms: &Terms) -> Posting {
     posting
 }
 
-/// The payout begins: the providers hand over what they promised.
+/// The payout begins: the providers hand over what they reserved.
 pub fn converted(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::Convert);
     for slice in &terms.plan.slices {
@@ -312,7 +315,7 @@ pub fn converted(terms: &Terms) -> Posting {
     posting
 }
 
-/// The payout failed: the providers have back what they handed over, the partner what it prefunded.
+/// The payout failed: the providers get back the output, and the partner its prefunded input.
 pub fn returned(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::Return);
     for slice in &terms.plan.slices {
@@ -326,7 +329,7 @@ pub fn returned(terms: &Terms) -> Posting {
     posting
 }
 
-/// The recipient has the output; fees taken from it are earned; what the floor cut off is accounted for.
+/// The recipient has the output; fees taken from it are earned; rounding residuals are posted.
 pub fn paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::Pay, &Account::Clearing)
 }
@@ -342,7 +345,7 @@ fn paid_from(terms: &Terms, reason: PostingReason, held: &Account) -> Posting {
         posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
     }
     if terms.pays_on_chain() || terms.swaps() {
-        // The solver's wallet paid all of it, and kept the fee.
+        // The solver's wallet paid all of it and kept the fee.
         for slice in &terms.plan.slices {
             posting.add(asset, claim(&slice.provider_id), claim(&terms.plan.solver_id), slice.output);
         }
@@ -359,7 +362,7 @@ fn debt(terms: &Terms) -> Account {
     Account::Debt(terms.reference.to_string())
 }
 
-/// The funds are released before the payout's final word: until then the output is owed.
+/// The funds are released before the payout's final answer: from now on the output is owed.
 pub fn owed(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::Owe);
     posting.add(&terms.output.asset, Account::Clearing, debt(terms), terms.plan.priced.gross_output);
@@ -371,7 +374,7 @@ pub fn debt_paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::PayDebt, &debt(terms))
 }
 
-/// Nothing is owed any more: the output was not paid, and the funds went back.
+/// The debt ends: the output was not paid, and the funds were returned.
 pub fn debt_released(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::ReleaseDebt);
     for slice in &terms.plan.slices {
@@ -380,7 +383,7 @@ pub fn debt_released(terms: &Terms) -> Posting {
     posting
 }
 
-/// The output was not paid, and the input was given back.
+/// The output was not paid, and the input was returned.
 pub fn debt_returned(terms: &Terms) -> Posting {
     let mut posting = Posting { reason: PostingReason::ReturnDebt, ..debt_released(terms) };
     given_back(&mut posting, terms, &user(&terms.request));
@@ -392,7 +395,7 @@ pub fn reversed(terms: &Terms) -> Posting {
     paid_again(terms).backwards(PostingReason::Reverse)
 }
 
-/// What came back was paid another way.
+/// The returned payment was made another way.
 pub fn paid_again(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::PayAgain);
     let recipient = Account::External(terms.reference.to_string());
@@ -400,8 +403,8 @@ pub fn paid_again(terms: &Terms) -> Posting {
     posting
 }
 
-/// What came back is the providers' again, with the fee that was taken from it, and the input was given back: it is owed
-/// by the providers, who have been given it.
+/// The providers get back the output that the bank returned, with the fee taken from it. The input was returned to the
+/// user; the providers, who have received it, owe it.
 pub fn reversal_given_back(terms: &Terms) -> Posting {
     let mut posting = Posting::new(PostingReason::ReturnReversed);
     posting.add(&terms.output.asset, Account::Fees, debt(terms), terms.plan.priced.payout_fee);
@@ -412,7 +415,7 @@ pub fn reversal_given_back(terms: &Terms) -> Posting {
     posting
 }
 
-/// The input is given back from the service's funds: the providers, who have been given it, owe it.
+/// The input is returned from the service's funds; the providers, who have received it, owe it.
 fn given_back(posting: &mut Posting, terms: &Terms, to: &Account) {
     let asset = &terms.input.asset;
     for slice in &terms.plan.slices {
@@ -435,15 +438,15 @@ pub fn settled(terms: &Terms) -> Posting {
     posting
 }
 
-/// The same when the funds are gone from the escrow though the recipient was paid: the service bears it, and owes the
-/// providers the input that no wallet received.
+/// Like `settled`, when the escrow has no funds although the recipient was paid: the service bears the loss and owes
+/// the providers the input that no wallet received.
 pub fn settled_by_house(terms: &Terms) -> Posting {
     let mut posting = settled_from(terms, &Account::House);
     hold(&mut posting, terms, &Account::Claim(Claimant::House));
     posting
 }
 
-/// Each provider's part of the input is with `holder`.
+/// `holder` has each provider's part of the input.
 fn hold(posting: &mut Posting, terms: &Terms, holder: &Account) {
     for slice in &terms.plan.slices {
         posting.add(&terms.input.asset, holder.clone(), claim(&slice.provider_id), slice.input);
@@ -464,12 +467,12 @@ fn settled_from(terms: &Terms, held: &Account) -> Posting {
     posting
 }
 
-/// The escrow gave the funds back.
+/// The escrow returned the funds.
 pub fn refunded(terms: &Terms) -> Posting {
     locked(terms).backwards(PostingReason::Refund)
 }
 
-/// A reorganization took the lock back, and with it the funds out of the escrow.
+/// A reorganization removed the lock, and with it the funds from the escrow.
 pub fn lock_lost(terms: &Terms) -> Posting {
     locked(terms).backwards(PostingReason::LockLost)
 }
@@ -482,7 +485,7 @@ fn provider(slice: &Slice, part: Part) -> Account {
     Account::Balance(Owner::Provider(slice.provider_id.clone()), part)
 }
 
-/// Who prefunded the input, if it is not locked on the chain.
+/// The owner that prefunded the input, if it is not locked on the chain.
 fn funder(terms: &Terms) -> Option<Owner> {
     match terms.plan.funding {
         InputFunding::Permit => None,

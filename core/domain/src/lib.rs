@@ -1,12 +1,13 @@
 //! The rules of dvp: functions from values to values.
 //!
-//! **Architecture invariant:** nothing here does IO, reads a clock, draws randomness or looks at the environment.
-//! Time and ids come in as arguments, so every rule can be tested by giving it values.
+//! **Architecture invariant:** nothing here does IO or reads a clock, randomness or the environment. Time and ids come
+//! in as arguments, so every rule can be tested by giving it values.
 //!
-//! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what price;
-//! [`text`] which text can be stored; [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
-//! [`windows`] and [`calendar`] until when; [`chain`] and [`payment`] what is asked of the chain and of a bank; [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
-//! [`reconcile`] whether the chain tells the same.
+//! Reading order: [`money`] and [`asset`] define what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what
+//! price; [`text`] which text can be stored; [`intent`] the requests, and [`range`] those whose output falls with time;
+//! [`decision`] their acceptance; [`settlement`] their execution; [`windows`] and [`calendar`] its deadlines; [`chain`],
+//! [`payment`] and [`recall`] the requests to the chain and to a bank; [`event`], [`envelope`], [`status`] and [`receipt`] the
+//! reports; [`webhook`] the retries of their delivery; [`reconcile`] the comparison with the chain.
 
 pub mod asset;
 pub mod beneficiary;
@@ -25,12 +26,15 @@ pub mod ledger;
 pub mod limit;
 pub mod liquidity;
 pub mod money;
+pub mod operator;
 pub mod pause;
 pub mod payment;
 pub mod permit;
 pub mod plan;
 pub mod pricing;
 pub mod quote;
+pub mod range;
+pub mod recall;
 pub mod receipt;
 pub mod reconcile;
 pub mod sample;
@@ -41,5 +45,6 @@ pub mod status;
 pub mod terms;
 pub mod text;
 pub mod time;
+pub mod trace;
 pub mod webhook;
 pub mod windows;

@@ -1,16 +1,16 @@
-//! Limits on orders: how much one order, all orders of a UTC day, and all open orders may be.
+//! Limits on orders: on the amount of one order, of all orders of a UTC day, and of all open orders.
 //!
 //! | scope | target | counts |
 //! |---|---|---|
-//! | everything | | what orders pay of the asset |
-//! | partner | its id | what its orders pay of the asset |
-//! | pair | `INPUT/OUTPUT` | what orders of the pair pay; the asset is the input |
-//! | provider | its id | what the provider delivers of the asset |
-//! | rail | `offramp` or `payout` | what orders pay of an asset to be converted; what is paid out of a currency |
-//! | chain | its name | what orders pay, and what they get, of a token of the chain |
+//! | everything | | the amounts of the asset that orders pay |
+//! | partner | its id | the amounts of the asset that its orders pay |
+//! | pair | `INPUT/OUTPUT` | the amounts that orders of the pair pay; the asset is the input |
+//! | provider | its id | the amounts of the asset that the provider delivers |
+//! | rail | `offramp` or `payout` | the amounts of an asset to be converted, or of a currency to be paid out |
+//! | chain | its name | the amounts of a token of the chain that orders pay or receive |
 //!
-//! What was accepted on a day counts on that day, whatever becomes of the order: an order that is cancelled and placed
-//! again counts twice. An open order counts from its acceptance to its end.
+//! An accepted amount counts for its day even if the order ends otherwise: an order that is cancelled and placed again
+//! counts twice. An open order counts from its acceptance to its end.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::settlement::leg::LegKind;
 use crate::terms::Terms;
 
-/// What a limit is about.
+/// The subject of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
@@ -53,7 +53,7 @@ impl LimitScope {
     }
 }
 
-/// What is limited: one order, the sum of a UTC day, or the sum of the orders that have not ended.
+/// The sum that is limited: one order, the orders of a UTC day, or the orders that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
@@ -78,7 +78,7 @@ impl Period {
     }
 }
 
-/// What amounts are summed by.
+/// The key by which amounts are summed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitKey {
     pub scope: LimitScope,
@@ -119,7 +119,7 @@ impl Exceeded {
     }
 }
 
-/// An asset that an order pays or gets, and the chain that it is on.
+/// An asset that an order pays or receives, and its chain.
 #[derive(Debug, Clone, Copy)]
 pub struct OrderAsset<'a> {
     pub symbol: &'a str,
@@ -176,12 +176,12 @@ fn left(limit: Minor, sum: Option<&Minor>) -> Minor {
     limit.checked_sub(sum.copied().unwrap_or_default()).unwrap_or_default()
 }
 
-/// A sum beyond all amounts exceeds every limit that there can be.
+/// A sum that overflows exceeds every possible limit.
 fn plus(one: Minor, other: Minor) -> Minor {
     one.checked_add(other).unwrap_or(Minor::new(u128::MAX))
 }
 
-/// The limits in force, what was accepted today by those of a day, and what is open by those of open orders.
+/// The limits in force, the sums accepted today for daily limits, and the sums of open orders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     limits: BTreeMap<(LimitKey, Period), Minor>,
@@ -206,12 +206,12 @@ impl Limits {
         self.limits.keys().filter(move |(_, period)| *period == of).map(|(key, _)| key)
     }
 
-    /// Sets what was accepted today before.
+    /// Sets the sums accepted earlier today.
     pub fn set_used(&mut self, used: impl IntoIterator<Item = (LimitKey, Minor)>) {
         self.used.extend(used);
     }
 
-    /// Sets what is open before.
+    /// Sets the sums of open orders.
     pub fn set_open(&mut self, open: impl IntoIterator<Item = (LimitKey, Minor)>) {
         self.open.extend(open);
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_takes_orders_up_to_its_limit_and_not_a_unit_more() {
+    fn a_day_takes_orders_up_to_its_limit() {
         let mut limits = Limits::from_iter([(key(LimitScope::Partner, "p"), Period::Day, Minor::new(100))]);
         limits.set_used([(key(LimitScope::Partner, "p"), Minor::new(30))]);
         let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Day });
@@ -283,11 +283,11 @@ mod tests {
         limits.take(&order(70));
         assert_eq!(limits.exceeded(&order(1)), exceeded);
         limits.take(&order(u128::MAX));
-        assert_eq!(limits.exceeded(&order(1)), exceeded, "a sum beyond all amounts is no small one");
+        assert_eq!(limits.exceeded(&order(1)), exceeded, "an overflowing sum exceeds the limit");
     }
 
     #[test]
-    fn open_orders_have_a_sum_of_their_own() {
+    fn open_orders_have_a_separate_sum() {
         let partner = key(LimitScope::Partner, "p");
         let mut limits = Limits::from_iter([
             (partner.clone(), Period::Day, Minor::new(1000)),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_limit_holds_for_each_order_alone_and_for_its_target_alone() {
+    fn an_order_limit_applies_to_each_order_and_only_to_its_subject() {
         let mut limits = Limits::from_iter([(key(LimitScope::Partner, "p"), Period::Order, Minor::new(100))]);
         let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Order });
         limits.take(&order(100));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_may_deliver_what_both_of_its_limits_leave() {
+    fn a_provider_may_deliver_what_both_of_its_limits_allow() {
         let provider = key(LimitScope::Provider, "north");
         let mut limits = Limits::from_iter([
             (provider.clone(), Period::Order, Minor::new(50)),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_has_a_code_of_its_own() {
+    fn every_limit_has_its_own_code() {
         let codes: std::collections::BTreeSet<_> = LimitScope::ALL
             .into_iter()
             .flat_map(|scope| Period::ALL.map(|period| Exceeded { scope, period }.as_str()))

@@ -1,14 +1,14 @@
-//! What the sources of liquidity offer, as the rest of the rules see it: an [`Offer`] has a curve that says what an
-//! amount converts to, and whose balance delivers it.
+//! The offers of the sources of liquidity: an [`Offer`] has a curve that converts amounts, and the provider whose
+//! balance delivers the output.
 //!
 //! ```text
 //! sources ──> offers of a Snapshot ──┐
 //! balances, resting orders ──────────┼─> Market ─> routes: each offer alone, and the best of all of them together
 //! ```
 //!
-//! Invariants: whatever the venue, the output is a balance that some provider holds with us, so nothing is promised
-//! that nobody holds; an offer past its `valid_until` does not exist; which routes there are does not depend on the
-//! amount (but for an offer's smallest order), so that the smallest input for an output is exact over all of them.
+//! Invariants: whatever the venue, the output is a balance that a provider holds with the service, so only existing
+//! balances are promised; an offer past its `valid_until` is ignored; the set of routes does not depend on the amount
+//! (except for an offer's smallest order), so that the smallest input for an output is exact over all of them.
 
 pub mod band;
 pub mod curve;
@@ -27,12 +27,12 @@ use crate::pricing::{Charges, all_in_rate};
 use crate::time::Timestamp;
 use curve::Pool;
 
-/// The kind of a source, as a leg names it.
+/// The kind of a source, as in a quote's leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Venue {
-    /// A configured provider.
+    /// A configured provider, by id.
     Provider(String),
-    /// A provider asked over HTTP.
+    /// A provider whose prices are requested over HTTP.
     External,
     /// A constant-product pool on the chain.
     Pool,
@@ -41,12 +41,12 @@ pub enum Venue {
 }
 
 impl Venue {
-    /// Its price is made on the chain.
+    /// Whether its price is made on the chain.
     pub const fn is_on_chain(&self) -> bool {
         matches!(self, Self::Pool)
     }
 
-    /// Whether this is how it is written.
+    /// Whether `text` is its written form.
     pub(crate) fn is_named(&self, text: &str) -> bool {
         match self {
             Self::Provider(id) => text.strip_prefix(self.kind()).is_some_and(|rest| rest == id),
@@ -54,7 +54,7 @@ impl Venue {
         }
     }
 
-    /// What its name begins with, which for all but configured providers is all of it.
+    /// The prefix of its name; for all but configured providers it is the whole name.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Provider(_) => "LP:",
@@ -74,14 +74,14 @@ impl std::fmt::Display for Venue {
     }
 }
 
-/// Who delivers: the account whose balance is reserved and the wallet that released funds go to.
+/// The provider that delivers: the account whose balance is reserved, and the wallet that receives released funds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deliverer {
     pub provider_id: String,
     pub wallet: String,
 }
 
-/// So much of the output at one rate.
+/// A part of the output at one rate.
 #[derive(Debug, Clone)]
 pub struct Rung {
     pub deliverer: Deliverer,
@@ -90,7 +90,7 @@ pub struct Rung {
     pub ratio: Ratio,
     /// Output in minor units, at most.
     pub capacity: Minor,
-    /// The resting order behind it, whose rest is looked up when the order is decided.
+    /// The resting order behind it, whose remaining amount is read when the order is decided.
     pub level_id: Option<i64>,
 }
 
@@ -107,16 +107,16 @@ impl Rung {
     }
 }
 
-/// What an amount converts to.
+/// How an amount converts.
 #[derive(Debug, Clone)]
 pub enum Curve {
     /// Rates that get worse from rung to rung.
     Ladder(Vec<Rung>),
-    /// A constant-product pool; `deliverer` is the desk that fills from its inventory at the pool's price.
+    /// A constant-product pool; `deliverer` is the provider that fills from its inventory at the pool's price.
     Pool { deliverer: Deliverer, pool: Pool },
 }
 
-/// What one source offers for a pair.
+/// The offer of one source for a pair.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// The source's id.
@@ -124,17 +124,17 @@ pub struct Offer {
     pub venue: Venue,
     pub curve: Curve,
     pub policy: Policy,
-    /// How far the price is expected to give way when an order takes all there is, in basis points.
+    /// The price impact that the source expects of an order that takes its whole capacity, in basis points.
     pub full_depth_bps: u32,
-    /// From then on the offer does not exist.
+    /// The time from which the offer is ignored.
     pub valid_until: Timestamp,
-    /// How long an indicative candidate holds.
+    /// For how long an indicative candidate is shown as valid.
     pub ttl_sec: u32,
-    /// How long the source commits to a locked price; `None`: it cannot.
+    /// For how long the source commits to a locked price; `None`: it does not commit.
     pub firm_ttl_sec: Option<u32>,
-    /// How long the source took to answer, if it was asked for this request.
+    /// The source's response time, if it was called for this request.
     pub latency_ms: Option<u64>,
-    /// The metadata keys of this source alone.
+    /// Metadata keys that only this source has.
     pub metadata: Map<String, Value>,
 }
 
@@ -160,19 +160,19 @@ impl Deref for ListedOffer<'_> {
     }
 }
 
-/// Which orders a source takes.
+/// The orders that a source accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The smallest input of an order that it takes part in.
+    /// The smallest input of an order that the source takes part in.
     pub min_order: Minor,
-    /// The most output that it gives to one order.
+    /// The most output that the source gives to one order.
     pub max_fill: Minor,
     pub retail: bool,
     pub institution: bool,
 }
 
 impl Default for Policy {
-    /// Any size, anybody.
+    /// Orders of any size, of any partner.
     fn default() -> Self {
         Self { min_order: Minor::ZERO, max_fill: Minor::new(u128::MAX), retail: true, institution: true }
     }
@@ -191,28 +191,28 @@ impl Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reference {
     pub price: Decimal,
-    /// From then on it is stale, and no price at all.
+    /// The time from which the price is stale and not used.
     pub valid_until: Timestamp,
 }
 
-/// What is known about one pair at a moment.
+/// The market data of one pair at a moment.
 #[derive(Debug, Clone, Default)]
 pub struct PairMarket {
     pub reference: Option<Reference>,
-    /// What other sources say that the reference price is: a price band compares them.
+    /// The reference prices of other sources, which a price band compares.
     pub other_references: Vec<Reference>,
     pub offers: Vec<Offer>,
 }
 
 impl PairMarket {
-    /// No price and no offer.
+    /// Removes the prices and all offers.
     fn withdraw(&mut self) {
         self.reference = None;
         self.offers.clear();
     }
 }
 
-/// Everything the sources offer at a moment. Never changed: the next moment has its own.
+/// All offers at a moment. Immutable: each update makes a new snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pairs: HashMap<String, HashMap<String, PairMarket>>,
@@ -227,7 +227,7 @@ impl Snapshot {
         self.pairs.entry(input.to_owned()).or_default().entry(output.to_owned()).or_default()
     }
 
-    /// Keeps the offers for which `keep` says so, given input, output and offer.
+    /// Keeps the offers for which `keep` returns true, given input, output and offer.
     pub fn retain_offers(&mut self, keep: impl Fn(&str, &str, &Offer) -> bool) {
         for (input, outputs) in &mut self.pairs {
             for (output, market) in outputs {
@@ -264,7 +264,7 @@ impl Offer {
         all.map(|deliverer| deliverer.provider_id.as_str())
     }
 
-    /// Whether nobody can take anything.
+    /// Whether there is no offer.
     fn is_empty(&self) -> bool {
         match &self.curve {
             Curve::Ladder(rungs) => rungs.is_empty(),
@@ -277,23 +277,23 @@ impl Offer {
     }
 }
 
-/// What can still be delivered, looked up when an order is priced.
+/// The amounts that can still be delivered, read when an order is priced.
 pub trait Holdings {
     /// The free balance of a provider, in minor units.
     fn available(&self, provider_id: &str, asset: &str) -> Minor;
 
-    /// What the ordering partner has prefunded and free of an asset that is not locked on the chain.
+    /// The ordering partner's free prefunded balance of an asset that is not locked on the chain.
     fn prefunded(&self, _asset: &str) -> Minor {
         Minor::new(u128::MAX)
     }
 
-    /// What is left of a resting order, when that is known better than the snapshot does.
+    /// The remaining amount of a resting order, when it is known more exactly than in the snapshot.
     fn rest_of_level(&self, _level_id: i64) -> Option<Minor> {
         None
     }
 }
 
-/// Nothing ever runs out: for prices alone.
+/// Holdings without limits, for prices alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Unlimited;
 
@@ -303,29 +303,30 @@ impl Holdings for Unlimited {
     }
 }
 
-/// A configured liquidity provider: buys the input, delivers the output from its balance.
+/// A configured liquidity provider: receives the input and delivers the output from its balance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiquidityProvider {
     pub id: String,
-    /// The wallet that released funds go to, on the settler's allow-list.
+    /// The wallet that receives released funds, on the settler's allow-list.
     pub wallet: String,
     pub spread_bps: u32,
-    /// A worse spread from a size on: `(output from which it holds, spread)`, ascending. Only what is beyond the size
-    /// is priced at it.
+    /// Larger spreads for larger sizes: `(output from which it applies, spread)`, ascending. Each applies only to the
+    /// part beyond its size.
     pub tiers: Vec<(Minor, u32)>,
-    /// How far the price gives way when an order takes the whole balance, in basis points.
+    /// The price impact of an order that takes the whole balance, in basis points.
     pub full_depth_bps: u32,
     pub policy: Policy,
-    /// The pairs it deals in; all when there are none.
+    /// The pairs that the provider trades; empty: all.
     pub pairs: Vec<(String, String)>,
-    /// How long an indicative candidate holds.
+    /// For how long an indicative candidate is shown as valid.
     pub candidate_ttl_sec: u32,
-    /// How long a firm quote is locked.
+    /// For how long a firm quote is locked.
     pub firm_ttl_sec: u32,
 }
 
 impl LiquidityProvider {
-    /// Deals in every pair, with anybody, in any size, at one spread; candidates hold 15 seconds, firm quotes 30.
+    /// Trades every pair, with every partner, in any size, at one spread; candidates are valid for 15 seconds, firm
+    /// quotes for 30.
     pub fn new(id: impl Into<String>, wallet: impl Into<String>, spread_bps: u32) -> Self {
         Self {
             id: id.into(),
@@ -340,7 +341,7 @@ impl LiquidityProvider {
         }
     }
 
-    /// What the provider offers for a pair around a reference price. `None` when it does not deal in it.
+    /// The provider's offer for a pair around a reference price. `None` when it does not trade the pair.
     pub fn offer(&self, reference: &Reference, input: &Asset, output: &Asset) -> Option<Offer> {
         let deals = |(base, quote): &(String, String)| *base == input.symbol && *quote == output.symbol;
         if !self.pairs.is_empty() && !self.pairs.iter().any(deals) {
@@ -371,7 +372,7 @@ impl LiquidityProvider {
     }
 }
 
-/// What an order is priced against: the registry's fees, the sources' offers, what can still be delivered, the time.
+/// The inputs of pricing: the registry's fees, the sources' offers, what can still be delivered, the time.
 #[derive(Clone, Copy)]
 pub struct Market<'a> {
     pub registry: &'a crate::asset::Registry,
@@ -380,7 +381,7 @@ pub struct Market<'a> {
     pub now: Timestamp,
 }
 
-/// What is asked of the market: a pair, and who asks.
+/// A request to the market: a pair, and the requesting partner.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     pub input: &'a Asset,
@@ -395,7 +396,7 @@ impl<'a> Market<'a> {
         self.registry.pair(&ask.input.symbol, &ask.output.symbol)
     }
 
-    /// A pair's fees, when the service deals in it.
+    /// A pair's fees, when the service trades the pair.
     pub fn charges<'b>(&self, ask: &Ask<'b>) -> Option<Charges<'b>> {
         let pair = self.listed(ask)?;
         Some(Charges { fees: pair.fees, sizes: pair.sizes(), input: ask.input, output: ask.output })
@@ -407,7 +408,7 @@ impl<'a> Market<'a> {
         pair.reference.filter(|reference| self.now < reference.valid_until).map(|reference| reference.price)
     }
 
-    /// The offers that stand now for this caller.
+    /// The offers that are valid now for this caller.
     fn offers(&self, ask: &Ask<'_>) -> impl Iterator<Item = ListedOffer<'a>> {
         let Ask { actor, firm, .. } = *ask;
         let now = self.now;

@@ -1,15 +1,15 @@
-//! Money is an integer count of minor units. Rounding is floor, and what a floor cuts off is kept as a residual.
+//! Money is an integer count of minor units. Rounding is down, and the fraction that is cut off is kept as a residual.
 
 use ruint::Uint;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-/// Wide enough for every product here: two amounts, an asset's power of ten and a rate's.
+/// Wide enough for every product here: two amounts, a power of ten for an asset and one for a rate.
 pub(crate) type U512 = Uint<512, 8>;
-/// For comparing fractions of the above.
+/// For comparisons of fractions of the above.
 type U1024 = Uint<1024, 16>;
 
-/// The powers of ten that fit.
+/// The powers of ten that fit into 128 bits.
 const POWERS: [u128; 39] = {
     let mut powers = [1; 39];
     let mut e = 1;
@@ -20,7 +20,7 @@ const POWERS: [u128; 39] = {
     powers
 };
 
-/// 10^e. Exponents beyond the table are hardly ever seen.
+/// 10^e. Exponents beyond the table are rare.
 fn power_of_ten(e: u32) -> U512 {
     match usize::try_from(e).ok().and_then(|e| POWERS.get(e)) {
         Some(power) => U512::from(*power),
@@ -28,7 +28,7 @@ fn power_of_ten(e: u32) -> U512 {
     }
 }
 
-/// Nearly every number here fits the machine's own arithmetic, which takes a tenth of the time.
+/// Nearly every number here fits machine arithmetic, which takes a tenth of the time.
 fn small(wide: &U512) -> Option<u128> {
     let limbs = wide.as_limbs();
     let (low, high) = limbs.split_at(2);
@@ -58,7 +58,7 @@ pub(crate) fn floor_root(square: U512) -> U512 {
 #[serde(try_from = "String", into = "String")]
 pub struct Minor(u128);
 
-/// Text that is not an amount.
+/// Why a text is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     #[error("must be an integer string of minor units without sign, point or exponent")]
@@ -133,9 +133,16 @@ impl Minor {
         }
     }
 
-    /// `self × part ÷ whole`, rounded down. `None` without a whole, or above 2^128 - 1.
+    /// `self × part ÷ whole`, rounded down. `None` when `whole` is zero, or above 2^128 - 1.
     pub fn share_floor(self, part: u128, whole: u128) -> Option<Self> {
         let exact = (U512::from(self.0) * U512::from(part)).checked_div(U512::from(whole))?;
+        u128::try_from(exact).ok().map(Self)
+    }
+
+    /// `self × part ÷ whole`, rounded up. `None` without a whole, or above 2^128 - 1.
+    pub fn share_ceil(self, part: u128, whole: u128) -> Option<Self> {
+        let product = U512::from(self.0) * U512::from(part);
+        let exact = (whole > 0).then(|| product.div_ceil(U512::from(whole)))?;
         u128::try_from(exact).ok().map(Self)
     }
 
@@ -166,7 +173,7 @@ impl From<Minor> for String {
     }
 }
 
-/// A floor and what it cut off, in 10^-18 of a minor unit.
+/// A number rounded down, and the fraction that was cut off, in 10^-18 of a minor unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Floored {
     pub amount: Minor,
@@ -222,8 +229,7 @@ impl Ratio {
         decimal(digits, places)
     }
 
-    /// The first significant digits of the rate in whole units, as an integer, and how many of them are behind the
-    /// point.
+    /// The first significant digits of the rate in whole units, as an integer, and the number of them after the point.
     fn cut(&self, input_exponent: u8, output_exponent: u8, digits_max: u32) -> (u128, u32) {
         /// The most places a [`Decimal`] has.
         const PLACES: u32 = 28;
@@ -255,7 +261,7 @@ impl Ratio {
         })
     }
 
-    /// The same in machine arithmetic; `None` where it does not reach.
+    /// The same in machine arithmetic; `None` on overflow.
     fn forward_small(&self, input: Minor) -> Option<Floored> {
         let den = small(&self.den)?;
         let product = input.0.checked_mul(small(&self.num)?)?;
@@ -281,9 +287,9 @@ impl Ratio {
     }
 }
 
-/// How many digits of a rate are shown.
+/// The number of digits shown of a rate.
 const RATE_DIGITS: u32 = 18;
-/// As many as every [`Decimal`] can have.
+/// The number of digits that every [`Decimal`] can have.
 const RATE_DIGITS_MAX: u32 = 28;
 
 fn decimal(digits: u128, places: u32) -> Decimal {
@@ -292,8 +298,8 @@ fn decimal(digits: u128, places: u32) -> Decimal {
 }
 
 /// A rate in whole units by which `input` becomes exactly `output` when the product is rounded down: with eighteen
-/// significant digits, or more where they do not suffice. Where no decimal does, the quotient cut to as many. `None` for no
-/// input.
+/// significant digits, or more if necessary. When no decimal is exact, the quotient cut to the most digits. `None` for
+/// an input of zero.
 pub fn executed_rate(input: (Minor, u8), output: (Minor, u8)) -> Option<Decimal> {
     let ((input, input_exponent), (output, output_exponent)) = (input, output);
     if input.is_zero() {

@@ -1,4 +1,4 @@
-//! What operators have paused, and what a pause stops.
+//! Pauses set by operators, and what they stop.
 //!
 //! | scope | target | stops |
 //! |---|---|---|
@@ -9,15 +9,15 @@
 //! | chain | its name | new orders with a token of the chain |
 //! | rail | `offramp` or `payout` | legs that were never called |
 //!
-//! A leg that a rail was asked for is followed to its end, and what was accepted keeps its reservation. A paused payout
-//! stops conversions as well: an order is not committed on the chain to a payout that may not begin.
+//! A leg for which a rail was called is followed to its end, and accepted orders keep their reservations. A paused
+//! payout stops conversions as well: an order is not committed on the chain to a payout that may not begin.
 
 use crate::asset::Asset;
 use crate::liquidity::Snapshot;
 use crate::plan::Plan;
 use crate::settlement::leg::LegKind;
 
-/// What a pause is about.
+/// The subject of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     Everything,
@@ -48,7 +48,7 @@ impl Scope {
     }
 }
 
-/// All pauses that hold now.
+/// All pauses in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pauses(Vec<(Scope, String)>);
 
@@ -80,7 +80,7 @@ impl Pauses {
         self.holds(Scope::Provider, |provider| provider == id)
     }
 
-    /// Whether a partner's order, decided as planned, must not be accepted.
+    /// Whether a partner's order, decided as planned, must be rejected.
     pub fn stops_order(&self, partner_id: &str, input: &Asset, output: &Asset, plan: &Plan) -> bool {
         !self.is_empty()
             && (self.holds(Scope::Partner, |partner| partner == partner_id)
@@ -98,7 +98,7 @@ impl Pauses {
         })
     }
 
-    /// Takes out of what is offered whatever no new order may use, partners' pauses apart.
+    /// Removes what new orders may not use from a snapshot; pauses of partners are applied elsewhere.
     pub fn apply(&self, snapshot: &mut Snapshot, chain_of: impl Fn(&str) -> Option<String>) {
         if self.is_empty() {
             return;
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_read_as_it_is_written() {
+    fn a_scope_is_parsed_as_it_is_written() {
         assert!(Scope::ALL.into_iter().all(|scope| Scope::parse(scope.as_str()) == Some(scope)));
         assert_eq!(Scope::parse("Everything"), None);
     }
 
     #[test]
-    fn a_rail_stops_its_own_legs_and_a_payout_the_conversions_before_it() {
+    fn a_rail_pause_stops_its_legs_and_a_payout_pause_conversions_too() {
         let (offramp, payout) = (pauses(&[(Scope::Rail, "offramp")]), pauses(&[(Scope::Rail, "payout")]));
         assert!(offramp.stops_leg(LegKind::Offramp) && !offramp.stops_leg(LegKind::Payout));
         assert!(payout.stops_leg(LegKind::Offramp) && payout.stops_leg(LegKind::Payout));

@@ -1,9 +1,9 @@
 //! A payment ordered from a bank: its status, and what a bank's message refers to.
 
-/// How a payment stands with the bank.
+/// The status of a payment at the bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaymentStatus {
-    /// Written down, and perhaps put where the bank looks.
+    /// The file is written, and may have been moved to the bank.
     Staged,
     Sent,
     Pending,
@@ -39,7 +39,7 @@ impl PaymentStatus {
         }
     }
 
-    /// Why the payment cannot be taken for paid.
+    /// Why the payment cannot be recorded as paid.
     pub const fn against_paid(self) -> Option<&'static str> {
         match self {
             Self::Refused => Some("the bank has refused the payment"),
@@ -48,7 +48,7 @@ impl PaymentStatus {
         }
     }
 
-    /// Why the payment cannot be taken for unpaid.
+    /// Why the payment cannot be recorded as unpaid.
     pub const fn against_unpaid(self) -> Option<&'static str> {
         match self {
             Self::Paid => Some("the bank has booked the payment"),
@@ -56,7 +56,7 @@ impl PaymentStatus {
         }
     }
 
-    /// How the bank's word contradicts a settlement that has its own: one that took the payment for paid, or for not.
+    /// How the bank's status contradicts a settlement that recorded the payment as paid, or as unpaid.
     pub const fn contradiction(self, taken_for_paid: bool) -> Option<&'static str> {
         match (self, taken_for_paid) {
             (Self::Paid, false) => Some("paid after the payout was given up"),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_contradicts_the_opposite_end_and_nothing_else() {
+    fn a_bank_status_contradicts_only_the_opposite_outcome() {
         for status in PaymentStatus::ALL {
             let contradicts = [true, false].map(|paid| status.contradiction(paid).is_some());
             let expected = match status {

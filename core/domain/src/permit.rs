@@ -1,7 +1,7 @@
-//! What is wrong with a permit (spec sections 2.5 and 7): 400 `INVALID_PERMIT`, before anything is reserved.
+//! The checks of a permit (spec sections 2.5 and 7): 400 `INVALID_PERMIT`, before anything is reserved.
 //!
-//! [`form_defect`] needs the request alone and comes first. Then come the signer, the nonce and, once the order is priced,
-//! what the wallet and its pending orders leave.
+//! [`form_defect`] needs the request alone and comes first. The signer and the nonce follow and, once the order is
+//! priced, the wallet's funds less its pending orders.
 
 use crate::intent::{Bounds, IntentRequest, Permit};
 use crate::time::Timestamp;
@@ -40,8 +40,8 @@ pub enum PermitDefect {
     Allowance { held: u128, needed: u128 },
 }
 
-/// What is wrong with the permit's form: the contract's three cases, the signature's last byte and its `s`, the spender
-/// and the deadline.
+/// The defect of the permit's form: the contract's three cases, the signature's last byte and its `s`, the spender and
+/// the deadline.
 pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Option<PermitDefect> {
     let permit = request.permit.as_ref()?;
     let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
@@ -65,7 +65,7 @@ pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Opt
     None
 }
 
-/// A permit's signature as the permit contract takes it: `v` is 27 or 28, `s` is not above half of the curve's order.
+/// A permit's signature as the permit contract accepts it: `v` is 27 or 28, `s` is not above half of the curve's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitSignature([u8; 65]);
 
@@ -81,7 +81,7 @@ impl PermitSignature {
     }
 }
 
-/// Half of the order of secp256k1, rounded down: the largest `s` that the contract takes (EIP-2).
+/// Half of the order of secp256k1, rounded down: the largest `s` that the contract accepts (EIP-2).
 const S_MAX: [u8; 32] = [
     0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x5d,
     0x57, 0x6e, 0x73, 0x57, 0xa4, 0x50, 0x1d, 0xdf, 0xe9, 0x2f, 0x46, 0x68, 0x1b, 0x20, 0xa0,

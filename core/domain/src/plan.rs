@@ -1,4 +1,4 @@
-//! How an accepted intent is filled: by whom, at what price, and from which funds.
+//! How an accepted intent is filled: the providers, the price, and the source of the funds.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,7 +9,7 @@ use crate::money::Minor;
 use crate::pricing::Priced;
 use crate::time::Timestamp;
 
-/// What kind of asset is paid and what kind is received: it decides how the order settles.
+/// The kinds of the input and output assets, which decide how the order settles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderKind {
@@ -56,26 +56,26 @@ pub enum InputFunding {
     PartnerBalance { asset: String, amount: Minor },
 }
 
-/// What one provider contributes to a fill.
+/// One provider's part of a fill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Whose balance of the output asset is reserved.
+    /// The provider whose balance of the output asset is reserved.
     pub provider_id: String,
     /// Where the slice was priced, as in a quote's leg (`LP:<id>`, `AMM-Pool`, ...).
     pub venue: String,
     /// The provider's wallet for released funds.
     pub wallet: String,
-    /// The share of the input that it converts. The shares and the protocol fee sum up to the plan's input.
+    /// The part of the input that it converts. The parts and the protocol fee sum to the plan's input.
     pub input: Minor,
-    /// What it delivers, before the payout fee: to be reserved. The slices sum up to the plan's gross output.
+    /// Its output before the payout fee, to be reserved. The slices sum to the plan's gross output.
     pub output: Minor,
-    /// What the floor of its conversion cut off, in 10^-18 minor units of the output asset.
+    /// The fraction cut off by its conversion's rounding, in 10^-18 minor units of the output asset.
     pub residual_e18: u64,
     /// The resting order that it fills, when the venue is the order book.
     pub level_id: Option<i64>,
 }
 
-/// How an accepted intent is filled. One that is read back adds up, or it is not read.
+/// How an accepted intent is filled. A plan read from the database is checked; one that does not add up is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Plan {
@@ -94,7 +94,7 @@ pub struct Plan {
     pub path: SolvedPath,
 }
 
-/// How a plan's amounts contradict each other. Nothing may be posted by such a plan.
+/// How a plan's amounts contradict each other. Such a plan must not be posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PlanFault {
     #[error("the slices' inputs and the protocol fee are not the order's input")]
@@ -106,7 +106,7 @@ pub enum PlanFault {
 }
 
 impl Plan {
-    /// Whether its amounts add up. The postings of an order rely on it.
+    /// Checks that the amounts add up. The postings of an order rely on it.
     pub fn check(&self) -> Result<(), PlanFault> {
         let Priced { input, protocol_fee, gross_output, payout_fee, output, .. } = self.priced;
         let sum = |of: fn(&Slice) -> Minor, first: Minor| {
@@ -172,7 +172,7 @@ pub enum PathStep {
 }
 
 impl SolvedPath {
-    /// Who delivers the output to the recipient: the payout provider, or the source of a token.
+    /// The source of the delivery to the recipient: the payout provider, or the source of a token.
     pub fn payout_provider(&self) -> &str {
         match self.steps.first() {
             Some(PathStep::FiatGateway { provider, .. }) => provider,

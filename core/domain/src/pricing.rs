@@ -1,8 +1,8 @@
-//! What an exchange costs: one all-in rate, and fees beside it, never inside the principal (spec section 2.1).
+//! The price of an exchange: one all-in rate, and separate fees, never inside the principal (spec section 2.1).
 //!
 //! Forward: `output = convert(input - protocol fee) - payout fee`. The inverse finds the smallest input whose forward
-//! result reaches the output, so a recipient of a locked amount is never short-paid. What converts is
-//! [`liquidity`](crate::liquidity)'s concern; fees are the same whoever fills.
+//! result reaches the output, so a recipient of a locked amount is never short-paid. [`liquidity`](crate::liquidity)
+//! does the conversion; fees are the same for every provider.
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -23,15 +23,18 @@ pub struct Charges<'a> {
 /// A priced exchange. `input - protocol_fee` converts to `gross_output`; the recipient gets `output`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Priced {
-    /// Output per one input as converted: spread inside, fees outside. `gross_output` is the net input times this rate,
-    /// rounded down.
+    /// Output per one input as converted: includes the spread, excludes the fees. `gross_output` is the net input times
+    /// this rate, rounded down.
     pub rate: Decimal,
+    /// The reference price when the price was made: output per one input, before spread and fees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Decimal>,
     pub input: Minor,
     pub protocol_fee: Minor,
     pub gross_output: Minor,
     pub payout_fee: Minor,
     pub output: Minor,
-    /// What the floors of the conversion cut off, in 10^-18 minor units of the output asset.
+    /// The fractions cut off by the conversion's rounding, in 10^-18 minor units of the output asset.
     pub residual_e18: u64,
     pub fees: Vec<FeeItem>,
 }
@@ -45,13 +48,13 @@ pub struct Converted {
 }
 
 impl Priced {
-    /// What was converted: the input less the fees deducted from it.
+    /// The converted amount: the input less the fees deducted from it.
     pub fn net_input(&self) -> Minor {
         self.input.checked_sub(self.protocol_fee).unwrap_or_default()
     }
 
-    /// Whether the net input times the rate is the gross output, to the unit. Not for amounts that have more digits than
-    /// a rate can have (28): their receipt could not add up.
+    /// Whether the net input times the rate is the gross output, to the unit. Not for amounts with more digits than a
+    /// rate can have (28): their receipt could not add up.
     pub fn is_exact(&self, input_exponent: u8, output_exponent: u8) -> bool {
         let ratio = Ratio::from_rate(self.rate, input_exponent, output_exponent);
         let forward = ratio.and_then(|ratio| ratio.forward(self.net_input()));
@@ -60,7 +63,7 @@ impl Priced {
 }
 
 impl Charges<'_> {
-    /// What is left of `input` to convert.
+    /// The part of `input` that is left to convert.
     pub fn net(&self, input: Minor) -> Option<Minor> {
         input.checked_sub(input.bps_floor(self.fees.protocol_fee_bps))
     }
@@ -70,18 +73,19 @@ impl Charges<'_> {
         gross_up_bps(net, self.fees.protocol_fee_bps)
     }
 
-    /// What must be converted to, so that `output` is delivered.
+    /// The conversion result that is needed to deliver `output`.
     pub fn gross_for(&self, output: Minor) -> Option<Minor> {
         output.checked_add(self.fees.payout_fee_minor)
     }
 
-    /// Puts the fees around a conversion. `None` when they leave nothing to deliver.
+    /// Adds the fees to a conversion. `None` when they leave nothing to deliver.
     pub fn priced(&self, input: Minor, converted: Converted) -> Option<Priced> {
         let protocol_fee = input.bps_floor(self.fees.protocol_fee_bps);
         let payout_fee = self.fees.payout_fee_minor;
         let output = converted.gross_output.checked_sub(payout_fee).filter(|left| !left.is_zero())?;
         Some(Priced {
             rate: converted.rate,
+            reference: None,
             input,
             protocol_fee,
             gross_output: converted.gross_output,

@@ -1,8 +1,10 @@
 //! Indicative and firm quotes (spec sections 2.2 to 2.4).
 //!
-//! A candidate is an offer alone, or all of them together where that gives more or where nobody can fill the amount
-//! alone. The score is what the route costs against the reference price, in basis points, and what it violates; the
-//! list is sorted by it.
+//! A candidate is one offer alone, or all offers together where that gives more or where no offer can fill the amount
+//! alone. The score is the route's cost against the reference price, in basis points, plus its violations; the list is
+//! sorted by it.
+
+pub mod explain;
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -19,9 +21,9 @@ use crate::plan::Slice;
 use crate::pricing::Priced;
 use crate::time::Timestamp;
 
-/// How many candidates are shown.
+/// The number of candidates shown.
 pub const CANDIDATES: usize = 5;
-/// What a violated constraint adds to a score: more than any price does.
+/// The addition to a score for a violated constraint: more than any price causes.
 const VIOLATION: u128 = 1_000_000;
 
 /// Spec section 2.3, Candidate.
@@ -58,7 +60,7 @@ pub struct CandidateMetadata {
     pub liquidity_available: serde_json::Number,
     pub score: u128,
     pub constraint_violations: Vec<String>,
-    /// The source's own keys.
+    /// Metadata keys of the source.
     #[serde(flatten)]
     pub of_source: Map<String, Value>,
 }
@@ -69,7 +71,7 @@ pub struct IndicativeRequest<'a> {
     pub request_id: &'a str,
     pub input: &'a Asset,
     pub output: &'a Asset,
-    /// Of the input, whichever side the caller is on (spec section 2.2).
+    /// Amount of the input, for either side of the caller (spec section 2.2).
     pub amount: Minor,
     pub actor: ActorType,
     pub settlement_pref: SettlementType,
@@ -104,7 +106,7 @@ fn run<'a>(routes: Vec<Route<'a>>, want: Want) -> Vec<(Route<'a>, Fill)> {
     routes.into_iter().filter_map(|route| route.fill(want).map(|fill| (route, fill))).collect()
 }
 
-/// What a candidate needs to be told beside its route.
+/// The data of a candidate beside its route.
 struct Telling<'a> {
     request: &'a IndicativeRequest<'a>,
     reference: Option<Decimal>,
@@ -192,7 +194,7 @@ fn takes_part(offer: &Offer, fill: &Fill) -> bool {
 }
 
 impl Venue {
-    /// The head of a route's handle.
+    /// The prefix of a route's handle.
     const fn handle(&self) -> &'static str {
         match self {
             Self::Provider(_) => "lp",
@@ -203,7 +205,7 @@ impl Venue {
     }
 }
 
-/// `part ÷ whole` in basis points; zero for no whole.
+/// `part ÷ whole` in basis points; zero when `whole` is zero.
 fn ratio_bps(part: Minor, whole: Minor, up: bool) -> u128 {
     use crate::money::U512;
     if whole.is_zero() {
@@ -214,8 +216,7 @@ fn ratio_bps(part: Minor, whole: Minor, up: bool) -> u128 {
     u128::try_from(bps).unwrap_or(u128::MAX)
 }
 
-/// How much less is delivered than the reference price alone would give, in basis points, rounded up. A route that
-/// gives more costs nothing.
+/// How much less is delivered than at the reference price, in basis points, rounded up; zero for a better price.
 pub fn cost_bps(priced: &Priced, reference: Decimal, input: &Asset, output: &Asset) -> u128 {
     let fair = Ratio::from_rate(reference, input.exponent, output.exponent)
         .and_then(|ratio| ratio.forward(priced.input))
@@ -223,8 +224,8 @@ pub fn cost_bps(priced: &Priced, reference: Decimal, input: &Asset, output: &Ass
     ratio_bps(fair.checked_sub(priced.output).unwrap_or_default(), fair, true)
 }
 
-/// How far the price gives way for this size, in basis points, rounded down: what the curve says, and what the
-/// sources expect when so much of what they have is taken.
+/// The price impact of this size, in basis points, rounded down: that of the curve, and that which the sources expect
+/// for this share of their capacity.
 fn slippage_bps(offers: &[ListedOffer<'_>], marginal: &Ratio, fill: &Fill, capacity: Minor) -> u128 {
     let net = fill.priced.net_input();
     let gross = fill.priced.gross_output;
@@ -235,12 +236,12 @@ fn slippage_bps(offers: &[ListedOffer<'_>], marginal: &Ratio, fill: &Fill, capac
     along.saturating_add(expected)
 }
 
-/// The contract wants numbers here; the text is a decimal of ours, so it always parses.
+/// The contract requires numbers here; the text comes from a decimal, so it always parses.
 fn json_number(text: &str) -> serde_json::Number {
     serde_json::from_str(text).unwrap_or_else(|_| serde_json::Number::from(0))
 }
 
-/// Which side of a firm quote is fixed.
+/// The fixed side of a firm quote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AmountType {
@@ -248,7 +249,7 @@ pub enum AmountType {
     Target,
 }
 
-/// What a firm quote locks until `valid_until`.
+/// The terms that a firm quote locks until `valid_until`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirmTerms {
     pub quote_id: QuoteId,
@@ -259,9 +260,9 @@ pub struct FirmTerms {
     pub side: Side,
     pub amount_type: AmountType,
     pub priced: Priced,
-    /// Who committed to what.
+    /// The providers' commitments.
     pub slices: Vec<Slice>,
-    /// What the locked price costs against the reference, as a path's score.
+    /// The cost of the locked price against the reference, as a path's score.
     pub score: u64,
     pub valid_until: Timestamp,
 }
@@ -277,7 +278,7 @@ pub struct FirmRequest<'a> {
     pub actor: ActorType,
 }
 
-/// Locks rate and fees with the sources that commit to a price. `None` when nobody can fill it.
+/// Locks rate and fees with the sources that commit to a price. `None` when none can fill it.
 pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -> Option<FirmTerms> {
     let ask = Ask { input: request.input, output: request.output, actor: request.actor, firm: true };
     let want = match request.amount_type {
@@ -308,8 +309,8 @@ pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -
     })
 }
 
-/// A configured provider commits for its own time, even where the reference behind its price ages; another one's
-/// commitment ends with its answer.
+/// A configured provider commits for its own time, even while the reference behind its price ages; another source's
+/// commitment ends with its offer.
 fn committed_until(offer: &Offer, now: Timestamp) -> Option<Timestamp> {
     let until = now.plus_millis(i64::from(offer.firm_ttl_sec?).saturating_mul(1000));
     Some(match offer.venue {
@@ -318,7 +319,7 @@ fn committed_until(offer: &Offer, now: Timestamp) -> Option<Timestamp> {
     })
 }
 
-/// The score of an accepted path: its cost against the reference price, zero without one.
+/// The score of an accepted path: its cost against the reference price; zero without a reference price.
 pub(crate) fn path_score(market: &Market<'_>, ask: &Ask<'_>, priced: &Priced) -> u64 {
     let cost =
         market.reference(ask).map_or(0, |reference| cost_bps(priced, reference, ask.input, ask.output));

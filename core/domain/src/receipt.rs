@@ -22,7 +22,7 @@ struct Body<'a> {
     schema_version: &'static str,
     client_reference: Option<&'a str>,
     provider: &'a str,
-    /// Null when money is paid for money.
+    /// Null for an exchange of money for money.
     offramp: Option<Value>,
     payout: Value,
     fees: &'a [FeeItem],
@@ -37,7 +37,7 @@ pub struct Receipt {
     pub content_hash: String,
 }
 
-/// Makes the one receipt of an execution.
+/// Makes the receipt of an execution.
 pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_at: Timestamp) -> Receipt {
     let priced = &terms.plan.priced;
     let body = Body {
@@ -70,7 +70,7 @@ pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_
     Receipt { body, content_hash }
 }
 
-/// The hash over the body without `txHash` and `finality`, wherever the body came from.
+/// The hash of the body without `txHash` and `finality`.
 pub fn hash(body: &Value) -> String {
     let mut body = body.clone();
     if let Some(map) = body.as_object_mut() {
@@ -80,7 +80,7 @@ pub fn hash(body: &Value) -> String {
     hex32(&canonical_sha256(&body))
 }
 
-/// The body as readers get it: with `txHash` and `finality` once the anchor is confirmed.
+/// The body as readers receive it: with `txHash` and `finality` once the anchor is confirmed.
 pub fn with_finality(body: &Value, finality: Option<&Finality>) -> Value {
     let mut body = body.clone();
     if let (Some(map), Some(finality)) = (body.as_object_mut(), finality) {

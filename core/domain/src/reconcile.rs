@@ -1,60 +1,84 @@
-//! Where our books and the chain's differ, and what to do about it.
+//! The differences between the service's books, the chain and the bank, and what to do about them.
 //!
-//! Three tellings of every settlement are held against each other: the service's own execution, the events that the
-//! indexer kept, and what the contracts themselves answer at one final block. A difference is a [`Break`].
+//! [`bank`] compares bank accounts with the ledger, [`wallets`] the balances of wallets. This module compares three records
+//! of every settlement: the service's own execution, the events that the indexer stored, and the contracts' state at one
+//! final block. A difference is a [`Break`].
 //!
-//! Invariants: nothing here acts, it proposes; a settlement that is merely on its way is no break (the events may be
-//! ahead of the execution, and the execution ahead of the final block); `stuck` is said only where nothing else is.
+//! Invariants: nothing here acts, it proposes; a settlement in progress is not a break (the events may be ahead of the
+//! execution, and the execution ahead of the final block); `stuck` is reported only where no other break is.
 
 use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
+use crate::recall::RecallStatus;
 use crate::settlement::State;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
+pub mod bank;
 mod settled;
+pub mod wallets;
 
-/// The ways in which books differ.
+/// The kinds of breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakKind {
-    /// The escrow took funds for something that no execution of ours has locked.
+    /// The escrow holds funds for an id that no execution has locked.
     LockWithoutExecution,
-    /// An execution counts on a lock that the chain does not have.
+    /// An execution relies on a lock that is not on the chain.
     ExecutionWithoutLock,
     /// The chain moved another amount than was agreed.
     AmountMismatch,
-    /// A lock, a swap, a fill or a payment under the order's id has other terms than its command asked for.
+    /// A lock, a swap, a fill or a payment under the order's id has other terms than its command.
     TermsMismatch,
-    /// The beneficiary was paid, and the funds that pay for it were not released to us.
+    /// The beneficiary was paid, and the funds for it were not released to the service.
     PaidNotSettled,
-    /// Funds were released, and nobody was paid.
+    /// Funds were released, and the beneficiary was not paid.
     SettledNotPaid,
     /// A completed execution's receipt is not anchored.
     AnchorMissing,
-    /// What is anchored is not what was receipted, or not where the receipt says.
+    /// The anchor's content or place differs from the receipt's.
     AnchorMismatch,
-    /// Funds are locked for a live execution, and soon anybody may refund them.
+    /// Funds are locked for a live execution, and from the timelock on, which is near, anyone may refund them.
     TimelockExpiring,
-    /// Funds are locked for nothing any more and may go back to the wallet.
+    /// Funds are locked for an execution that no longer needs them, and may be returned to the wallet.
     RefundDue,
-    /// Nothing has happened to a live execution for too long.
+    /// A live execution has not changed for too long.
     Stuck,
-    /// The chain paid tokens out for no execution of ours.
+    /// The chain paid tokens under an id that no execution has.
     PayoutWithoutExecution,
-    /// The kept events tell another state than the contracts do.
+    /// The stored events show another state than the contracts.
     IndexMismatch,
-    /// The escrow holds less than what it owes.
+    /// The escrow holds less than it owes.
     EscrowShort,
-    /// The bank's word on a payment contradicts how its execution ended.
+    /// The bank's status of a payment contradicts how its execution ended.
     DecisionContradicted,
-    /// A payment came back, and what is owed for it was neither paid another way nor given back.
+    /// A payment was returned, and its output was neither paid another way nor the input returned.
     PaymentReturned,
+    /// The bank has not decided on a recall for too long.
+    RecallUnanswered,
+    /// The bank accepted a recall, and the payment has not come back for too long.
+    RecallNotReturned,
+    /// The bank's answer contradicts what is known of a recall, or the recall was never requested.
+    RecallContradicted,
+    /// The bank has booked what the ledger does not have.
+    MissingInLedger,
+    /// The ledger has what the bank has not booked.
+    MissingAtBank,
+    /// Ledger and bank have different amounts for the same thing.
+    AmountDiffers,
+    /// The balance of a bank account or a wallet is another than the ledger's, and nothing on its way explains it.
+    BalanceDiffers,
+    /// The bank has booked the same twice.
+    DuplicateEntry,
+    /// An entry at the bank is about nothing that the ledger knows.
+    UnknownEntry,
+    /// A statement does not begin where the one before it ended.
+    StatementGap,
 }
 
 impl BreakKind {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 26] = [
         Self::LockWithoutExecution,
         Self::ExecutionWithoutLock,
         Self::AmountMismatch,
@@ -71,9 +95,19 @@ impl BreakKind {
         Self::EscrowShort,
         Self::DecisionContradicted,
         Self::PaymentReturned,
+        Self::RecallUnanswered,
+        Self::RecallNotReturned,
+        Self::RecallContradicted,
+        Self::MissingInLedger,
+        Self::MissingAtBank,
+        Self::AmountDiffers,
+        Self::BalanceDiffers,
+        Self::DuplicateEntry,
+        Self::UnknownEntry,
+        Self::StatementGap,
     ];
 
-    /// As it is stored and told.
+    /// Its name in rows, logs and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::LockWithoutExecution => "lock_without_execution",
@@ -92,6 +126,16 @@ impl BreakKind {
             Self::EscrowShort => "escrow_short",
             Self::DecisionContradicted => "decision_contradicted",
             Self::PaymentReturned => "payment_returned",
+            Self::RecallUnanswered => "recall_unanswered",
+            Self::RecallNotReturned => "recall_not_returned",
+            Self::RecallContradicted => "recall_contradicted",
+            Self::MissingInLedger => "missing_in_ledger",
+            Self::MissingAtBank => "missing_at_bank",
+            Self::AmountDiffers => "amount_differs",
+            Self::BalanceDiffers => "balance_differs",
+            Self::DuplicateEntry => "duplicate_entry",
+            Self::UnknownEntry => "unknown_entry",
+            Self::StatementGap => "statement_gap",
         }
     }
 
@@ -100,26 +144,30 @@ impl BreakKind {
     }
 }
 
-/// What a person might do. Nothing does it by itself.
+/// What an operator might do. Nothing does it automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuggestedAction {
-    /// Somebody must look: money may be lost.
+    /// Investigate now: money may be lost.
     Page,
-    /// `IntentSettler.cancel`: open to anyone, gives the funds back.
+    /// `IntentSettler.cancel`: open to anyone, returns the funds.
     Cancel,
-    /// `Escrow.refund`: open to anyone, gives the funds back.
+    /// `Escrow.refund`: open to anyone, returns the funds.
     Refund,
-    /// `IntentSettler.returnFilled`: two operators give committed funds back before the timelock.
+    /// `IntentSettler.returnFilled`: two operators return committed funds before the timelock.
     Return,
-    /// See why the relayer has not settled, before the timelock.
+    /// Find out, before the timelock, why the relayer has not settled.
     Settle,
-    /// See why the relayer has not anchored.
+    /// Find out why the relayer has not anchored.
     Anchor,
-    /// `dvp execution resolve`, once the rail has said what became of the leg.
+    /// `dvp execution resolve`, once the outcome of the leg at the rail is known.
     Resolve,
     /// Compare the index with another endpoint; read the chain again where it differs.
     Rescan,
+    /// Ask the bank for the statement, or what became of the payment.
+    AskBank,
+    /// Post what happened outside: a deposit, an operation, or the payment's end.
+    Post,
 }
 
 impl SuggestedAction {
@@ -133,26 +181,56 @@ impl SuggestedAction {
             Self::Anchor => "anchor",
             Self::Resolve => "resolve",
             Self::Rescan => "rescan",
+            Self::AskBank => "ask_bank",
+            Self::Post => "post",
         }
     }
 }
 
-/// One difference.
+/// One break.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Break {
     #[serde(rename = "type")]
     pub kind: BreakKind,
-    /// The execution, where one is concerned.
+    /// The execution, if the break has one.
     pub reference: Option<String>,
     /// The settlement's id or content hash on the chain, `0x` and 64 hex digits.
     pub entity: Option<String>,
-    /// For people.
+    /// Text for operators.
     pub detail: String,
     pub action: SuggestedAction,
+    /// Where balances or amounts of an account outside differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
 }
 
-/// Where a settlement stands in the settler, by its contract's names.
+/// By how much an account outside differs from the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// `bank:<account>`, `wallet:<address>` or `escrow`.
+    pub account: String,
+    pub asset: String,
+    /// Minor units that the account outside has more than the ledger; negative: less.
+    #[serde(with = "decimal")]
+    pub minor: i128,
+}
+
+/// An amount as a decimal string: JSON has no integers of this size.
+mod decimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(amount: &i128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(amount)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i128, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The state of a settlement in the settler, by its contract's names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettlerState {
     #[default]
@@ -163,7 +241,7 @@ pub enum SettlerState {
     Cancelled,
 }
 
-/// Where funds stand in the escrow, by its contract's names.
+/// The state of funds in the escrow, by its contract's names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EscrowState {
     #[default]
@@ -173,7 +251,7 @@ pub enum EscrowState {
     Refunded,
 }
 
-/// What events, or the contracts, tell of one id.
+/// The state of one id, by its events or by the contracts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OnChain {
     pub settler: SettlerState,
@@ -183,7 +261,7 @@ pub struct OnChain {
 }
 
 impl OnChain {
-    /// Takes in the next event by its name; others change nothing.
+    /// Applies the next event, by its name; unknown events change nothing.
     #[must_use]
     pub fn after(self, event: &str) -> Self {
         match event {
@@ -200,29 +278,29 @@ impl OnChain {
     }
 }
 
-/// The kept events of one id, in order.
+/// The stored events of one id, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredEvents {
-    /// All that are told.
+    /// The state after all events.
     pub now: OnChain,
-    /// Those up to the final block.
+    /// The state after the events up to the final block.
     pub at_block: OnChain,
-    /// What `Created` and `Paid` say was moved.
+    /// The amounts in `Created` and `Paid`.
     pub locked: Option<Minor>,
     pub paid: Option<Minor>,
 }
 
-/// What the contracts answer about one id at the final block.
+/// The contracts' state of one id at the final block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contracts {
     pub state: OnChain,
-    /// The lock, when the terms that its events told hash to what the escrow has committed to.
+    /// The lock, when the hash of the terms in its events is the one that the escrow stores.
     pub lock: Option<ProvenLock>,
-    /// The events told terms, and the escrow has committed to others.
+    /// The hash of the terms in the events differs from the one that the escrow stores.
     pub terms_differ: bool,
 }
 
-/// The terms of a lock, proven by the escrow's commitment.
+/// The terms of a lock, proven by the escrow's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvenLock {
     pub amount: Minor,
@@ -233,7 +311,7 @@ pub struct ProvenLock {
     pub timelock: u64,
 }
 
-/// An anchor of one of our relayers.
+/// An anchor by one of the service's relayers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchored {
     pub tx_hash: String,
@@ -244,7 +322,7 @@ pub struct Anchored {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipted {
     pub content_hash: String,
-    /// The hash computed from the stored body just now.
+    /// The hash computed from the stored body for this comparison.
     pub computed_hash: String,
     /// The first anchor of `content_hash`.
     pub anchor: Option<Anchored>,
@@ -255,57 +333,77 @@ pub struct Receipted {
 pub struct Booked {
     pub terms: Terms,
     pub state: State,
-    /// When something last happened to it.
+    /// The time of the last change.
     pub changed_at: Timestamp,
     pub receipt: Option<Receipted>,
-    /// A chain command that can never succeed, by its kind.
+    /// The kind of a chain command that can never succeed.
     pub failed_command: Option<String>,
-    /// Where an event differs from the command that asked for it.
+    /// How an event differs from its command.
     pub differing_fact: Option<String>,
-    /// The bank's word on the payment, unless operators have closed what it contradicts.
+    /// The bank's status of the payment, unless operators have closed the contradiction.
     pub bank: Option<BankWord>,
-    /// Since when a bank has had the payment without a final word.
+    /// Since when a bank has had the payment without a final answer.
     pub with_bank_since: Option<Timestamp>,
+    /// The recall of the payment that is not closed.
+    pub recall: Option<OpenRecall>,
 }
 
-/// A bank's word on a payment.
+/// A recall whose end is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenRecall {
+    pub status: RecallStatus,
+    /// When it was sent; when it was accepted, if it was.
+    pub since: Timestamp,
+    /// An answer contradicts an earlier one.
+    pub is_contradicted: bool,
+}
+
+/// The final status of a payment at a bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BankWord {
     Paid,
     Refused,
 }
 
-/// One id and all that is told of it.
+/// One id and all that is recorded of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
     /// `0x` and 64 hex digits.
     pub entity: String,
     pub booked: Option<Booked>,
     pub kept: StoredEvents,
-    /// `None`: the contracts were not asked about this one.
+    /// `None`: the contracts were not queried for this id.
     pub contracts: Option<Contracts>,
 }
 
-/// When it is, and what counts as too long.
+/// The time of the comparison, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     pub now: Timestamp,
-    /// The final block's time, Unix seconds. A chain's clock may be ahead of ours.
+    /// The final block's time, Unix seconds. A chain's clock may be ahead of the service's.
     pub block_secs: u64,
     pub patience: Patience,
 }
 
-/// How long things may take, in milliseconds.
+/// The longest expected durations, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A live execution without any change.
+    /// Of a live execution without any change, while no rail works on it.
     pub idle_ms: i64,
+    /// Of a conversion without a final answer.
+    pub convert_ms: i64,
+    /// Of a payout without a final answer, after the rail's own time where that is known.
+    pub pay_ms: i64,
     /// From the payout to the release of the funds.
     pub settle_ms: i64,
     /// From the receipt to its anchor.
     pub anchor_ms: i64,
-    /// So long before its timelock an open lock is reported.
+    /// An open lock is reported this long before its timelock.
     pub expiring_ms: i64,
+    /// From a recall's request to the bank's decision.
+    pub recall_answer_ms: i64,
+    /// From the bank's acceptance of a recall to the return of the payment.
+    pub recall_return_ms: i64,
 }
 
 impl Default for Patience {
@@ -313,9 +411,13 @@ impl Default for Patience {
         let minutes = |minutes: i64| minutes * 60_000;
         Self {
             idle_ms: minutes(15),
+            convert_ms: minutes(15),
+            pay_ms: minutes(15),
             settle_ms: minutes(10),
             anchor_ms: minutes(10),
             expiring_ms: minutes(20),
+            recall_answer_ms: minutes(21 * 24 * 60),
+            recall_return_ms: minutes(5 * 24 * 60),
         }
     }
 }
@@ -325,7 +427,7 @@ impl Moment {
         self.now.millis().saturating_sub(at.millis()) > patience_ms
     }
 
-    /// The chain's time: the later of the block's and ours, so that nothing expires unseen.
+    /// The chain's time: the later of the block's and the service's, so that no expiry is missed.
     fn chain_secs(&self) -> u64 {
         self.block_secs.max(self.now.unix_secs())
     }
@@ -342,7 +444,7 @@ pub fn judge(subject: &Subject, moment: &Moment) -> Vec<Break> {
     found.breaks
 }
 
-/// An anchor by one of our relayers for a hash that no receipt has.
+/// A break: one of the service's relayers has anchored a hash that no receipt has.
 pub fn anchor_without_receipt(content_hash: &str) -> Break {
     Break {
         kind: BreakKind::AnchorMismatch,
@@ -350,21 +452,25 @@ pub fn anchor_without_receipt(content_hash: &str) -> Break {
         entity: Some(content_hash.to_owned()),
         detail: "a relayer anchored a hash that no receipt has".to_owned(),
         action: SuggestedAction::Page,
+        difference: None,
     }
 }
 
-/// A contract's own count of events against the kept ones; `None` when they agree.
+/// Compares a contract's own count of events with the stored ones; `None` when they agree.
 pub fn judge_count(contract: &str, emitted: u64, last: u64, kept: u64) -> Option<Break> {
     (emitted != last || emitted != kept).then(|| Break {
         kind: BreakKind::IndexMismatch,
         reference: None,
         entity: None,
-        detail: format!("{contract} has emitted {emitted} events, {kept} are kept, the last numbered {last}"),
+        detail: format!(
+            "{contract} has emitted {emitted} events, {kept} are stored, the last numbered {last}"
+        ),
         action: SuggestedAction::Rescan,
+        difference: None,
     })
 }
 
-/// A kept final block against the node's; `None` when they agree.
+/// Compares a stored final block with the node's; `None` when they agree.
 pub fn judge_block(number: u64, ours: &str, theirs: Option<&str>) -> Option<Break> {
     (theirs != Some(ours)).then(|| Break {
         kind: BreakKind::IndexMismatch,
@@ -372,10 +478,11 @@ pub fn judge_block(number: u64, ours: &str, theirs: Option<&str>) -> Option<Brea
         entity: None,
         detail: format!("final block {number} is {ours} here and {} there", theirs.unwrap_or("nothing")),
         action: SuggestedAction::Page,
+        difference: None,
     })
 }
 
-/// The escrow's balance of a token against what is open in it; `None` when it holds enough.
+/// Compares the escrow's balance of a token with the open locks; `None` when it suffices.
 pub fn judge_balance(token: &str, held: u128, open: u128) -> Option<Break> {
     (held < open).then(|| Break {
         kind: BreakKind::EscrowShort,
@@ -383,10 +490,11 @@ pub fn judge_balance(token: &str, held: u128, open: u128) -> Option<Break> {
         entity: None,
         detail: format!("the escrow holds {held} of {token} and owes {open}"),
         action: SuggestedAction::Page,
+        difference: None,
     })
 }
 
-/// What was found of one subject.
+/// The breaks of one subject.
 struct Findings<'a> {
     subject: &'a Subject,
     breaks: Vec<Break>,
@@ -401,6 +509,7 @@ impl Findings<'_> {
             entity: Some(self.subject.entity.clone()),
             detail: detail.into(),
             action,
+            difference: None,
         });
     }
 }
@@ -412,7 +521,7 @@ fn index(found: &mut Findings<'_>) {
         let detail = format!("the events say {kept:?}, the contracts {:?}", contracts.state);
         found.add(BreakKind::IndexMismatch, SuggestedAction::Rescan, detail);
     } else if contracts.terms_differ {
-        let detail = "the events tell other terms of the lock than the escrow has committed to";
+        let detail = "the lock terms in the events differ from those that the escrow has committed to";
         found.add(BreakKind::IndexMismatch, SuggestedAction::Rescan, detail);
     }
 }
@@ -430,7 +539,7 @@ fn foreign(found: &mut Findings<'_>, moment: &Moment) {
     }
 }
 
-/// How open funds can go back by now, if they can.
+/// How open funds can be returned now, if they can.
 fn give_back(subject: &Subject, moment: &Moment) -> Option<SuggestedAction> {
     let open = subject.kept.now.escrow == EscrowState::Locked;
     let held = subject.contracts.as_ref().filter(|_| open)?.lock.as_ref()?;

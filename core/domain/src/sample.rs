@@ -1,6 +1,6 @@
-//! Made-up Intents, one for each event type, so that a partner can try a receiver without an order.
+//! Sample Intents, one for each event type, so that a partner can test a receiver without an order.
 //!
-//! The shape is that of a real event, because it is made of the same type.
+//! They are made of the same type as real events and so have their shape.
 
 use crate::event::Stage;
 use crate::event::{EventType, PhaseState};
@@ -16,7 +16,7 @@ const LOCK_TX: &str = "0x1111111111111111111111111111111111111111111111111111111
 const ACCOUNT_HASH: &str = "2222222222222222222222222222222222222222222222222222222222222222";
 const TIMELOCK_MILLIS: i64 = 7_200_000;
 
-/// Where a made-up Intent is in its life.
+/// The moment of the life of an Intent that a sample shows.
 struct Moment {
     offramp: Option<PhaseState>,
     payout: Option<PhaseState>,
@@ -43,7 +43,7 @@ const fn moment(kind: EventType) -> Moment {
     Moment { offramp, payout, failed }
 }
 
-/// The number an event of this type has when no phase passes through `in_progress`.
+/// The sequence number of an event of this type when no phase passes through `in_progress`.
 pub const fn sequence(kind: EventType) -> i64 {
     match kind {
         EventType::IntentAccepted => 1,

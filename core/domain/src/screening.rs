@@ -1,9 +1,9 @@
-//! Screening of accepted orders before anything of theirs moves: what is screened, a list of names and addresses, and
-//! what follows from an answer.
+//! Screening of accepted orders before any funds move: the parties that are screened, a list of names and addresses,
+//! and the consequences of an answer.
 //!
 //! ```text
 //! accepted ─due─> list ─no match─> hook ─pass──> the first leg begins
-//!                  │ match          ├─hold──> held: asked again, until an operator or the deadline ends it
+//!                  │ match          ├─hold──> held: screened again, until an operator or the deadline ends it
 //!                  └─> on_match     ├─fail──> intent.failed, screening_refused
 //!                                   └─no answer─> on_error (pass, hold or fail)
 //! ```
@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::beneficiary::Beneficiary;
 use crate::terms::Terms;
+use crate::time::Timestamp;
 
 /// The failure code of an order that screening refused.
 pub const REFUSED: &str = "screening_refused";
 
-/// What screening says of an order.
+/// The result of screening an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScreeningResult {
@@ -43,7 +44,57 @@ impl ScreeningResult {
     }
 }
 
-/// Who said it.
+/// What operators have decided about an order that has not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartDecision {
+    Cancel,
+    Release,
+    Refuse,
+}
+
+/// What an order that is due to begin does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    Begin,
+    Cancel,
+    Refuse,
+    /// Its deadline has passed.
+    Expire,
+    /// It is screened now.
+    Screen,
+    /// It is screened again later.
+    Hold,
+}
+
+impl Beginning {
+    /// Before it is screened. Operators refuse and cancel at any time; they release until the deadline.
+    pub fn first(
+        decided: Option<StartDecision>,
+        now: Timestamp,
+        deadline: Timestamp,
+        is_screened: bool,
+    ) -> Self {
+        match decided {
+            Some(StartDecision::Cancel) => Self::Cancel,
+            Some(StartDecision::Refuse) => Self::Refuse,
+            Some(StartDecision::Release) | None if now >= deadline => Self::Expire,
+            Some(StartDecision::Release) => Self::Begin,
+            None if is_screened => Self::Screen,
+            None => Self::Begin,
+        }
+    }
+
+    /// After it was screened.
+    pub const fn after(result: ScreeningResult) -> Self {
+        match result {
+            ScreeningResult::Pass => Self::Begin,
+            ScreeningResult::Hold => Self::Hold,
+            ScreeningResult::Fail => Self::Refuse,
+        }
+    }
+}
+
+/// The source of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     List,
@@ -74,7 +125,7 @@ impl<'a> Parties<'a> {
         self.beneficiary.and_then(Beneficiary::name).into_iter()
     }
 
-    /// Wallets and accounts: who pays, who receives.
+    /// The wallets and accounts of payer and recipient.
     fn accounts(&self) -> impl Iterator<Item = &'a str> {
         let request = &self.terms.request;
         let paid_to = request.output_recipient.as_deref().into_iter();
@@ -90,14 +141,14 @@ pub struct ScreeningList {
     accounts: HashSet<String>,
 }
 
-/// A line of a list that says neither `name:` nor `account:`.
+/// A line of a list that begins with neither `name:` nor `account:`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {0} of the list is neither `name: …` nor `account: …`")]
 pub struct ListFault(usize);
 
 impl ScreeningList {
     /// One entry a line, `name: …` or `account: …` (a wallet or a bank account); empty lines and lines that begin with
-    /// `#` are passed over.
+    /// `#` are skipped.
     pub fn parse(text: &str) -> Result<Self, ListFault> {
         let mut list = Self::default();
         for (n, line) in text.lines().enumerate() {
@@ -121,7 +172,7 @@ impl ScreeningList {
         Ok(list)
     }
 
-    /// What of the order is on the list: `name` when a name has all words of an entry, in any order, case and with any
+    /// The part of the order that is on the list: `name` when a name has all words of an entry, in any order, case and
     /// accents; `account` when a wallet or an account is an entry.
     pub fn matches(&self, parties: &Parties<'_>) -> Option<&'static str> {
         let is_listed = |name: &str| {
@@ -191,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_matches_in_any_order_case_and_spelling_of_its_accents() {
+    fn a_name_matches_in_any_order_case_and_accents() {
         let list = list("# comment\n\nname: José  García\nname: Evil Corp.\n");
         for name in ["José García", "GARCIA, JOSE", "Dr. Jose Maria García", "evil corp", "The EVIL-CORP Ltd"]
         {
@@ -203,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wallet_or_an_account_matches_as_a_whole() {
+    fn a_wallet_or_an_account_matches_only_as_a_whole() {
         let list = list("account: 0xAbCd\naccount: DE89 3704 0044 0532 0130 00\n");
         assert_eq!(found(&list, "Jane Doe", "1", "0xABCD"), Some("account"));
         assert_eq!(found(&list, "Jane Doe", "de89370400440532013000", "0x1"), Some("account"));
@@ -214,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_neither_is_refused_by_its_number() {
+    fn an_invalid_line_is_refused_by_its_number() {
         for (text, line) in
             [("name: a\nnobody", 2), ("name:", 1), ("account: --", 1), ("\n# x\nwallet: 0x1", 3)]
         {
@@ -223,12 +274,31 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_read_as_it_is_written() {
+    fn a_verdict_is_parsed_as_it_is_written() {
         assert!(
             ScreeningResult::ALL
                 .into_iter()
                 .all(|verdict| ScreeningResult::parse(verdict.as_str()) == Some(verdict))
         );
         assert_eq!(ScreeningResult::parse("PASS"), None);
+    }
+
+    #[test]
+    fn a_decision_counts_before_the_deadline_and_a_refusal_after_it_too() {
+        use super::StartDecision as D;
+        let at = Timestamp::from_millis;
+        for (decided, now, is_screened, begins) in [
+            (None, 9, true, Beginning::Screen),
+            (None, 9, false, Beginning::Begin),
+            (None, 10, true, Beginning::Expire),
+            (Some(D::Release), 9, true, Beginning::Begin),
+            (Some(D::Release), 10, true, Beginning::Expire),
+            (Some(D::Refuse), 9, true, Beginning::Refuse),
+            (Some(D::Refuse), 10, true, Beginning::Refuse),
+            (Some(D::Cancel), 10, true, Beginning::Cancel),
+        ] {
+            let first = Beginning::first(decided, at(now), at(10), is_screened);
+            assert_eq!(first, begins, "{decided:?} {now} {is_screened}");
+        }
     }
 }

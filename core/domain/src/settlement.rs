@@ -1,8 +1,9 @@
 //! The settlement of one accepted intent, of any kind: tokens are locked in escrow, committed and released, or swapped
-//! in one transaction; prefunded money is reserved and handed over; what needs converting is converted; a bank or the
+//! in one transaction; prefunded money is reserved and handed over; a conversion follows where needed; a bank or the
 //! chain pays out; a receipt is issued.
 //!
 //! ```text
+//! Resting ─matched─> Accepted    (a range order; cancelled, expired and failed as Accepted)
 //! Accepted ─due┬─token for money──> Locking ─locked──> Converting ─converted─> Committing ─filled─> Paying
 //!    │ │ │     ├─token for token──> Locking ─swapped────────────────────────────────────────────────────> Completed
 //!    │ │ │     ├─money for token─────────────────────> Converting ─converted─────────────────────> Paying
@@ -12,17 +13,17 @@
 //!    └─refused, (Locking)──> Failed       │          └─money in────────────────────────> Completed
 //!                                         └─the timelock is near─> Owing ─paid, settled─> Completed
 //! Converting ─> ConversionFailed          Committing, Paying, Owing ─> PayoutFailed
-//! Completed ─the payment came back─> Completed, reversed ─paid again or given back─> resolved
+//! Completed ─payment returned─> Completed, reversed ─paid again or input returned─> resolved
 //! ```
 //!
-//! Until it is filled, a lock can be cancelled by anyone from its fill deadline on; once filled, it ends by the
-//! preimage before its timelock, by two operators, or by a refund from the timelock on. So a rail pays out for locked
-//! tokens only in [`State::Paying`] and [`State::Owing`], which are entered through `Filled` and nothing else, and the
-//! preimage is revealed well before the timelock, with the payout's final word or without it.
+//! Until it is filled, anyone can cancel a lock from its fill deadline on; once filled, it ends by the preimage before
+//! its timelock, by two operators, or by a refund from the timelock on. So a rail pays out for locked tokens only in
+//! [`State::Paying`] and [`State::Owing`], which only `Filled` leads to, and the preimage is revealed well before the
+//! timelock, with or without the payout's final answer.
 //!
-//! Invariants: a state owns exactly the data that exists in it; [`State::step`] is the only way a settlement changes;
-//! a terminal state is never left (an anchor, a refund or a lost lock only adds to it); effects are data, carried out
-//! by others after state and effects were committed together. There is a lock when, and only when, the input is a
+//! Invariants: a state owns exactly the data that exists in it; [`State::step`] is the only way a settlement changes; a
+//! terminal state is never left (an anchor, a refund or a lost lock only adds to it); effects are data, carried out
+//! elsewhere after state and effects were committed together. There is a lock when, and only when, the input is a
 //! token, and an offramp leg unless money is paid for money.
 
 mod failure;
@@ -44,7 +45,7 @@ use crate::ledger::{self, Posting};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// A leg that ended well.
+/// A leg that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LegDone {
     pub provider_reference: String,
@@ -60,14 +61,14 @@ pub struct Finality {
     pub chain_id: u64,
 }
 
-/// A leg under way: what the provider calls it, once it has answered.
+/// A leg in progress, with the provider's reference once it has answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leg {
     pub in_progress: bool,
     pub provider_reference: Option<String>,
 }
 
-/// What a rail said about a leg.
+/// A rail's answer about a leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailAnswer {
     InProgress { provider_reference: String },
@@ -75,11 +76,13 @@ pub enum RailAnswer {
     Failed { code: String, message: String, retryable: bool },
 }
 
-/// Something happened.
+/// An event that a settlement reacts to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
+    /// The market meets a resting order: its terms are those of its fill.
+    Matched,
     LockDue,
-    CancelAsked,
+    CancelRequested,
     DeadlinePassed {
         at: Timestamp,
     },
@@ -99,7 +102,7 @@ pub enum Happened {
         message: String,
         at: Timestamp,
     },
-    /// A reorganization took back a lock that was told.
+    /// A reorganization removed a reported lock.
     LockLost {
         at: Timestamp,
     },
@@ -107,9 +110,9 @@ pub enum Happened {
         answer: RailAnswer,
         at: Timestamp,
     },
-    /// The chain is committed to the payout, at the depth that the payout asks for.
+    /// The chain is committed to the payout, at the depth that the payout gate requires.
     Filled,
-    /// A reorganization took back a commitment that was told.
+    /// A reorganization removed a reported commitment.
     FillLost,
     /// The commitment can never succeed.
     FillFailed {
@@ -121,12 +124,13 @@ pub enum Happened {
         answer: RailAnswer,
         at: Timestamp,
     },
-    /// The leg under way was provably never called and is not called any more.
+    /// The leg in progress was provably never called and will not be called.
     Withheld {
         why: Withheld,
         at: Timestamp,
     },
-    /// The payout was called and has no final word, and soon anybody may refund the lock.
+    /// The payout was called and has no final answer, and from the timelock on, which is near, anyone may refund the
+    /// lock.
     TimelockNear,
     Settled {
         tx_hash: String,
@@ -136,19 +140,19 @@ pub enum Happened {
         tx_hash: String,
         at: Timestamp,
     },
-    /// Operators gave the input back for an output that was settled and never paid.
+    /// Operators returned the input for an output that was settled and never paid.
     DebtReturned {
         done: LegDone,
         at: Timestamp,
     },
-    /// The rail gave a payment back that it had carried out.
+    /// The rail returned a payment that it had carried out.
     PaymentReturned {
         done: LegDone,
         code: String,
         message: String,
         at: Timestamp,
     },
-    /// Operators paid the output that came back another way, or gave the input back.
+    /// Operators paid the returned output another way, or returned the input.
     ReversalResolved {
         remedy: Remedy,
         done: LegDone,
@@ -156,7 +160,7 @@ pub enum Happened {
     Anchored(Finality),
 }
 
-/// What is to be done once the step is committed.
+/// Work to be done after the commit of the step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Start the first leg at the time, or end the order when its deadline has passed by then.
@@ -173,16 +177,22 @@ pub enum Effect {
     TransferOnChain,
     /// The relayer releases the funds.
     Settle,
-    /// The relayer gives a lock back that is not filled.
+    /// The relayer returns an unfilled lock.
     GiveBack,
     /// The receipt exists: store it and anchor its hash.
     IssueReceipt,
-    /// Timers of a state that was left.
+    /// Deletes the timers of a state that was left.
     DropTimers,
+    /// The order waits for the market.
+    Rest,
+    /// It waits no more.
+    EndRest,
+    /// The timer that would have ended a resting order starts its first leg.
+    BringForward(Timestamp),
     Post(Posting),
 }
 
-/// An event to append to the feed, with the state its snapshot shows.
+/// An event to append to the feed, with the state that its snapshot shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emitted {
     pub kind: EventType,
@@ -217,24 +227,24 @@ impl Step {
     }
 
     fn tell(next: State, kind: EventType, occurred_at: Timestamp, effects: Vec<Effect>) -> Self {
-        let told = Emitted::new(kind, occurred_at, &next);
-        Self { next, events: vec![told], effects }
+        let reported = Emitted::new(kind, occurred_at, &next);
+        Self { next, events: vec![reported], effects }
     }
 
-    /// With these effects before its own.
+    /// Puts these effects before the step's own.
     fn after(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.effects.splice(..0, effects);
         self
     }
 
-    /// With these events before its own.
-    fn told_after(mut self, events: impl IntoIterator<Item = Emitted>) -> Self {
+    /// Puts these events before the step's own.
+    fn reported_after(mut self, events: impl IntoIterator<Item = Emitted>) -> Self {
         self.events.splice(..0, events);
         self
     }
 }
 
-/// How a settlement begins.
+/// The first step of a settlement.
 pub fn accept(terms: &Terms) -> Step {
     let effects = vec![
         Effect::Post(ledger::reserved(terms)),
@@ -243,11 +253,18 @@ pub fn accept(terms: &Terms) -> Step {
     Step::tell(State::Accepted, EventType::IntentAccepted, terms.accepted_at, effects)
 }
 
+/// How a resting order begins.
+pub fn rest(terms: &Terms) -> Step {
+    let effects = vec![Effect::Rest, Effect::StartAt(terms.request.deadline)];
+    Step::tell(State::Resting, EventType::IntentAccepted, terms.accepted_at, effects)
+}
+
 impl Happened {
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Matched => "matched",
             Self::LockDue => "lock_due",
-            Self::CancelAsked => "cancel_asked",
+            Self::CancelRequested => "cancel_requested",
             Self::DeadlinePassed { .. } => "deadline_passed",
             Self::Locked { .. } => "locked",
             Self::LockFailed { .. } => "lock_failed",
@@ -270,7 +287,7 @@ impl Happened {
     }
 }
 
-/// Nothing outside says when it occurred: it did when it was recorded.
+/// No outside source states when it occurred: the time of the record is used.
 const WHEN_RECORDED: Timestamp = Timestamp::from_millis(i64::MAX);
 
 #[cfg(test)]

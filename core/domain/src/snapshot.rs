@@ -1,4 +1,4 @@
-//! The Intent as an event carries it (spec sections 2.8 and 6.1).
+//! The Intent in an event (spec sections 2.8 and 6.1).
 
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,7 @@ pub enum FundsLocation {
     Released,
 }
 
-/// The Intent after `kind`, as it stands in `state`. `account_hash` is the keyed hash of the beneficiary's account.
+/// The Intent after `kind`, in `state`. `account_hash` is the keyed hash of the beneficiary's account.
 pub fn snapshot(
     terms: &Terms,
     state: &State,
@@ -148,7 +148,12 @@ fn leg_status(leg: &Leg) -> PhaseState {
 
 fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOfframp> {
     let (status, done): (PhaseState, Option<&LegDone>) = match state {
-        State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
+        State::Resting
+        | State::Accepted
+        | State::Locking
+        | State::Cancelled
+        | State::Expired
+        | State::Failed { .. } => {
             return None;
         }
         State::Converting { leg, .. } => (leg_status(leg), None),
@@ -159,7 +164,7 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
         | State::Releasing { offramp, .. }
         | State::Completed { offramp, .. }
         | State::PayoutFailed { offramp, .. } => {
-            // Money for money has no such leg.
+            // Money for money has no offramp leg.
             (PhaseState::Completed, Some(offramp.as_ref()?))
         }
     };
@@ -177,7 +182,7 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
 
 fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayout> {
     let (status, reference, confirmed) = match state {
-        // One step both completes the conversion and starts the payout: the first event shows the moment between.
+        // One step both completes the conversion and starts the payout: the first event shows the state between them.
         State::Paying { .. } if matches!(kind, EventType::OfframpCompleted) => return None,
         State::Paying { leg, .. } | State::Owing { leg, .. } => {
             (leg_status(leg), leg.provider_reference.clone(), None)
@@ -191,7 +196,8 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
             (status, Some(payout.provider_reference.clone()), confirmed)
         }
         State::PayoutFailed { .. } => (PhaseState::Failed, None, None),
-        State::Accepted
+        State::Resting
+        | State::Accepted
         | State::Locking
         | State::Converting { .. }
         | State::Committing { .. }
@@ -209,12 +215,15 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
     })
 }
 
-/// Prefunded money is in nobody else's hands before it is released.
+/// Prefunded money stays with the partner until it is released.
 fn funds(state: &State) -> FundsState {
     let location = match state {
-        State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
-            FundsLocation::NoneMoved
-        }
+        State::Resting
+        | State::Accepted
+        | State::Locking
+        | State::Cancelled
+        | State::Expired
+        | State::Failed { .. } => FundsLocation::NoneMoved,
         State::Completed { .. }
         | State::Owing { settle_tx: Some(_), .. }
         | State::PayoutFailed { debt_returned: Some(_), .. } => FundsLocation::Released,

@@ -81,7 +81,8 @@ pub fn view(terms: &Terms, state: &State, recorded: &[Recorded]) -> ExecutionVie
 
 fn aggregate(state: &State) -> ExecutionStatus {
     match state {
-        State::Accepted
+        State::Resting
+        | State::Accepted
         | State::Locking
         | State::Converting { .. }
         | State::Committing { .. }
@@ -98,7 +99,7 @@ fn aggregate(state: &State) -> ExecutionStatus {
     }
 }
 
-/// A failed execution always says why, a cancelled or expired one too.
+/// The reason of a failed, cancelled or expired execution, which always has one.
 fn failure(state: &State) -> Option<Failure> {
     let ended = |code: &str, message: &str| {
         Some(Failure { stage: Stage::Intent, code: code.into(), message: message.into(), retryable: false })

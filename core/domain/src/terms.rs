@@ -7,8 +7,9 @@ use crate::intent::IntentRequest;
 use crate::money::Minor;
 use crate::plan::Plan;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
-/// What was agreed at acceptance; never changes.
+/// The agreement at acceptance; never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     pub reference: Reference,
@@ -23,11 +24,14 @@ pub struct Terms {
     pub entity: String,
     /// SHA-256 of the preimage that releases the funds.
     pub hashlock: String,
-    /// When the lock is sent; later than acceptance only when a rail asks for it.
+    /// When the lock is sent; later than acceptance only when a rail requires it.
     pub lock_at: Timestamp,
-    /// It counts as open from its acceptance to its end; not so orders from before open orders were counted.
+    /// The order counts as open from its acceptance to its end. False for orders from before open orders were counted.
     #[serde(default)]
     pub counts_as_open: bool,
+    /// The request that placed the order, if it belongs to a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +42,7 @@ pub struct AssetAmount {
     pub chain: Option<String>,
 }
 
-/// Which legs an order has.
+/// The legs of an order.
 impl Terms {
     /// The input is a token, pulled from the user's wallet; otherwise it is prefunded.
     pub const fn locks(&self) -> bool {

@@ -1,9 +1,9 @@
-//! The one rule for text that is stored, whichever door it came through.
+//! The one rule for text that is stored, from any interface.
 //!
 //! A stored text is one line of a known length. PostgreSQL refuses NUL, and an index refuses a long value; the other
-//! refused characters break log lines, statements of account and the bank's XML, or show another text than the one
-//! that is compared. Whoever queues work for the writer has asked this rule first, so that no statement fails because
-//! of what a peer wrote.
+//! refused characters break log lines, statements of account and the bank's XML, or display another text than the one
+//! that is compared. The rule is applied before work is queued for the writer, so that no statement fails because of a
+//! peer's text.
 
 use serde_json::{Map, Value};
 
@@ -26,9 +26,9 @@ pub enum TextFault {
 /// Checks one line of text of at most `max` characters, possibly empty.
 ///
 /// # Errors
-/// What is wrong with it; a text that is both too long and holds a refused character is too long.
+/// The defect; a text that is both too long and holds a refused character is too long.
 pub fn check_line(text: &str, max: usize) -> Result<(), TextFault> {
-    // A character has at most four bytes: what is far too long is not counted.
+    // A character has at most four bytes, so a text that is far too long need not be counted.
     if text.len() > max.saturating_mul(4) || text.chars().count() > max {
         return Err(TextFault::TooLong { max });
     }
@@ -41,10 +41,10 @@ pub fn is_id(text: &str) -> bool {
 }
 
 /// Checks a document whose content is the caller's own. Its texts may have several lines and any length that the body
-/// allows, but JSON of the database has no U+0000, in keys and values alike.
+/// allows, but PostgreSQL's JSON has no U+0000, in keys or values.
 ///
 /// # Errors
-/// The character that cannot be stored.
+/// Why the document cannot be stored.
 pub fn check_document(fields: &Map<String, Value>) -> Result<(), TextFault> {
     fields.iter().try_for_each(|(key, value)| check_storable(key).and_then(|()| check_value(value)))
 }
@@ -65,8 +65,8 @@ fn check_storable(text: &str) -> Result<(), TextFault> {
 fn refused(character: char) -> Option<TextFault> {
     match character {
         control if control.is_control() => Some(TextFault::Control),
-        // Line and paragraph separator, the embeddings and overrides of writing direction, the byte order mark, and
-        // the two that XML does not have.
+        // Line and paragraph separators, the embeddings and overrides of writing direction, the byte order mark, and
+        // the two noncharacters that XML excludes.
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
             Some(TextFault::Refused(character))
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_no_character_that_a_store_a_log_or_a_bank_refuses() {
+    fn a_line_excludes_characters_that_stores_logs_or_banks_refuse() {
         for fine in ["", "Jürgen Größe", "東京", "a b/c", "💶", "\u{a0}", &"é".repeat(1024)] {
             assert_eq!(check_line(fine, TEXT_MAX), Ok(()), "{fine}");
         }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_may_hold_anything_but_nul_in_keys_and_values() {
+    fn a_document_excludes_only_nul_in_keys_and_values() {
         let check = |document: Value| check_document(document.as_object().unwrap());
         assert_eq!(check(json!({"a": ["line\nline", {"b\t": 1e300}, null, true]})), Ok(()));
         for wrong in [json!({"\0": 1}), json!({"a": ["b\0"]}), json!({"a": {"\0": 1}}), json!({"a": "\0"})] {

@@ -1,8 +1,8 @@
-//! When a delivery is tried again, and when an endpoint is given up (spec section 6.2, rules 4 and 5).
+//! The retries of a delivery, and when an endpoint is disabled (spec section 6.2, rules 4 and 5).
 //!
 //! ```text
 //! delivery   attempt 1 ── 1 min ── 2 ── 5 min ── 3 ── 30 min ── 4 ── 2 h ── 5 ── 6 h ── 6 ── 24 h ── 7 ── 24 h ── 8 ── failed
-//! endpoint   well ──failure──> failing ──4 days──> owner told ──5 days, told a day ago──> inactive
+//! endpoint   healthy ──failure──> failing ──4 days──> owner notified ──5 days, and a day after──> inactive
 //!              ^───────────────any success─────────────┘
 //! ```
 //!
@@ -12,27 +12,28 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// What follows each attempt that failed.
+/// The pauses after each failed attempt.
 const PAUSES_SECS: [u64; 7] = [60, 300, 1800, 7200, 21_600, 86_400, 86_400];
 /// How many times a delivery is tried.
 pub const ATTEMPTS_MAX: u32 = 8;
-/// Jitter adds at most a tenth of the pause: it spreads what failed together and never shortens what was promised.
+/// Jitter adds at most a tenth of the pause: it spreads deliveries that failed together and never shortens the promised
+/// pause.
 const JITTER_DIVISOR: u128 = 10;
 
 const DAY_MILLIS: i64 = 86_400_000;
-/// Failing for so long, an endpoint is switched off.
+/// An endpoint that has failed for this long is disabled.
 const GIVEN_UP_AFTER: i64 = 5 * DAY_MILLIS;
-/// Failing for so long, its owner is told.
-const TOLD_AFTER: i64 = 4 * DAY_MILLIS;
-/// An endpoint is switched off at the earliest so long after its owner was told.
+/// The owner of an endpoint that has failed for this long is notified.
+const REPORTED_AFTER: i64 = 4 * DAY_MILLIS;
+/// An endpoint is disabled at the earliest this long after its owner was notified.
 const NOTICE: i64 = DAY_MILLIS;
 const _: () = assert!(
-    TOLD_AFTER + NOTICE <= GIVEN_UP_AFTER,
-    "the owner has its notice before the endpoint is given up"
+    REPORTED_AFTER + NOTICE <= GIVEN_UP_AFTER,
+    "the owner is notified before the endpoint is disabled"
 );
 
-/// The pause after an attempt that failed, `made` attempts having been made. `share` of `u16::MAX` is the part of the
-/// jitter that is taken. `None`: that was the last attempt.
+/// The pause after a failed attempt, of `made` attempts so far. `share` of `u16::MAX` is the part of the jitter that is
+/// used. `None`: that was the last attempt.
 pub fn pause_after(made: u32, share: u16) -> Option<Duration> {
     let index = usize::try_from(made.checked_sub(1)?).ok()?;
     let pause = Duration::from_secs(*PAUSES_SECS.get(index)?);
@@ -40,29 +41,29 @@ pub fn pause_after(made: u32, share: u16) -> Option<Duration> {
     Some(pause.saturating_add(Duration::from_millis(u64::try_from(jitter).unwrap_or(0))))
 }
 
-/// How an attempt ended, as the endpoint's health sees it.
+/// The result of an attempt, for the endpoint's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {
     /// Any 2xx.
     Delivered,
-    /// Anything else the endpoint is answerable for.
+    /// Any other result for which the endpoint is responsible.
     Failed,
-    /// 410: the endpoint wants no more.
+    /// 410: the endpoint refuses all further events.
     Gone,
-    /// We could not ask: nothing is learnt about the endpoint and no attempt is used up.
+    /// The request could not be made: the endpoint's health is unchanged and no attempt is used up.
     OurFault,
 }
 
-/// What is known of an endpoint's failures.
+/// The record of an endpoint's failures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Health {
     /// The first failure since the last success.
     pub failing_since: Option<Timestamp>,
-    /// When the owner was told of this stretch of failures.
-    pub told_at: Option<Timestamp>,
+    /// When the owner was notified of this series of failures.
+    pub reported_at: Option<Timestamp>,
 }
 
-/// What is to be done about an endpoint.
+/// The action for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointAction {
     TellOwner,
@@ -86,11 +87,11 @@ impl Health {
         let since = self.failing_since.unwrap_or(now);
         let passed = |from: Timestamp, span: i64| now.millis().saturating_sub(from.millis()) >= span;
         let health = Self { failing_since: Some(since), ..self };
-        match self.told_at {
-            None if passed(since, TOLD_AFTER) => {
-                (Self { told_at: Some(now), ..health }, Some(EndpointAction::TellOwner))
+        match self.reported_at {
+            None if passed(since, REPORTED_AFTER) => {
+                (Self { reported_at: Some(now), ..health }, Some(EndpointAction::TellOwner))
             }
-            Some(told) if passed(since, GIVEN_UP_AFTER) && passed(told, NOTICE) => {
+            Some(reported) if passed(since, GIVEN_UP_AFTER) && passed(reported, NOTICE) => {
                 (health, Some(EndpointAction::DeactivateFailing))
             }
             None | Some(_) => (health, None),
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(pause_after(7, u16::MAX / 2 + 1).map(|pause| pause.as_secs()), Some(86_400 + 4320));
     }
 
-    /// Fails every `hours` from the start on; returns what was done and after how many hours.
+    /// Fails every `hours` from the start on; returns the actions, each with its hour.
     fn fail_every(hours: i64, until: i64) -> Vec<(i64, EndpointAction)> {
         let mut health = Health::default();
         let mut done = Vec::new();
@@ -148,17 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn five_days_of_failures_end_an_endpoint_and_its_owner_is_told_a_day_before() {
-        let both =
-            |told, ended| vec![(told, EndpointAction::TellOwner), (ended, EndpointAction::DeactivateFailing)];
+    fn an_endpoint_is_disabled_after_five_days_with_a_days_notice() {
+        let both = |reported, ended| {
+            vec![(reported, EndpointAction::TellOwner), (ended, EndpointAction::DeactivateFailing)]
+        };
         assert_eq!(fail_every(1, 1000), both(96, 120));
-        // Rare failures: nobody is switched off without a day's notice.
+        // Rare failures: no endpoint is disabled without a day's notice.
         assert_eq!(fail_every(70, 1000), both(140, 210));
         assert_eq!(fail_every(1, 119), vec![(96, EndpointAction::TellOwner)]);
     }
 
     #[test]
-    fn one_success_starts_the_count_anew() {
+    fn one_success_resets_the_count() {
         let mut health = Health::default();
         for hour in 0..1000 {
             let verdict = if hour % 119 == 118 { AttemptResult::Delivered } else { AttemptResult::Failed };
@@ -169,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn gone_ends_an_endpoint_at_once_and_our_own_faults_never_do() {
-        let sick = Health { failing_since: Some(Timestamp::from_millis(0)), told_at: None };
+    fn gone_disables_an_endpoint_at_once_and_our_faults_never() {
+        let sick = Health { failing_since: Some(Timestamp::from_millis(0)), reported_at: None };
         let late = Timestamp::from_millis(400 * HOUR);
         assert_eq!(sick.after(AttemptResult::OurFault, late), (sick, None));
         assert_eq!(sick.after(AttemptResult::Gone, late).1, Some(EndpointAction::DeactivateGone));

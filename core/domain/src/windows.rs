@@ -1,4 +1,4 @@
-//! Until when the steps of an order may happen on the chain, by the time that its payout takes at most.
+//! The deadlines of an order's steps on the chain, from the longest time that its payout takes.
 //!
 //! ```text
 //! now ── lock_by ── fill_deadline ───────── the payout's longest time ───────── margin ── timelock
@@ -24,20 +24,20 @@ pub const PATH_SECS: u64 = 5 * 60;
 pub const FILL_SECS_MAX: u64 = 7 * DAY_SECS - CLOCKS_SECS;
 /// The contract's limit for the timelock, less `CLOCKS_SECS`.
 pub const TIMELOCK_SECS_MAX: u64 = 60 * DAY_SECS - CLOCKS_SECS;
-/// What the margin must leave room for: the payout gate, the transactions that fill and settle, and a decision of two
+/// The smallest margin: time for the payout gate, the transactions that fill and settle, and a decision of two
 /// operators.
 pub const MARGIN_SECS_MIN: u64 = 60 * 60;
-/// By so much the chain's clock may be behind ours when it compares our times with its limits.
+/// How far the chain's clock may be behind when the contract compares the service's times with its limits.
 const CLOCKS_SECS: u64 = 60 * 60;
 const DAY_SECS: u64 = 24 * 60 * 60;
-/// No bank payout takes longer, whenever it begins: a test looks at every day of a century.
+/// No bank payout takes longer, whenever it begins: a test checks every day of a century.
 const BANK_DAYS_MAX: u64 = 14;
 const _: () = assert!(
     FILL_SECS_MAX + BANK_DAYS_MAX * DAY_SECS + MARGIN_SECS_MIN < TIMELOCK_SECS_MAX,
     "the contract's limit for the timelock has room for every bank payout"
 );
 
-/// How long a payout rail takes at most.
+/// The longest time of a payout rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayoutTime {
     /// The same at any time, in seconds.
@@ -47,9 +47,10 @@ pub enum PayoutTime {
 }
 
 impl PayoutTime {
-    /// Unix seconds at which a payout that begins at `begun` has ended at the latest.
+    /// Unix seconds by which a payout that begins at `begun` has ended.
     ///
-    /// A payment that misses the day's cut-off counts from the next business day on, so that day is counted always.
+    /// A payment that misses the day's cut-off counts from the next business day on, so the first day is always
+    /// counted.
     pub(crate) fn ends_by(self, method: Option<PayoutMethod>, begun: u64) -> u64 {
         match self {
             Self::Elapsed(secs) => begun.saturating_add(secs),
@@ -75,7 +76,7 @@ impl PayoutTime {
     }
 }
 
-/// Business days after the one on which the payment is taken in. Without a method it is the slowest.
+/// Business days after the one on which the payment is received. Without a method: those of the slowest.
 const fn business_days(method: Option<PayoutMethod>) -> (Calendar, u32) {
     match method {
         Some(PayoutMethod::Wire) => (Calendar::Both, 1),
@@ -85,7 +86,7 @@ const fn business_days(method: Option<PayoutMethod>) -> (Calendar, u32) {
     }
 }
 
-/// How the times of an order are found.
+/// How the deadlines of an order are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     /// From now to the fill deadline.
@@ -95,10 +96,10 @@ pub struct Windows {
     pub payout: PayoutTime,
 }
 
-/// The times of one order, in Unix seconds.
+/// The deadlines of one order, in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockTimes {
-    /// The last at which the funds may be locked.
+    /// The last second at which the funds may be locked.
     pub lock_by: u64,
     /// `fill` strictly before; from here on anyone may cancel an order that is not filled.
     pub fill_deadline: u64,
@@ -124,7 +125,7 @@ pub enum WindowsError {
 }
 
 impl Windows {
-    /// Whether the contract takes what these windows lead to, whenever an order comes.
+    /// Checks that the contract accepts the deadlines of these windows, whenever an order comes.
     pub fn check(self) -> Result<(), WindowsError> {
         if self.fill_secs <= PATH_SECS {
             return Err(WindowsError::FillTooShort);
@@ -143,21 +144,21 @@ impl Windows {
         Ok(())
     }
 
-    /// The times of an order whose lock is asked for now. A lock is of use until the order's deadline and as long as
-    /// its path is valid.
+    /// The deadlines of an order whose lock is requested now. A lock is useful until the order's deadline and as long
+    /// as its path is valid.
     pub fn of(self, terms: &Terms, now: Timestamp) -> LockTimes {
         let fill_deadline = now.unix_secs().saturating_add(self.fill_secs);
         let timelock = self.payout_ends_by(terms, fill_deadline).saturating_add(self.margin_secs);
         LockTimes { lock_by: self.lock_by(&terms.request, &terms.plan, now), fill_deadline, timelock }
     }
 
-    /// The last at which the funds of an order may be locked, in Unix seconds.
+    /// The last second at which the funds of an order may be locked, in Unix seconds.
     pub fn lock_by(self, request: &IntentRequest, plan: &Plan, now: Timestamp) -> u64 {
-        let asked = request.deadline.min(plan.path.expires_at).unix_secs();
-        asked.min(now.unix_secs().saturating_add(self.fill_secs))
+        let requested = request.deadline.min(plan.path.expires_at).unix_secs();
+        requested.min(now.unix_secs().saturating_add(self.fill_secs))
     }
 
-    /// When the order's payout has ended at the latest if it begins at `begun`, in Unix seconds.
+    /// When the order's payout that begins at `begun` has ended at the latest, in Unix seconds.
     pub fn payout_ends_by(self, terms: &Terms, begun: u64) -> u64 {
         if terms.pays_on_chain() {
             return begun;
@@ -166,10 +167,10 @@ impl Windows {
         self.payout.ends_by(method, begun)
     }
 
-    /// Until when what may happen with a lock, by its times on the chain, in Unix seconds.
+    /// The service's deadlines for a lock, from its deadlines on the chain in Unix seconds.
     ///
     /// The last quarter of the time to the fill deadline is kept for the commitment. Half of the margin is for payouts
-    /// that begin after the fill deadline, as those do whose commitment took long to be final; the other half for the
+    /// that begin after the fill deadline because their commitment took long to become final; the other half for the
     /// release.
     pub fn deadlines(self, fill_deadline: u64, timelock: u64) -> Deadlines {
         let at =

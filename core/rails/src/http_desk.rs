@@ -1,14 +1,14 @@
-//! Conversion by a desk over HTTP: an order under our reference, and a question what became of it.
+//! Conversion by a desk over HTTP: an order under the service's reference, and a query of the order's outcome.
 //!
 //! ```text
 //! submit ─> POST orders ──────────> working ─> in progress
 //! status ─> GET  orders/REFERENCE ─> filled ─> done      rejected ─> failed      404 unknown_reference ─> never seen
-//!                                   anything else, no answer ─> unconfirmed: asked for again
+//!                                   anything else, no answer ─> unconfirmed: queried again
 //! ```
 //!
-//! Invariants: an order is sent again only after the desk said that it does not know the reference; a desk is believed
-//! only in its own words (`answer`); a fill counts when it is the whole order at the agreed amounts.
-//! The wire format is in `docs/rails.md`.
+//! Invariants: an order is sent again only after the desk answered that it does not know the reference; only an answer
+//! in the desk's own format counts (`answer`); a fill counts when it is the whole order at the agreed amounts. The wire
+//! format is in `docs/rails.md`.
 
 mod answer;
 
@@ -26,20 +26,20 @@ use tracing::error;
 use self::answer::CallResult;
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
-/// Less than the workflow waits for a rail.
+/// Shorter than the workflow's limit for a rail.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(9);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// More than any answer needs.
+/// Larger than any valid answer.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// How a desk is reached.
+/// How to connect to a desk.
 #[derive(Debug, Clone)]
 pub struct DeskConfig {
-    /// Orders are sent to `orders` under it.
+    /// The base of the URLs; orders are sent to `orders` below it.
     pub url: Url,
     /// Sent as `Authorization: Bearer`.
     pub token: String,
-    /// PEM certificates of the authorities to trust instead of the machine's.
+    /// PEM certificates of the trusted authorities, instead of the machine's.
     pub authorities: Option<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ pub enum DeskError {
     Client(#[from] reqwest::Error),
 }
 
-/// The conversion rail over HTTP. Carries out no payout.
+/// The conversion rail over HTTP. Makes no payouts.
 #[derive(Clone)]
 pub struct HttpDesk {
     client: Client,
@@ -127,10 +127,15 @@ impl HttpDesk {
     }
 
     async fn exchange(&self, request: &RailRequest, call: RequestBuilder) -> Result<CallResult, RailError> {
-        let sent = call.header(AUTHORIZATION, self.authorization.clone()).send().await;
+        let call = call.header(AUTHORIZATION, self.authorization.clone());
+        let call = match request.trace {
+            Some(trace) => call.header("traceparent", trace.to_string()),
+            None => call,
+        };
+        let sent = call.send().await;
         let mut response = match sent {
             Ok(response) => response,
-            // Nothing was sent on a connection that was never made.
+            // No connection was made, so nothing was sent.
             Err(error) if error.is_connect() => return Err(RailError::Down(error.without_url().to_string())),
             Err(_) => return Err(RailError::Unconfirmed),
         };
@@ -145,7 +150,7 @@ impl HttpDesk {
         Ok(answer::read(request, status, &body, Utc::now()))
     }
 
-    /// An answer that proves nothing: the order is asked for again, and people are told.
+    /// Reports an answer that proves nothing: the order is queried again, and an operator is alerted.
     fn doubt(&self, request: &RailRequest, why: &str) -> RailError {
         counter!("dvp_rail_wrong_answers_total", "rail" => "http_desk").increment(1);
         error!(

@@ -1,15 +1,14 @@
 //! Conversion from the provider's own inventory.
 //!
-//! The provider's output was reserved when the order was accepted, at the rate that was locked then, so a conversion is
-//! the ledger posting that the settlement's step makes: nothing outside has to be asked, and nothing happens that a
-//! failed commit would leave behind.
+//! The provider's output was reserved when the order was accepted, at the rate locked then, so a conversion is only the
+//! ledger posting of the settlement's step: no outside system is called, and a failed commit leaves nothing behind.
 
 use chrono::Utc;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 
 use super::{LegKind, Rail, RailFuture, RailRequest, RailStatus};
 
-/// Completes every conversion at once. It carries out no payout.
+/// Completes every conversion immediately. Makes no payouts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inventory;
 

@@ -1,25 +1,31 @@
-//! A bank that is spoken to in ISO 20022 files: payment orders go out as pain.001, its answers come in as pain.002 and
-//! camt.054, all through a shared folder.
+//! A bank with an ISO 20022 file interface: payment orders go out as pain.001, its answers come in as pain.002 and
+//! camt.054, its statements as camt.053, all through a shared folder. Recalls of payments go out as camt.056, the
+//! answers to them come in as camt.029.
 //!
 //! ```text
-//! submit ─> staging/ ─row committed─> outbox/ ─> the bank ─> inbox/ ─> words ─> the payment's row ─> status
+//! submit ─> staging/ ─row committed─> outbox/ ─> the bank ─> inbox/ ─> reports ─> the payment's row ─> status
 //!                                                              └─> archive/, or quarantine/ with an alarm
 //! ```
 //!
-//! Invariants: a payment has one end-to-end id and one file, which can be given to the bank once only, however many
-//! processes try and wherever they stop; what the bank said is committed before its file is put away, so a file is
-//! taken in at least once and counts once.
+//! Invariants: a payment has one end-to-end id and one file, which can be moved to the bank once only, however many
+//! processes try and wherever they stop; the content of a bank's file is committed before the file is archived, so a
+//! file is imported at least once and has one effect.
 //!
-//! Reading order: [`text`] and [`xml`] what files are made of, [`schema`] what they may contain, [`instruction`] and
-//! [`pain001`] what we write, [`answers`] what we read, [`intake`] how files are taken in, [`status`] what it means, [`folder`] where it lies. All but
-//! the last and this are pure.
+//! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
+//! [`pain001`] and [`camt056`] the written files, [`answers`], [`camt029`] and [`statement`] the read files, [`intake`]
+//! their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers, [`folder`]
+//! the storage of files. All but intake, recalls, folder and this one are pure.
 
 pub mod answers;
+pub mod camt029;
+pub mod camt056;
 pub mod folder;
 pub mod instruction;
 pub mod intake;
 pub mod pain001;
+mod recalls;
 pub mod schema;
+pub mod statement;
 pub mod status;
 pub mod text;
 pub mod xml;
@@ -46,19 +52,19 @@ use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::intake::{Inbox, SETTLES_AFTER};
 use self::schema::{Message, check};
-use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, failure_code, hear};
+use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, apply, failure_code};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
-/// The name on paths and receipts.
+/// The provider's name on paths and receipts.
 pub const PROVIDER: &str = "iso20022-bank";
 pub const PAYOUT_TIME: PayoutTime = PayoutTime::BusinessDays;
-/// A payment was written down, and its file is gone without having been given to the bank.
+/// A payment's staged file is missing and was never moved to the bank.
 pub const FILE_MISSING: &str = "the payment's file is missing and was never given to the bank";
-/// How often the bank's folder is looked at.
+/// The interval of reading the bank's folder, unless it is configured.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a payment that the bank has is not looked at, without news of it.
+/// The longest time between two queries of a payment that the bank has, without an answer, unless it is configured.
 const POLL_MAX: Duration = Duration::from_secs(15 * 60);
-/// How often open alarms are counted.
+/// The interval of counting open alarms.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
 
 /// Files could not be read or written, or the database did not answer.
@@ -83,29 +89,37 @@ pub struct BankFiles {
     folder: Folder,
     debtors: Arc<[Debtor]>,
     inbox: Inbox,
-    /// How long a file that cannot be read may stay unchanged before it is refused.
+    look_every: Duration,
+    /// How long an unreadable file may stay unchanged before it is refused.
     settles_after: Duration,
 }
 
 impl BankFiles {
-    /// `root`: the folder shared with the bank. `debtors`: the accounts to pay from, one a currency.
+    /// `root`: the folder shared with the bank. `debtors`: the accounts to pay from, one per currency.
     pub async fn open(pool: PgPool, root: &Path, debtors: Vec<Debtor>) -> Result<Self, BankError> {
         let folder = Folder::open(root).await?;
         let (inbox, settles_after) = (Inbox::default(), SETTLES_AFTER);
-        Ok(Self { pool, folder, debtors: debtors.into(), inbox, settles_after })
+        let look_every = LOOK_EVERY;
+        Ok(Self { pool, folder, debtors: debtors.into(), inbox, look_every, settles_after })
     }
 
-    /// Refuses a file that cannot be read once it has not changed for so long.
+    /// Refuses an unreadable file once it has not changed for this long.
     #[must_use]
     pub fn settling_after(self, settles_after: Duration) -> Self {
         Self { settles_after, ..self }
+    }
+
+    /// Sets the interval of reading the bank's folder.
+    #[must_use]
+    pub fn looking_every(self, look_every: Duration) -> Self {
+        Self { look_every, ..self }
     }
 
     pub const fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Takes the bank's files in until `stop` turns true.
+    /// Imports the bank's files until `stop` turns true.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut counted: Option<Instant> = None;
         while !*stop.borrow() {
@@ -118,8 +132,11 @@ impl BankFiles {
             if let Err(error) = self.take_in().await {
                 warn!(%error, "importing bank files failed, will retry");
             }
+            if let Err(error) = self.send_recalls().await {
+                warn!(%error, "sending recalls to the bank failed, will retry");
+            }
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(self.look_every) => {}
                 _ = stop.changed() => {}
             }
         }
@@ -155,7 +172,7 @@ impl BankFiles {
         if self.find(&id).await.map_err(down)?.is_none() {
             self.stage(request, &instruction, debtor).await.map_err(down)?;
         }
-        // From here on it is written down: the file may be given away by this process or any other.
+        // From here on the row exists: this process or any other may move the file to the bank.
         let unsure = |error: BankError| {
             warn!(%error, end_to_end_id = id, "payment order is staged and may not have reached the bank yet");
             RailError::Unconfirmed
@@ -171,7 +188,7 @@ impl BankFiles {
         Ok(store::find_payment(&mut conn, id).await?)
     }
 
-    /// Writes the file and then its row: a file without a row is never given away.
+    /// Writes the file and then its row: a file without a row is never moved to the bank.
     async fn stage(
         &self,
         request: &RailRequest,
@@ -205,7 +222,7 @@ impl BankFiles {
         Ok(())
     }
 
-    /// Gives the file named by the row to the bank unless that was done, and returns how the payment stands.
+    /// Moves the file named by the row to the bank unless that was done, and returns the payment.
     async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
         let Some(mut payment) = self.find(id).await? else { return Ok(None) };
         if payment.status != PaymentStatus::Staged {
@@ -225,8 +242,8 @@ impl BankFiles {
         Ok(Some(payment))
     }
 
-    /// The staged file is gone, and nobody had begun to give it away: the bank never got it. Unless another process did
-    /// so just now.
+    /// The staged file is missing, and no process had begun to move it: the bank never got it. Unless another process
+    /// moved it just now.
     async fn report_missing(&self, payment: BankPayment) -> Result<BankPayment, BankError> {
         let id = &payment.end_to_end_id;
         let mut conn = self.pool.acquire().await?;
@@ -254,11 +271,11 @@ impl BankFiles {
     }
 }
 
-/// Takes in what is said of a payment. `false`: it is none of ours.
+/// Applies a report about a payment. `false`: the payment is unknown.
 async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
-    let after = hear(payment.status, &said.word, ordered);
+    let after = apply(payment.status, &said.word, ordered);
     let id = payment.end_to_end_id.clone();
     if let Some(alarm) = after.alarm {
         error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "payment needs an operator's attention");
@@ -299,13 +316,16 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
         store::mark_contradicted(tx, &id, word).await?;
     }
     store::update_payment(tx, &payment).await?;
+    if matches!(payment.status, PaymentStatus::Refused | PaymentStatus::Returned) {
+        recalls::end(tx, &payment).await?;
+    }
     if let (PaymentStatus::Returned, Word::Returned { reason, at }) = (payment.status, &said.word) {
         report_return(tx, &payment, reason, *at).await?;
     }
     Ok(true)
 }
 
-/// The settlement takes the return in once it is completed.
+/// The settlement applies the return once it is completed.
 async fn report_return(
     tx: &mut sqlx::PgTransaction<'_>,
     payment: &BankPayment,
@@ -324,7 +344,7 @@ async fn report_return(
     Ok(())
 }
 
-/// The word of the bank that contradicts its own, or the payout's final word, which an operator may have given.
+/// Whether a bank's report contradicts an earlier one, or the payout's final answer, which an operator may have given.
 async fn contradiction(
     tx: &mut sqlx::PgTransaction<'_>,
     payment: &BankPayment,
@@ -336,13 +356,13 @@ async fn contradiction(
         Some(_) | None => {}
     }
     let execution = executions::find_by_reference(tx, &payment.execution).await?;
-    let told = execution.and_then(|execution| execution.state.taken_for_paid());
+    let reported = execution.and_then(|execution| execution.state.taken_for_paid());
     let status = payment.status;
-    Ok(told.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
+    Ok(reported.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
 }
 
-/// What the settlement is told of a payment. One that came back after it was paid was paid; that it came back is told
-/// apart ([`report_return`]).
+/// The rail's answer about a payment to its settlement. A returned payment counts as paid; the return is reported
+/// separately ([`report_return`]).
 fn answer(payment: &BankPayment) -> RailAnswer {
     match payment.status {
         PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
@@ -379,7 +399,7 @@ impl Rail for BankFiles {
         Box::pin(self.answer_status(request))
     }
 
-    /// What the bank says makes the payment's work due at once.
+    /// An answer of the bank makes the payment's work due immediately.
     fn poll_max(&self) -> Duration {
         POLL_MAX
     }

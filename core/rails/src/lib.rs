@@ -1,7 +1,8 @@
-//! The world outside that converts and pays: one trait, so that a bank and a simulated one look alike.
+//! The outside systems that convert and pay, behind one trait, so that a bank and a simulated one have the same
+//! interface.
 //!
-//! A call may be answered, refused before anything happened, or not answered at all. Only the second is proof that
-//! nothing happened; after the third the rail is asked by reference before anything is repeated.
+//! A call may be answered, refused before anything happened, or not answered. Only a refusal proves that nothing
+//! happened; without an answer the rail is queried by reference before anything is repeated.
 
 pub mod http_desk;
 pub mod inventory;
@@ -16,8 +17,9 @@ use dvp_domain::money::Minor;
 use dvp_domain::settlement::RailAnswer;
 pub use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::terms::AssetAmount;
+use dvp_domain::trace::TraceContext;
 
-/// A payout as its rail can judge it before the order is accepted.
+/// A payout as its rail checks it before the order is accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct PayoutOrder<'a> {
     pub beneficiary: Option<&'a Beneficiary>,
@@ -26,7 +28,7 @@ pub struct PayoutOrder<'a> {
     pub exponent: u8,
 }
 
-/// The payment cannot be ordered on its rail, now or later: the stable code of the failure.
+/// The payment cannot be ordered on its rail, now or later; with the stable code of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct Unpayable {
@@ -37,40 +39,42 @@ pub struct Unpayable {
 /// Whether a rail could carry out a payout, from the order alone.
 pub type CheckPayout = fn(&PayoutOrder<'_>) -> Result<(), Unpayable>;
 
-/// What a rail is asked to do. The reference is the same at every attempt.
+/// A request to a rail. The reference is the same at every attempt.
 #[derive(Debug, Clone)]
 pub struct RailRequest {
+    /// The span of the call, for rails that pass it on.
+    pub trace: Option<TraceContext>,
     pub leg: LegKind,
-    /// `H(execution, leg)`: committed before the call, so that it can be found again after a crash.
+    /// `H(execution, leg)`: committed before the call, so that the call can be found after a crash.
     pub reference: String,
     pub account: String,
-    /// The recipient as the order has it.
+    /// The recipient as in the order.
     pub beneficiary: Option<Beneficiary>,
     pub amount: Minor,
     pub currency: String,
     pub exponent: u8,
-    /// What a conversion gives for the output: the input without the protocol fee. A payout gives nothing.
+    /// The amount sold for the output by a conversion: the input without the protocol fee. `None` for a payout.
     pub sold: Option<AssetAmount>,
-    /// What the rail called this leg when it last answered for it.
+    /// The rail's reference for this leg, from its last answer.
     pub provider_reference: Option<String>,
-    /// The execution, for people.
+    /// The execution, for operators.
     pub execution: String,
-    /// The rail does not act on the call later than this: what is not known of it then never will be.
+    /// The rail does not act on the call after this time: a call that is unknown then will never take effect.
     pub not_after: DateTime<Utc>,
 }
 
 /// The rail gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RailError {
-    /// It was not reached or refused at once: nothing happened, the call may be repeated.
+    /// The rail was not reached or refused at once: nothing happened, the call may be repeated.
     #[error("the rail is down: {0}")]
     Down(String),
-    /// It may or may not have happened: ask before anything is repeated.
+    /// The call may or may not have taken effect: query the rail before anything is repeated.
     #[error("no answer from the rail")]
     Unconfirmed,
 }
 
-/// What a rail knows of a reference.
+/// A rail's answer about a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailStatus {
     Known(RailAnswer),
@@ -82,11 +86,11 @@ pub type RailFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RailError>> +
 
 /// A provider of one or both legs.
 pub trait Rail: Send + Sync {
-    /// Asks for the leg to be carried out.
+    /// Requests the leg.
     fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer>;
-    /// Asks what became of it.
+    /// Queries the outcome of the leg.
     fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus>;
-    /// How long a leg in progress is not asked about at most.
+    /// The longest time between two queries of a leg in progress, unless it is configured.
     fn poll_max(&self) -> Duration {
         Duration::from_secs(30)
     }

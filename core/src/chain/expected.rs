@@ -1,6 +1,6 @@
 //! Compares the chain facts of an order with the order's commands. Pure.
 //!
-//! A matching id is no proof: any account that may lock under it chooses amount, token and receivers. A fact counts as
+//! A matching id is no proof: an account that may lock under it chooses amount, token and receivers. A fact counts as
 //! the order's only when every field equals that of one of the order's commands.
 
 use alloy::primitives::{Address, B256, U256, keccak256};
@@ -11,11 +11,11 @@ use dvp_domain::chain::{
 
 /// A field in which a fact differs from its command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {told}, and {asked} was asked for")]
+#[error("{field} is {reported}, but {requested} was requested")]
 pub struct Difference {
     pub field: &'static str,
-    pub asked: String,
-    pub told: String,
+    pub requested: String,
+    pub reported: String,
 }
 
 /// The fact that follows when a command succeeds.
@@ -90,11 +90,12 @@ pub fn binding(output: &OutputArgs, agreed: &str) -> Option<Hex32> {
 
 /// The first field of a lock, a swap, a fill or a payment that differs from the commands of its entity. Other facts
 /// have no such fields.
-pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference> {
+pub fn difference(fact: &ChainFact, requested: &[ChainCommand]) -> Option<Difference> {
     if !is_compared(fact) {
         return None;
     }
-    let expected = asked.iter().flat_map(|command| [goal(command)].into_iter().chain(also_tells(command)));
+    let expected =
+        requested.iter().flat_map(|command| [goal(command)].into_iter().chain(also_tells(command)));
     let mut first = None;
     for expected in expected {
         match compare(fact, &expected) {
@@ -107,8 +108,9 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
     if first.is_none() && matches!(fact, ChainFact::Settled { swap: None }) {
         return None;
     }
-    let unasked = || Difference { field: "command", asked: "nothing".into(), told: format!("{fact:?}") };
-    Some(first.unwrap_or_else(unasked))
+    let unrequested =
+        || Difference { field: "command", requested: "nothing".into(), reported: format!("{fact:?}") };
+    Some(first.unwrap_or_else(unrequested))
 }
 
 /// Whether a fact contains fields that are compared with the commands.
@@ -136,67 +138,71 @@ enum Compared {
 /// A field's name, its value in the fact and its value in the command.
 type Field = (&'static str, String, String);
 
-fn compare(told: &ChainFact, asked: &ChainFact) -> Compared {
-    let fields = match (told, asked) {
+fn compare(reported: &ChainFact, requested: &ChainFact) -> Compared {
+    let fields = match (reported, requested) {
         (
             ChainFact::Created { timelock, amount, lock },
-            ChainFact::Created { timelock: asked_timelock, amount: asked_amount, lock: asked },
+            ChainFact::Created { timelock: requested_timelock, amount: requested_amount, lock: requested },
         ) => {
-            let mut fields = lock_fields(lock, asked);
-            fields.push(("amount", amount.clone(), asked_amount.clone()));
-            fields.push(("timelock", timelock.to_string(), asked_timelock.to_string()));
+            let mut fields = lock_fields(lock, requested);
+            fields.push(("amount", amount.clone(), requested_amount.clone()));
+            fields.push(("timelock", timelock.to_string(), requested_timelock.to_string()));
             fields
         }
-        (ChainFact::Settled { swap: told }, ChainFact::Settled { swap: asked }) => match (told, asked) {
-            (Some(told), Some(asked)) => swap_fields(told, asked),
-            (told, asked) => vec![("swap", told.is_some().to_string(), asked.is_some().to_string())],
-        },
-        (ChainFact::Filled { payout_ref }, ChainFact::Filled { payout_ref: asked }) => {
-            vec![("payout_ref", payout_ref.clone(), asked.clone())]
+        (ChainFact::Settled { swap: reported }, ChainFact::Settled { swap: requested }) => {
+            match (reported, requested) {
+                (Some(reported), Some(requested)) => swap_fields(reported, requested),
+                (reported, requested) => {
+                    vec![("swap", reported.is_some().to_string(), requested.is_some().to_string())]
+                }
+            }
+        }
+        (ChainFact::Filled { payout_ref }, ChainFact::Filled { payout_ref: requested }) => {
+            vec![("payout_ref", payout_ref.clone(), requested.clone())]
         }
         (
             ChainFact::Transferred { payer, receiver, token, amount },
             ChainFact::Transferred {
-                payer: asked_payer,
-                receiver: asked_receiver,
-                token: asked_token,
-                amount: asked_amount,
+                payer: requested_payer,
+                receiver: requested_receiver,
+                token: requested_token,
+                amount: requested_amount,
             },
         ) => vec![
-            ("receiver", receiver.clone(), asked_receiver.clone()),
-            ("amount", amount.clone(), asked_amount.clone()),
-            ("token", token.clone(), asked_token.clone()),
-            ("payer", payer.clone(), asked_payer.clone()),
+            ("receiver", receiver.clone(), requested_receiver.clone()),
+            ("amount", amount.clone(), requested_amount.clone()),
+            ("token", token.clone(), requested_token.clone()),
+            ("payer", payer.clone(), requested_payer.clone()),
         ],
         _ => return Compared::AnotherKind,
     };
     // Addresses and hashes are hex in either case; amounts contain no letters.
-    let differs = |(_, told, asked): &Field| !told.eq_ignore_ascii_case(asked);
+    let differs = |(_, reported, requested): &Field| !reported.eq_ignore_ascii_case(requested);
     match fields.into_iter().find(differs) {
         None => Compared::Same,
-        Some((field, told, asked)) => Compared::Differs(Difference { field, asked, told }),
+        Some((field, reported, requested)) => Compared::Differs(Difference { field, requested, reported }),
     }
 }
 
-fn lock_fields(told: &LockTerms, asked: &LockTerms) -> Vec<Field> {
+fn lock_fields(reported: &LockTerms, requested: &LockTerms) -> Vec<Field> {
     vec![
-        ("maker", told.maker.clone(), asked.maker.clone()),
-        ("solver", told.solver.clone(), asked.solver.clone()),
-        ("token", told.token.clone(), asked.token.clone()),
-        ("fill_deadline", told.fill_deadline.to_string(), asked.fill_deadline.to_string()),
-        ("hashlock", told.hashlock.clone(), asked.hashlock.clone()),
-        ("terms", told.terms.clone(), asked.terms.clone()),
+        ("maker", reported.maker.clone(), requested.maker.clone()),
+        ("solver", reported.solver.clone(), requested.solver.clone()),
+        ("token", reported.token.clone(), requested.token.clone()),
+        ("fill_deadline", reported.fill_deadline.to_string(), requested.fill_deadline.to_string()),
+        ("hashlock", reported.hashlock.clone(), requested.hashlock.clone()),
+        ("terms", reported.terms.clone(), requested.terms.clone()),
     ]
 }
 
-fn swap_fields(told: &SwapTerms, asked: &SwapTerms) -> Vec<Field> {
+fn swap_fields(reported: &SwapTerms, requested: &SwapTerms) -> Vec<Field> {
     vec![
-        ("maker", told.maker.clone(), asked.maker.clone()),
-        ("solver", told.solver.clone(), asked.solver.clone()),
-        ("token", told.token.clone(), asked.token.clone()),
-        ("amount", told.amount.clone(), asked.amount.clone()),
-        ("lock_by", told.lock_by.to_string(), asked.lock_by.to_string()),
-        ("terms", told.terms.clone(), asked.terms.clone()),
+        ("maker", reported.maker.clone(), requested.maker.clone()),
+        ("solver", reported.solver.clone(), requested.solver.clone()),
+        ("token", reported.token.clone(), requested.token.clone()),
+        ("amount", reported.amount.clone(), requested.amount.clone()),
+        ("lock_by", reported.lock_by.to_string(), requested.lock_by.to_string()),
+        ("terms", reported.terms.clone(), requested.terms.clone()),
     ]
 }
 

@@ -6,7 +6,7 @@ use dvp_store::orders::intents::Tenant;
 use tracing::{info, info_span};
 
 use super::error::EngineError;
-use super::{Engine, lane};
+use super::{Engine, flow};
 use crate::writer::{Change, Consumed, FixPart, Unit, Work, WriteError};
 
 /// The result of a cancellation.
@@ -38,8 +38,8 @@ impl Engine {
             drop(conn);
             let Some(found) = found else { return Ok(CancelOutcome::Unknown) };
             let span = info_span!("cancel", intent_id = %found.terms.request.intent_id, reference);
-            let was_open = !found.state.is_terminal();
-            let step = match found.state.step(&found.terms, Happened::CancelAsked) {
+            let was_open = found.state.is_open();
+            let step = match found.state.step(&found.terms, Happened::CancelRequested) {
                 Ok(step) => step,
                 // The cancellation is our own attempt whose commit was not acknowledged, or another one: the execution
                 // is cancelled in both cases. A FIX session's numbers show which.
@@ -61,7 +61,7 @@ impl Engine {
                 was_open,
             };
             let unit = Unit {
-                lane: lane(tenant.clone(), fix.as_ref()),
+                flow: flow(tenant.clone(), fix.as_ref()),
                 work: Work::Step(Box::new(change)),
                 idempotency: None,
                 fix: fix.clone(),

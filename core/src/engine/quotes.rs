@@ -20,8 +20,8 @@ impl Engine {
         let liquidity = &self.context.liquidity;
         let holdings = liquidity.balances().read(&self.pool).await?;
         let pair = PairAssets { input: request.input, output: request.output };
-        let asked = PriceRequest { pair, amount: request.amount, actor: request.actor };
-        let snapshot = liquidity.snapshot_with_answers(asked).await;
+        let requested = PriceRequest { pair, amount: request.amount, actor: request.actor };
+        let snapshot = liquidity.snapshot_with_answers(requested).await;
         let market = Market {
             registry: &self.context.registry,
             snapshot: &snapshot,

@@ -6,14 +6,16 @@ use dvp_domain::permit::{self, PermitDefect};
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy::HeldTurn;
-use tracing::{Instrument, info, info_span};
+use tracing::{Instrument, debug_span, info, info_span};
 
 use super::error::EngineError;
-use super::{Engine, lane};
+use super::{Engine, flow};
 use crate::chain::{WalletFacts, WalletKey};
 use crate::permit::Signer;
+use crate::trace::{self, SPANS};
 use crate::writer::{
-    Done, FixPart, IdempotencyPart, KnownWallet, Outcome, Pending, Submission, Unit, Work, WriteError,
+    Done, FixPart, IdempotencyPart, KnownWallet, Outcome, Pending, Refusal, Submission, Unit, UsedKey, Work,
+    WriteError,
 };
 
 /// An intent from REST or FIX.
@@ -51,6 +53,12 @@ impl JudgedPermit {
         Self { verdict: Ok(Some(facts)), wallet: Some(wallet) }
     }
 
+    /// The wallet that pays and its data, where there is one.
+    pub(crate) fn known_wallet(self) -> Option<KnownWallet> {
+        let facts = self.verdict.ok().flatten();
+        self.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts })
+    }
+
     /// The wallet that pays, when its data was read.
     pub const fn wallet(&self) -> Option<&WalletKey> {
         self.wallet.as_ref()
@@ -70,15 +78,20 @@ fn log_outcome(outcome: &Outcome) {
     match outcome {
         Outcome::Accepted(accepted) => info!(reference = %accepted.reference, "intent accepted"),
         Outcome::Rejected { reason, .. } => info!(reason = reason.as_str(), "intent rejected"),
-        Outcome::InvalidPermit(defect) => info!(%defect, "permit rejected"),
-        Outcome::Unpayable(why) => {
+        Outcome::Refused(Refusal::InvalidPermit(defect)) => info!(%defect, "permit rejected"),
+        Outcome::Refused(Refusal::Unpayable(why)) => {
             info!(%why, "intent refused: the payout rail cannot pay the beneficiary")
         }
-        Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("duplicate intent"),
-        Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "stored response replayed"),
-        Outcome::PartnerDisabled => info!("intent refused: the partner is disabled"),
-        Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),
-        Outcome::NotHeld => info!("firm quote refused: its output cannot be held"),
+        Outcome::Refused(Refusal::DuplicateIntent | Refusal::DuplicateClientReference) => {
+            info!("duplicate intent")
+        }
+        Outcome::KeyUsed(UsedKey::Replayed(StoredResponse { status, .. })) => {
+            info!(status, "stored response replayed")
+        }
+        Outcome::Refused(Refusal::PartnerDisabled) => info!("intent refused: the partner is disabled"),
+        Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing) => info!("idempotency key in use"),
+        Outcome::Unfilled(why) => info!(why = why.as_str(), "resting order not filled"),
+        Outcome::Refused(Refusal::NotHeld) => info!("firm quote refused: its output cannot be held"),
         Outcome::Written => {}
     }
 }
@@ -111,13 +124,23 @@ impl Engine {
             return refused(PermitDefect::Signer);
         }
         // The chain is queried about registered tokens only; any other token cannot be locked.
-        let Some(token) = token else { return fine };
+        if token.is_none() {
+            return fine;
+        }
+        self.wallet_of(tenant, request).unwrap_or(fine)
+    }
+
+    /// What is known of the wallet that pays for an intent whose permit was checked. `None`: no wallet does.
+    pub(crate) fn wallet_of(&self, tenant: &Tenant, request: &IntentRequest) -> Option<PermitCheck> {
+        request.permit.as_ref()?;
+        let asset = self.context.registry.resolve(&request.input_asset)?;
+        let AssetKind::Erc20 { address, .. } = &asset.kind else { return None };
         let wallet =
-            WalletKey { owner: request.user.to_ascii_lowercase(), token: token.to_ascii_lowercase() };
-        match self.wallets.find(&tenant.partner_id, &wallet) {
+            WalletKey { owner: request.user.to_ascii_lowercase(), token: address.to_ascii_lowercase() };
+        Some(match self.wallets.find(&tenant.partner_id, &wallet) {
             Some(facts) => PermitCheck::Judged(JudgedPermit::of_wallet(wallet, facts)),
             None => PermitCheck::UnknownWallet(wallet),
-        }
+        })
     }
 
     /// Decides an intent and answers after the commit. An intent of an unknown wallet first waits for the wallet's
@@ -133,7 +156,8 @@ impl Engine {
                 }
             };
             let pending = self.begin_submit(command, permit).await?;
-            let done = pending.await.map_err(|_| WriteError::Stopped)??;
+            let done = pending.instrument(debug_span!(target: SPANS, "commit")).await;
+            let done = done.map_err(|_| WriteError::Stopped)??;
             log_outcome(&done.outcome);
             Ok(done)
         }
@@ -150,16 +174,22 @@ impl Engine {
         permit: JudgedPermit,
     ) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
         let SubmitCommand { tenant, mut request, idempotency, fix } = command;
-        let lane = lane(tenant.clone(), fix.as_ref());
+        let flow = flow(tenant.clone(), fix.as_ref());
         let work = match permit.verdict {
-            Err(defect) => Work::Refuse(Outcome::InvalidPermit(defect)),
+            Err(defect) => Work::Refuse(Refusal::InvalidPermit(defect)),
             Ok(facts) => {
                 normalise_signature(&mut request);
                 let wallet = permit.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts });
-                Work::Submit(Box::new(Submission { tenant, request, wallet, turn: None }))
+                Work::Submit(Box::new(Submission {
+                    tenant,
+                    request,
+                    wallet,
+                    turn: None,
+                    trace: trace::current(),
+                }))
             }
         };
-        self.queue(Unit { lane, work, idempotency, fix })
+        self.queue(Unit { flow, work, idempotency, fix })
     }
 
     /// Executes a legacy order, which has no permit. `None`: another process holds the order's lease, and nothing was
@@ -170,9 +200,15 @@ impl Engine {
         turn: HeldTurn,
     ) -> Result<Option<Done>, EngineError> {
         let tenant = turn.tenant.clone();
-        let lane = lane(tenant.clone(), None);
-        let work = Work::Submit(Box::new(Submission { tenant, request, wallet: None, turn: Some(turn) }));
-        match self.writer.write(Unit { lane, work, idempotency: None, fix: None }).await {
+        let flow = flow(tenant.clone(), None);
+        let work = Work::Submit(Box::new(Submission {
+            tenant,
+            request,
+            wallet: None,
+            turn: Some(turn),
+            trace: None,
+        }));
+        match self.writer.write(Unit { flow, work, idempotency: None, fix: None }).await {
             Ok(done) => Ok(Some(done)),
             Err(WriteError::Stale { .. }) => Ok(None),
             Err(error) => Err(error.into()),

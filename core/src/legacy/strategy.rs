@@ -1,9 +1,11 @@
 //! When a legacy order is executed: pure rules over the market's offers in one window.
 //!
 //! - `instant` takes the best offer within its constraints at its only evaluation, or is rejected.
-//! - `optimized` is evaluated once a second; in the first half of its lifetime it only records the best offer, then it
-//!   takes the first offer that is as good, or any offer at its last window.
-//! - `scheduled` is evaluated at epochs of ten seconds and takes the first offer within its constraints.
+//! - `optimized` records the best offer in the first half of its lifetime; then it takes the first offer that is as good,
+//!   or any offer at its last window. It is evaluated when its pair's market changes, at most once a second, when the
+//!   second half begins, and at its last window.
+//! - `scheduled` takes the first offer within its constraints. It is evaluated at its first epoch of ten seconds, and at
+//!   the next epoch after its pair's market changed.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CONSTRAINTS_NOT_MET, INSUFFICIENT_LIQUIDITY};
 
-const WINDOW: TimeDelta = TimeDelta::seconds(1);
+pub(super) const WINDOW: TimeDelta = TimeDelta::seconds(1);
 const EPOCH_SECS: i64 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,12 +41,23 @@ impl Strategy {
         }
     }
 
+    /// When an order whose execution was rejected is evaluated again.
     pub(super) fn next_turn(self, window: &Window) -> DateTime<Utc> {
         let next = match self {
             Self::Instant | Self::Optimized => window.now.checked_add_signed(WINDOW).unwrap_or(window.now),
             Self::Scheduled => next_epoch(window.now),
         };
         next.min(window.expires_at)
+    }
+
+    /// When an order is evaluated again at an unchanged market: the next time at which that may decide otherwise.
+    fn next_time(self, window: &Window) -> DateTime<Utc> {
+        let Window { now, created_at, expires_at } = *window;
+        let times = match self {
+            Self::Optimized => [created_at + (expires_at - created_at) / 2, expires_at - WINDOW],
+            Self::Instant | Self::Scheduled => [expires_at; 2],
+        };
+        times.into_iter().filter(|time| *time > now).min().unwrap_or(expires_at)
     }
 }
 
@@ -96,7 +109,7 @@ pub(super) fn judge(
     }
     let best = offers.iter().filter(|offer| offer.within).max_by_key(|offer| offer.output);
     let take = |offer: &Offer| StrategyDecision::Take { min_output: offer.min_output };
-    let wait = |best_output| StrategyDecision::Wait { run_at: strategy.next_turn(window), best_output };
+    let wait = |best_output| StrategyDecision::Wait { run_at: strategy.next_time(window), best_output };
     match (strategy, best) {
         (Strategy::Instant, None) if offers.is_empty() => StrategyDecision::Reject(INSUFFICIENT_LIQUIDITY),
         (Strategy::Instant, None) => StrategyDecision::Reject(CONSTRAINTS_NOT_MET),
@@ -115,7 +128,8 @@ pub(super) fn judge(
     }
 }
 
-fn next_epoch(now: DateTime<Utc>) -> DateTime<Utc> {
+/// When the next epoch begins.
+pub(super) fn next_epoch(now: DateTime<Utc>) -> DateTime<Utc> {
     let epoch = now.timestamp().div_euclid(EPOCH_SECS).saturating_add(1).saturating_mul(EPOCH_SECS);
     DateTime::from_timestamp(epoch, 0).unwrap_or(now)
 }
@@ -145,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_order_takes_the_best_within_its_constraints_or_is_rejected_with_the_reason() {
+    fn an_instant_order_takes_the_best_valid_offer_or_is_rejected() {
         let judge = |offers: &[Offer]| judge(Strategy::Instant, offers, &window(10), None);
         assert_eq!(judge(&[offer(9, true), offer(11, true), offer(12, false)]), take(11));
         assert_eq!(judge(&[offer(12, false)]), StrategyDecision::Reject(CONSTRAINTS_NOT_MET));
@@ -153,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn an_optimized_order_looks_for_half_its_life_and_then_takes_what_is_as_good() {
+    fn an_optimized_order_observes_for_half_its_life_then_takes_an_equal_offer() {
         let judge = |now, offers: &[Offer], best: Option<u128>| {
             judge(Strategy::Optimized, offers, &window(now), best.map(Minor::new))
         };
-        assert_eq!(judge(0, &[offer(10, true)], None), wait(1_000, Some(10)));
-        assert_eq!(judge(5_000, &[offer(8, true)], Some(10)), wait(6_000, Some(10)));
-        assert_eq!(judge(6_000, &[], Some(10)), wait(7_000, Some(10)));
-        assert_eq!(judge(16_000, &[offer(9, true)], Some(10)), wait(17_000, Some(10)));
+        assert_eq!(judge(0, &[offer(10, true)], None), wait(15_000, Some(10)));
+        assert_eq!(judge(5_000, &[offer(8, true)], Some(10)), wait(15_000, Some(10)));
+        assert_eq!(judge(6_000, &[], Some(10)), wait(15_000, Some(10)));
+        assert_eq!(judge(16_000, &[offer(9, true)], Some(10)), wait(29_000, Some(10)));
         assert_eq!(judge(17_000, &[offer(10, true)], Some(10)), take(10));
         assert_eq!(judge(29_100, &[offer(3, true)], Some(10)), take(3));
         assert_eq!(judge(29_100, &[offer(3, false)], Some(10)), wait(30_000, Some(10)));
@@ -168,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduled_order_is_queued_for_the_next_epoch_and_asks_again_at_each() {
+    fn a_scheduled_order_is_queued_for_the_next_epoch_and_waits_for_the_market() {
         let (stage, turn) = first_turn(Strategy::Scheduled, at(1_234), at(31_234));
         assert_eq!((stage, turn), ("queued", at(10_000)));
         let judge = |now, offers: &[Offer]| judge(Strategy::Scheduled, offers, &window(now), None);
-        assert_eq!(judge(10_000, &[offer(9, false)]), wait(20_000, None));
+        assert_eq!(judge(10_000, &[offer(9, false)]), wait(30_000, None));
         assert_eq!(judge(20_001, &[offer(9, true)]), take(9));
         assert_eq!(judge(20_001, &[]), wait(30_000, None));
         assert_eq!(first_turn(Strategy::Scheduled, at(1_234), at(2_000)).1, at(2_000));

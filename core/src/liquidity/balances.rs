@@ -1,4 +1,4 @@
-//! The providers' balances as last read, less what firm quotes hold: sufficient to price a quote. The decision of an
+//! The providers' balances as last read, less the holds of firm quotes: sufficient to price a quote. The decision of an
 //! order, and the hold of a firm quote, read the rows themselves, under lock.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ const _: () = assert!(
 /// Amounts by asset and provider.
 type ByAsset = HashMap<String, HashMap<String, Minor>>;
 
-/// Free balances, and what firm quotes hold of them.
+/// Free balances, and the holds of firm quotes on them.
 #[derive(Debug, Clone, Default)]
 pub struct Read {
     free: ByAsset,

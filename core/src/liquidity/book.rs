@@ -50,10 +50,10 @@ impl OrderBook {
 
     async fn read(&self) -> Result<(), SourceError> {
         let unavailable = |error: &dyn std::fmt::Display| SourceError::Unavailable(error.to_string());
-        let asked = now();
+        let requested = now();
         let mut conn = self.pool.acquire().await.map_err(|error| unavailable(&error))?;
         let levels = resting_orders::list_open(&mut conn).await.map_err(|error| unavailable(&error))?;
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((levels, asked));
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((levels, requested));
         Ok(())
     }
 }

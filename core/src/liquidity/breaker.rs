@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_failures_open_it_one_call_tries_and_a_success_closes_it() {
+    fn three_failures_open_it_and_a_successful_test_call_closes_it() {
         let pause = Duration::from_secs(5);
         let breaker = Breaker::new(pause);
         let start = Instant::now();

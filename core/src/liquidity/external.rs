@@ -1,11 +1,14 @@
-//! An external provider that is asked for prices over HTTP.
+//! An external provider whose prices are requested over HTTP.
 //!
 //! `POST <url>` with `{requestId, source, target, amountMinor, actorType}`; the answer is `{price, maxOutputMinor,
 //! validUntil, lpId, lpName, policyBps, confidence, isDynamic}`. Prices and amounts are strings; a number in place of a
-//! price is refused. An answer is valid until its `validUntil`, and never longer than our own limit.
+//! price is refused. An answer is valid until its `validUntil`, and never longer than the configured limit.
 //!
-//! For an indicative quote the provider is asked directly, under a deadline; for orders and firm quotes its last answer
-//! is used, which a background task refreshes for every pair of the provider.
+//! For an indicative quote the provider is called directly, under a deadline; orders and firm quotes use its last
+//! answer, which a background task refreshes for every pair of the provider. A provider that subscribes to the demand
+//! of resting orders ([`demand`]) gives answers of its own accord; the newest answer counts.
+
+mod demand;
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -15,16 +18,20 @@ use dvp_domain::asset::Asset;
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::money::Minor;
+use dvp_domain::range::demand::Demand;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use tracing::debug;
 
+pub use self::demand::DemandConfig;
+use self::demand::Subscription;
 use super::breaker::Breaker;
 use super::http::HttpClient;
 use super::{Boxed, LiquiditySource, PairAssets, PriceRequest, SourceError};
 use crate::clock::now;
 
-/// How an external provider is reached, and which account delivers for it.
+/// How to call an external provider, and the account that delivers for it.
 #[derive(Debug, Clone)]
 pub struct ExternalConfig {
     /// The source's id.
@@ -44,6 +51,8 @@ pub struct ExternalConfig {
     pub pause: Duration,
     pub candidate_ttl_sec: u32,
     pub firm_ttl_sec: u32,
+    /// Where the demand of resting orders is sent; `None`: nowhere.
+    pub demand: Option<DemandConfig>,
 }
 
 /// A liquidity provider behind an HTTP request for quotes.
@@ -51,6 +60,7 @@ pub struct ExternalProvider {
     config: ExternalConfig,
     client: HttpClient,
     breaker: Breaker,
+    subscription: Option<Subscription>,
     answers: RwLock<HashMap<(String, String), Offer>>,
 }
 
@@ -83,24 +93,25 @@ impl ExternalProvider {
     pub fn new(config: ExternalConfig) -> Result<Self, SourceError> {
         let client = HttpClient::new(config.timeout)?;
         let breaker = Breaker::new(config.pause);
-        Ok(Self { config, client, breaker, answers: RwLock::default() })
+        let subscription = config.demand.clone().map(|demand| Subscription::new(demand, config.pause));
+        Ok(Self { config, client, breaker, subscription, answers: RwLock::default() })
     }
 
     /// Sends the request, unless the circuit is open.
     async fn ask(&self, request: PriceRequest<'_>) -> Result<Offer, SourceError> {
         let started = Instant::now();
         if !self.breaker.allows(started) {
-            return Err(SourceError::Unavailable("left alone after failures".into()));
+            return Err(SourceError::Unavailable("paused after failures".into()));
         }
         let PairAssets { input, output } = request.pair;
-        let asked = RequestBody {
+        let requested = RequestBody {
             request_id: uuid::Uuid::new_v4().to_string(),
             source: &input.symbol,
             target: &output.symbol,
             amount_minor: request.amount,
             actor_type: request.actor,
         };
-        let answered = self.client.post::<ResponseBody>(&self.config.url, &asked).await;
+        let answered = self.client.post::<ResponseBody>(&self.config.url, &requested).await;
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let offer = answered.and_then(|answer| self.judge(answer, request.pair, latency_ms));
         self.breaker.done(offer.is_ok(), Instant::now());
@@ -167,11 +178,10 @@ impl ExternalProvider {
         self.answers.write().unwrap_or_else(PoisonError::into_inner).insert(key, offer);
     }
 
-    fn deals_in(&self, pair: PairAssets<'_>) -> bool {
-        let same = |(input, output, _): &(Asset, Asset, Minor)| {
-            input.symbol == pair.input.symbol && output.symbol == pair.output.symbol
-        };
-        self.config.pairs.iter().any(same)
+    /// A pair of the provider, by its symbols.
+    fn pair_of(&self, input: &str, output: &str) -> Option<PairAssets<'_>> {
+        let mut pairs = self.config.pairs.iter().map(|(input, output, _)| PairAssets { input, output });
+        pairs.find(|pair| pair.input.symbol == input && pair.output.symbol == output)
     }
 }
 
@@ -194,13 +204,21 @@ impl LiquiditySource for ExternalProvider {
     }
 
     fn request<'a>(&'a self, request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
-        self.deals_in(request.pair).then(|| -> Boxed<'a, Option<Offer>> {
-            Box::pin(async move {
-                self.ask(request)
-                    .await
-                    .inspect_err(|error| debug!(source = %self.config.id, %error, "no price for a quote"))
-                    .ok()
-            })
-        })
+        self.pair_of(&request.pair.input.symbol, &request.pair.output.symbol)?;
+        Some(Box::pin(async move {
+            self.ask(request)
+                .await
+                .inspect_err(|error| debug!(source = %self.config.id, %error, "no price for a quote"))
+                .ok()
+        }))
+    }
+
+    fn follow_demand<'a>(
+        &'a self,
+        demand: watch::Receiver<Demand>,
+        quoted: &'a (dyn Fn() + Send + Sync),
+    ) -> Option<Boxed<'a, ()>> {
+        let subscription = self.subscription.as_ref()?;
+        Some(Box::pin(self.follow(subscription, demand, quoted)))
     }
 }

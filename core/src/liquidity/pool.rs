@@ -44,10 +44,10 @@ impl AmmPool {
 
     async fn read(&self) -> Result<(), SourceError> {
         // Taken before the request: the age of a late answer counts from there.
-        let asked = now();
+        let requested = now();
         let reserves = self.reader.reserves(&self.config.address).await;
         let reserves = reserves.map_err(|error| SourceError::Unavailable(error.to_string()))?;
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((reserves, asked));
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((reserves, requested));
         Ok(())
     }
 }

@@ -84,8 +84,8 @@ fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Ref
         return Err(invalid("an answer that is not positive"));
     }
     let price = Decimal::try_from_i128_with_scale(round.answer, u32::from(round.decimals))
-        .map_err(|_| invalid("an answer beyond all prices"))?;
-    let seconds = i64::try_from(round.updated_at).map_err(|_| invalid("an update beyond all time"))?;
+        .map_err(|_| invalid("an answer out of range"))?;
+    let seconds = i64::try_from(round.updated_at).map_err(|_| invalid("an update time out of range"))?;
     dated(price.normalize(), seconds.saturating_mul(1000), stale_after, now)
 }
 

@@ -1,4 +1,4 @@
-//! Which prices are not used at the moment: a figure for each, and a line in the log when it begins and ends.
+//! The prices that are refused at the moment: a metric for each, and a log line when it begins and ends.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

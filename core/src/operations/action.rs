@@ -1,25 +1,26 @@
-//! What operators decide about an execution.
+//! The decisions of operators about an execution.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentStatus;
+use dvp_domain::recall::RecallReason;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Remedy, State};
 use dvp_store::orders::effects::{EffectKind, ManualResolution};
 use dvp_store::orders::executions::Execution;
 use serde::{Deserialize, Serialize};
 
-use super::ResolveError;
+use super::{ResolveError, may_return};
 
-/// What is needed to release or refuse an order.
+/// The state needed to release or refuse an order.
 pub(super) const HELD: &str = "an operator, as an order that screening holds does";
 
-/// What an operator decides.
+/// A decision of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Action {
-    /// Look at it now: ask the rail, without repeating anything.
+    /// Query the rail now, without repeating a call.
     Ask,
-    /// The rail never carried the leg out and never will: call it anew.
+    /// The rail never carried the leg out and never will: call it again.
     Retry { leg: LegKind },
     /// The rail carried the leg out.
     MarkPaid {
@@ -28,38 +29,46 @@ pub enum Action {
         #[serde(rename = "paidAt")]
         at: DateTime<Utc>,
     },
-    /// The rail never carried the leg out and is not to: the leg fails, the funds become refundable.
+    /// The rail never carried the leg out and must not: the leg fails, the funds become refundable.
     Fail { leg: LegKind, code: String },
-    /// The input of an order that was settled and not paid was given back, outside: the debt has ended.
+    /// The input of an order that was settled and not paid was returned outside of the service: the debt has ended.
     ReturnDebt {
         provider_reference: String,
         #[serde(rename = "returnedAt")]
         at: DateTime<Utc>,
     },
-    /// The rail gave the payment back after it was carried out.
+    /// The rail returned the payment after it was carried out.
     MarkReturned {
         provider_reference: String,
         #[serde(rename = "returnedAt")]
         at: DateTime<Utc>,
         code: String,
     },
-    /// What came back was paid another way, or the input given back.
+    /// The returned payment was paid another way, or the input returned.
     ResolveReturn {
         remedy: Remedy,
         provider_reference: String,
         #[serde(rename = "resolvedAt")]
         at: DateTime<Utc>,
     },
-    /// Two operators have signed that the funds of a failed payout, to which the chain is committed, go back now.
+    /// Two operators have signed the return of the funds of a failed payout to which the chain is committed.
     Return { deadline: u64, signatures: [String; 2] },
     /// End an order that has not begun to settle.
     Cancel,
-    /// What the bank's word contradicts was put right outside.
+    /// A contradiction by the bank was resolved outside of the service.
     CloseContradiction,
     /// Settle an order that screening holds.
     Release,
     /// Fail an order that screening holds.
     Refuse { code: String },
+    /// Ask the bank to give the payment back.
+    Recall {
+        reason: RecallReason,
+        /// What the bank is told beside the reason.
+        information: Option<String>,
+    },
+    /// The end of a recall is known outside of the service, or it is not to be sent.
+    CloseRecall,
 }
 
 impl Action {
@@ -77,10 +86,12 @@ impl Action {
             Self::CloseContradiction => "close_contradiction",
             Self::Release => "release",
             Self::Refuse { .. } => "refuse",
+            Self::Recall { .. } => "recall",
+            Self::CloseRecall => "close_recall",
         }
     }
 
-    /// Whether another operator has to approve it: it moves money, or says where money is. A return brings two
+    /// Whether another operator has to approve it: it moves money, or states where money is. A return has two
     /// operators' signatures, which the contract checks.
     pub const fn takes_two(&self) -> bool {
         match self {
@@ -92,12 +103,14 @@ impl Action {
             | Self::ResolveReturn { .. }
             | Self::CloseContradiction
             | Self::Release
-            | Self::Refuse { .. } => true,
+            | Self::Refuse { .. }
+            | Self::Recall { .. }
+            | Self::CloseRecall => true,
             Self::Ask | Self::Return { .. } | Self::Cancel => false,
         }
     }
 
-    /// Whether it rests on something that was found out.
+    /// Whether it requires evidence.
     pub(super) const fn needs_evidence(&self) -> bool {
         match self {
             Self::Ask | Self::Cancel => false,
@@ -110,11 +123,13 @@ impl Action {
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
+            | Self::Recall { .. }
+            | Self::CloseRecall
             | Self::Return { .. } => true,
         }
     }
 
-    /// Whether two operators decide the same. The time of a payment is the first one's.
+    /// Whether two operators made the same decision. The time of a payment is the first one's.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         let at = DateTime::<Utc>::UNIX_EPOCH;
         let timeless = |action: &Self| match action.clone() {
@@ -133,12 +148,14 @@ impl Action {
             | Self::Cancel
             | Self::CloseContradiction
             | Self::Release
-            | Self::Refuse { .. }) => same,
+            | Self::Refuse { .. }
+            | Self::Recall { .. }
+            | Self::CloseRecall) => same,
         };
         timeless(self) == timeless(other)
     }
 
-    /// Why it cannot be, by what is known of the leg.
+    /// How known facts about the leg contradict the decision.
     pub(super) fn contradicted(
         &self,
         execution: &Execution,
@@ -153,6 +170,7 @@ impl Action {
             }
             Self::MarkPaid { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_paid),
             Self::Fail { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_unpaid),
+            Self::Recall { .. } => against_recall(&execution.state, standing),
             Self::Retry { .. }
             | Self::MarkPaid { leg: LegKind::Offramp, .. }
             | Self::Fail { leg: LegKind::Offramp, .. }
@@ -164,6 +182,7 @@ impl Action {
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
+            | Self::CloseRecall
             | Self::Cancel => None,
         }
     }
@@ -175,8 +194,12 @@ impl Action {
             if is_waiting { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) }
         };
         let leg = match self {
-            Self::Ask | Self::CloseContradiction => return Ok(None),
-            Self::Cancel if state == "accepted" => return Ok(Some(EffectKind::Lock.as_str())),
+            Self::Ask | Self::CloseContradiction | Self::Recall { .. } | Self::CloseRecall => {
+                return Ok(None);
+            }
+            Self::Cancel if matches!(execution.state, State::Resting | State::Accepted) => {
+                return Ok(Some(EffectKind::Lock.as_str()));
+            }
             Self::Release | Self::Refuse { .. } if state == "accepted" => {
                 return Ok(Some(EffectKind::Lock.as_str()));
             }
@@ -199,11 +222,7 @@ impl Action {
                     if reversal.resolved.is_none());
                 return unless(is_open, "what came back to be resolved");
             }
-            Self::Return { .. } => {
-                let is_held = matches!(execution.state, State::PayoutFailed { debt_returned: None, .. })
-                    && execution.state.lock().is_some_and(|lock| lock.filled && lock.holds());
-                return unless(is_held, "a return of committed funds");
-            }
+            Self::Return { .. } => return unless(may_return(execution), "a return of committed funds"),
             Self::Retry { leg } | Self::MarkPaid { leg, .. } | Self::Fail { leg, .. } => *leg,
         };
         let on_chain = leg == LegKind::Payout && execution.terms.pays_on_chain();
@@ -215,7 +234,12 @@ impl Action {
 
     pub(super) fn verdict(&self) -> Option<ManualResolution> {
         match self {
-            Self::Ask | Self::Retry { .. } | Self::Return { .. } | Self::CloseContradiction => None,
+            Self::Ask
+            | Self::Retry { .. }
+            | Self::Return { .. }
+            | Self::CloseContradiction
+            | Self::Recall { .. }
+            | Self::CloseRecall => None,
             Self::ReturnDebt { provider_reference, at } => Some(ManualResolution::Returned {
                 provider_reference: provider_reference.clone(),
                 occurred_at: *at,
@@ -245,5 +269,21 @@ impl Action {
             Self::Release => Some(ManualResolution::Released),
             Self::Refuse { code } => Some(ManualResolution::Refused { code: code.clone() }),
         }
+    }
+}
+
+/// Why the bank is not asked to give a payment back.
+fn against_recall(state: &State, standing: Option<PaymentStatus>) -> Option<&'static str> {
+    if matches!(state, State::Completed { reversal: Some(_), .. }) {
+        return Some("the payment has come back: there is nothing to recall");
+    }
+    match standing {
+        Some(PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid) => None,
+        Some(PaymentStatus::Refused) => Some("the bank has refused the payment: there is nothing to recall"),
+        Some(PaymentStatus::Returned) => Some("the payment has come back: there is nothing to recall"),
+        Some(PaymentStatus::Staged) => Some(
+            "the payment was not given to the bank: fail the payout, or pause the rail, in place of a recall",
+        ),
+        None => Some("no payment of the order was given to a bank: cancel the order, or fail its payout"),
     }
 }

@@ -1,12 +1,12 @@
-//! Alarms about a bank's payments and files: what an operator has dealt with is cleared, and kept with who and why.
-//! Clearing one moves nothing; a contradiction stays a break until two operators have closed it.
+//! Alarms about a bank's payments and files: an operator clears one that is dealt with; operator and reason are
+//! recorded. Clearing moves no funds; a contradiction stays a break until two operators have closed it.
 
 use dvp_store::orders::bank;
 use dvp_store::orders::operations::{self as actions, NewAction};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::json;
 
-/// Nothing was cleared.
+/// Why nothing was cleared.
 #[derive(Debug, thiserror::Error)]
 pub enum ClearError {
     #[error("operator and reason are needed")]

@@ -8,11 +8,11 @@ use dvp_domain::time::Timestamp;
 
 use super::{BalanceAt, FeeSum, Heading, Line, Sink, account_name};
 
-/// How many decimals each asset has, where that is known.
+/// The number of decimals of each asset, where known.
 pub type Decimals = HashMap<String, u8>;
 
-/// A field as spreadsheets take it: quoted where needed, and never a formula.
-fn field(text: &str) -> String {
+/// A CSV field: quoted where needed, and never a formula.
+pub fn field(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if is_formula { format!("'{text}") } else { text.to_owned() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

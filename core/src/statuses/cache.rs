@@ -133,7 +133,7 @@ pub(super) struct StatusCache {
     /// Whether notifications of other processes arrive.
     listening: bool,
     /// Everything committed by then has been processed.
-    heard: Option<Instant>,
+    heartbeat_at: Option<Instant>,
     changes: Changes,
     /// Executions with commits of this process in progress, and their number.
     changing: HashMap<Arc<str>, usize>,
@@ -153,7 +153,7 @@ impl StatusCache {
     ) -> Result<Bytes, Ticket> {
         let ticket = Ticket(self.changes.count);
         let within = |limit: Duration, at: Instant| now.saturating_duration_since(at) <= limit;
-        if !self.heard.is_some_and(|at| within(STALENESS_MAX, at)) {
+        if !self.heartbeat_at.is_some_and(|at| within(STALENESS_MAX, at)) {
             return Err(ticket);
         }
         if let Some(status) = self.fresh.find(tenant, named, name) {
@@ -226,18 +226,18 @@ impl StatusCache {
     pub(super) fn listen(&mut self) {
         self.forget_all();
         self.listening = true;
-        self.heard = None;
+        self.heartbeat_at = None;
     }
 
-    pub(super) fn heard(&mut self, until: Instant) {
+    pub(super) fn heartbeat(&mut self, until: Instant) {
         if self.listening {
-            self.heard = Some(until);
+            self.heartbeat_at = Some(until);
         }
     }
 
     pub(super) fn stop_listening(&mut self) {
         self.listening = false;
-        self.heard = None;
+        self.heartbeat_at = None;
         self.forget_all();
     }
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use dvp_domain::permit::PermitDefect;
 use dvp_store::orders::permits::PermitHold;
+use dvp_store::orders::ranges::NewRestingRange;
 
 use crate::chain::WalletFacts;
 
@@ -21,6 +22,8 @@ pub(crate) struct PendingPermits {
     by_nonce: BTreeMap<u128, (String, u128)>,
     /// The sum held of a token from a nonce on, where it was requested.
     sums: HashMap<(String, u128), u128>,
+    /// The range orders among them that wait for the market.
+    resting: BTreeMap<u128, NewRestingRange>,
 }
 
 impl PendingPermits {
@@ -33,6 +36,44 @@ impl PendingPermits {
             }
         }
         self.by_nonce.insert(*nonce, (token.clone(), *amount));
+    }
+
+    /// Adds the hold of a range order that waits for the market: its cap.
+    pub(crate) fn rest(&mut self, hold: &PermitHold, range: NewRestingRange) {
+        self.hold(hold);
+        self.resting.insert(hold.nonce, range);
+    }
+
+    /// The order was filled: what it locks takes the place of its cap.
+    pub(crate) fn end_rest(&mut self, hold: &PermitHold) {
+        self.resting.remove(&hold.nonce);
+        self.by_nonce.insert(hold.nonce, (hold.token.clone(), hold.amount));
+        self.sums.clear();
+    }
+
+    /// The orders that rest with a nonce from the chain's own on and before another one.
+    pub(crate) fn resting_before(&self, from: u128, nonce: u128) -> impl Iterator<Item = &NewRestingRange> {
+        let from = from.min(nonce);
+        self.resting.range(from..nonce).map(|(_, range)| range)
+    }
+
+    /// Whether a resting order's permit can be used now, for `amount` in place of its hold.
+    pub(crate) fn check_held(
+        &self,
+        facts: &WalletFacts,
+        token: &str,
+        nonce: u128,
+        amount: u128,
+    ) -> Result<(), PermitDefect> {
+        let next = self.next(facts.nonce);
+        if nonce < facts.nonce {
+            return Err(PermitDefect::NonceUsed { next: facts.nonce });
+        }
+        if nonce >= next {
+            return Err(PermitDefect::NonceGap { next });
+        }
+        let others = self.by_nonce.range(facts.nonce..).filter(|(at, (of, _))| **at != nonce && of == token);
+        facts.check(others.fold(amount, |sum, (_, (_, held))| sum.saturating_add(*held)))
     }
 
     pub(crate) fn holds(&self, nonce: u128) -> bool {
@@ -61,7 +102,7 @@ impl PendingPermits {
         token: &str,
         amount: u128,
     ) -> Result<(), PermitDefect> {
-        // A wallet's data end at 2^128 - 1 as well: a sum beyond that is covered by nothing.
+        // Wallet data ends at 2^128 - 1 as well: no balance covers a larger sum.
         let needed = self.held_from(facts.nonce, token).checked_add(amount);
         needed.map_or(Err(PermitDefect::Balance { held: facts.balance, needed: u128::MAX }), |needed| {
             facts.check(needed)
@@ -112,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_beyond_every_balance_are_covered_by_none() {
+    fn holds_beyond_every_balance_are_not_covered() {
         let mut pending = pending([]);
         pending.hold(&hold(0, u128::MAX));
         let rich = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
@@ -122,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_nonce_is_the_lowest_from_the_chains_on_that_nothing_holds() {
+    fn the_next_nonce_is_the_lowest_unheld_one_from_the_chains_on() {
         use PermitDefect::{NonceGap, NonceHeld, NonceUsed};
         for (held, chain, given, expected) in [
             (vec![], 0, 0, Ok(())),
@@ -147,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn balance_and_allowance_cover_everything_pending_and_the_order() {
+    fn balance_and_allowance_must_cover_pending_orders_and_the_new_one() {
         let short = |needed| Err(PermitDefect::Balance { held: 35, needed });
         let mut two = pending([3, 4]);
         assert_eq!(two.check_funds(&facts(3), AA, 15), Ok(()));

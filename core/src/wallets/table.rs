@@ -24,13 +24,13 @@ pub(crate) struct Dated {
     pub(crate) facts: WalletFacts,
     /// As of this block, or of a later one.
     pub(crate) head: ChainHead,
-    /// When they were asked for.
-    pub(crate) asked_at: Instant,
+    /// When they were requested.
+    pub(crate) requested_at: Instant,
 }
 
 impl Dated {
     fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked_at) <= AGE_MAX
+        now.saturating_duration_since(self.requested_at) <= AGE_MAX
     }
 }
 
@@ -49,7 +49,7 @@ impl Entry {
     }
 }
 
-/// What is known.
+/// The cached wallets.
 #[derive(Debug)]
 pub(crate) struct Table {
     by_partner: HashMap<String, HashMap<WalletKey, Entry>>,
@@ -97,10 +97,10 @@ impl Table {
     }
 
     /// Data that was current as of `head` was still current at `asked_at`, when that was the latest block.
-    pub(crate) fn confirm(&mut self, head: ChainHead, asked_at: Instant) {
+    pub(crate) fn confirm(&mut self, head: ChainHead, requested_at: Instant) {
         let entries = self.by_partner.values_mut().flat_map(HashMap::values_mut);
         for entry in entries.filter(|entry| entry.dated.head == head) {
-            entry.dated.asked_at = entry.dated.asked_at.max(asked_at);
+            entry.dated.requested_at = entry.dated.requested_at.max(requested_at);
         }
     }
 
@@ -129,7 +129,7 @@ impl Table {
     /// The age of the oldest data.
     pub(crate) fn oldest(&self, now: Instant) -> Duration {
         let entries = self.by_partner.values().flat_map(HashMap::values);
-        let ages = entries.map(|entry| now.saturating_duration_since(entry.dated.asked_at));
+        let ages = entries.map(|entry| now.saturating_duration_since(entry.dated.requested_at));
         ages.max().unwrap_or_default()
     }
 
@@ -166,8 +166,8 @@ mod tests {
         ChainHead { number: BlockNumber(number), hash: [number.to_le_bytes()[0]; 32] }
     }
 
-    fn dated(nonce: u128, number: u64, asked_at: Instant) -> Dated {
-        Dated { facts: WalletFacts { nonce, balance: 5, allowance: 5 }, head: head(number), asked_at }
+    fn dated(nonce: u128, number: u64, requested_at: Instant) -> Dated {
+        Dated { facts: WalletFacts { nonce, balance: 5, allowance: 5 }, head: head(number), requested_at }
     }
 
     fn nonce(table: &mut Table, partner: &str, n: u32, now: Instant) -> Option<u128> {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_used_up_to_the_stated_age_counted_from_the_question() {
+    fn facts_are_used_up_to_the_age_limit_counted_from_the_request() {
         let start = Instant::now();
         let mut table = Table::new(10);
         table.insert("acme", wallet(1), dated(7, 1, start), start + SECOND);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lagging_endpoint_does_not_take_back_what_is_fresh() {
+    fn a_lagging_endpoint_does_not_replace_fresh_data() {
         let start = Instant::now();
         let mut table = Table::new(10);
         table.insert("acme", wallet(1), dated(3, 9, start), start);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wallet_that_two_partners_use_is_read_once_and_known_to_both() {
+    fn a_wallet_of_two_partners_is_read_once_and_cached_for_both() {
         let start = Instant::now();
         let mut table = Table::new(10);
         table.insert("acme", wallet(1), dated(1, 1, start), start);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_wallets_displaces_only_its_own_partners() {
+    fn a_flood_of_wallets_displaces_only_its_own_partners_entries() {
         let start = Instant::now();
         let mut table = Table::new(8);
         table.insert("good", wallet(1), dated(1, 1, start), start);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wallet_that_no_order_uses_is_dropped() {
+    fn a_wallet_without_orders_is_dropped() {
         let start = Instant::now();
         let mut table = Table::new(8);
         table.insert("acme", wallet(1), dated(1, 1, start), start);

@@ -6,6 +6,7 @@
 
 mod call;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,30 +14,36 @@ use chrono::{DateTime, Utc};
 use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
 use dvp_domain::settlement::{Happened, LegDone};
-use dvp_rails::{LegKind, Rail};
-use dvp_store::orders::effects::{
-    self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution, Rooms,
-};
+use dvp_rails::LegKind;
+use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::pauses;
 use metrics::counter;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::field::Empty;
 use tracing::{Instrument, error, info_span, warn};
 
 use self::call::{Call, UNENDED_MS, in_ms};
 use super::putting_off::{Failed, PutOff};
 use super::screened::{Beginning, screened};
 use super::step::{StepResult, take};
-use super::{BACK_OFF, POLL, Wake};
+use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
+use crate::handover::{ClaimedWork, LEASE_SECS, Places};
+use crate::trace;
 use crate::writer::Consumed;
 
-/// The lease of a claim.
-const LEASE_SECS: i32 = 30;
+/// The maximum number of locks and reversals in progress.
+const OWN_PLACES: u16 = 128;
 
-/// Effects in progress at a time, of each kind: a rail that hangs takes the places of its own leg only.
-const PLACES: i64 = 128;
+/// How long workers that stop wait for work that is being committed.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// How often the pauses are requested for work that was handed over.
+const LOADS: u32 = 4;
 
 /// The time limit of a rail's answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,112 +53,142 @@ const _: () = assert!(
     "a call may take effect for as long as the rail may take to answer it"
 );
 
-const _: () =
-    assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim, which nobody else takes before");
+const _: () = assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim");
 
 #[derive(Clone)]
 pub(super) struct Rails {
-    pub offramp: Arc<dyn Rail>,
-    pub payout: Arc<dyn Rail>,
+    pub offramp: RailUse,
+    pub payout: RailUse,
 }
 
 pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bool>) {
-    let mut wake = Wake::new(engine, &["dvp_feed"], stop).await;
-    let mut in_hand = InHand::default();
+    let mut wake = Wake::new(engine, &["dvp_work"], stop).await;
+    let places = Places::new(OWN_PLACES, rails.offramp.concurrency, rails.payout.concurrency);
+    let handover = engine.writer.handover();
+    let mut workers =
+        Workers { engine, rails, handed: handover.open(places.clone()), places, in_progress: JoinSet::new() };
     loop {
-        let pause = match take_up_due(engine, rails, &mut in_hand).await {
+        let pause = match workers.take_up_due().await {
             Ok(pause) => pause,
             Err(error) => {
                 warn!(%error, "effect poll failed, will retry");
                 BACK_OFF
             }
         };
-        let full = in_hand.is_full();
-        let go_on = tokio::select! {
-            go_on = wake.wait(pause) => go_on,
-            () = in_hand.join_one(), if full => !wake.stopped(),
-        };
-        if !go_on {
-            in_hand.join_all().await;
-            return;
+        if !workers.take_over_until(wake.wait(pause)).await {
+            break;
         }
         wake.listen().await;
     }
+    // What was committed as claimed is still executed; further steps leave their work to other processes.
+    handover.close();
+    let drained = timeout(DRAIN_MAX, async {
+        while let Some(work) = workers.handed.recv().await {
+            workers.take_over(work).await;
+        }
+    });
+    // While the database is unavailable, what was reserved is not known to be committed: its claims expire.
+    let _ = drained.await;
+    while workers.in_progress.join_next().await.is_some() {}
 }
 
-/// The effects in progress.
-#[derive(Default)]
-struct InHand {
-    own: JoinSet<()>,
-    offramp: JoinSet<()>,
-    payout: JoinSet<()>,
+/// The effects in progress, claimed or handed over.
+struct Workers<'a> {
+    engine: &'a Engine,
+    rails: &'a Rails,
+    places: Places,
+    handed: UnboundedReceiver<ClaimedWork>,
+    in_progress: JoinSet<()>,
 }
 
-impl InHand {
-    const fn of(&mut self, kind: EffectKind) -> &mut JoinSet<()> {
-        match kind {
-            EffectKind::Lock | EffectKind::Reversal => &mut self.own,
-            EffectKind::Offramp => &mut self.offramp,
-            EffectKind::Payout => &mut self.payout,
+impl Workers<'_> {
+    /// Starts what is handed over until `woken` is ready, or a place has become free after all were taken. `false`:
+    /// stop.
+    async fn take_over_until(&mut self, woken: impl Future<Output = bool>) -> bool {
+        let mut woken = std::pin::pin!(woken);
+        let is_full = self.places.is_full();
+        loop {
+            tokio::select! {
+                go_on = &mut woken => return go_on,
+                Some(work) = self.handed.recv() => self.take_over(work).await,
+                Some(_) = self.in_progress.join_next() => if is_full { return true },
+            }
         }
     }
 
-    /// The free places, after the tasks that have ended are gone.
-    fn rooms(&mut self) -> Rooms {
-        let room = |tasks: &mut JoinSet<()>| {
-            while tasks.try_join_next().is_some() {}
-            PLACES.saturating_sub(i64::try_from(tasks.len()).unwrap_or(PLACES))
-        };
-        Rooms { own: room(&mut self.own), offramp: room(&mut self.offramp), payout: room(&mut self.payout) }
-    }
-
-    fn is_full(&mut self) -> bool {
-        let Rooms { own, offramp, payout } = self.rooms();
-        own == 0 || offramp == 0 || payout == 0
-    }
-
-    /// Waits until one has ended.
-    async fn join_one(&mut self) {
-        tokio::select! {
-            Some(_) = self.own.join_next() => {}
-            Some(_) = self.offramp.join_next() => {}
-            Some(_) = self.payout.join_next() => {}
-            else => {}
+    /// Starts work that was handed over, with all that was handed over by now.
+    async fn take_over(&mut self, first: ClaimedWork) {
+        let mut batch = vec![first];
+        while let Ok(work) = self.handed.try_recv() {
+            batch.push(work);
         }
+        for _ in 0..LOADS {
+            let pauses = async {
+                let mut conn = self.engine.pool.acquire().await?;
+                Ok::<_, EngineError>(Arc::new(pauses::load(&mut conn).await?))
+            };
+            match pauses.await {
+                Ok(pauses) => {
+                    batch.into_iter().for_each(|work| self.start("handed_over", work, &pauses));
+                    return;
+                }
+                Err(error) => warn!(%error, effects = batch.len(), "pauses were not loaded, will retry"),
+            }
+            tokio::time::sleep(BACK_OFF).await;
+        }
+        let secs = LEASE_SECS;
+        warn!(effects = batch.len(), secs, "effects were not started, will retry when their claims expire");
     }
 
-    async fn join_all(&mut self) {
-        for tasks in [&mut self.own, &mut self.offramp, &mut self.payout] {
-            while tasks.join_next().await.is_some() {}
-        }
+    /// `from`: how it came to this process, for the metrics.
+    fn start(&mut self, from: &'static str, work: ClaimedWork, pauses: &Arc<Pauses>) {
+        counter!("dvp_workflow_effects_total", "from" => from).increment(1);
+        let (engine, rails, pauses) = (self.engine.clone(), self.rails.clone(), Arc::clone(pauses));
+        self.in_progress.spawn(async move {
+            let ClaimedWork { claim, execution, place } = work;
+            carry_out_logged(engine, rails, pauses, claim, execution).await;
+            drop(place);
+        });
     }
-}
 
-/// Claims due effects and starts them. Returns the time until the next one can be due.
-async fn take_up_due(engine: &Engine, rails: &Rails, in_hand: &mut InHand) -> Result<Duration, EngineError> {
-    loop {
-        let rooms = in_hand.rooms();
-        let mut conn = engine.pool.acquire().await?;
-        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, rooms).await?;
-        if claimed.is_empty() {
-            let next = effects::find_next_due(&mut conn).await?;
-            let wait = next.and_then(|at| at.signed_duration_since(engine.now().to_utc()).to_std().ok());
-            return Ok(wait.unwrap_or(POLL).min(POLL));
-        }
-        let pauses = Arc::new(pauses::load(&mut conn).await?);
-        drop(conn);
-        for claim in claimed {
-            let tasks = in_hand.of(claim.kind);
-            tasks.spawn(carry_out_logged(engine.clone(), rails.clone(), Arc::clone(&pauses), claim));
+    /// Claims due effects and starts them. Returns the time until the next one can be due.
+    async fn take_up_due(&mut self) -> Result<Duration, EngineError> {
+        loop {
+            let engine = self.engine;
+            let mut held = self.places.take_half();
+            let mut conn = engine.pool.acquire().await?;
+            let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, held.rooms()).await?;
+            if claimed.is_empty() {
+                let next = effects::find_next_due(&mut conn).await?;
+                let wait = next.and_then(|at| at.signed_duration_since(engine.now().to_utc()).to_std().ok());
+                return Ok(wait.unwrap_or(POLL).min(POLL));
+            }
+            let pauses = Arc::new(pauses::load(&mut conn).await?);
+            let references: Vec<&str> = claimed.iter().map(|claim| claim.reference.as_str()).collect();
+            // An unreadable row among them concerns its own effect only, which reads it again.
+            let loaded = executions::list_by_references(&mut conn, &references).await.unwrap_or_default();
+            drop(conn);
+            let mut loaded: HashMap<_, _> =
+                loaded.into_iter().map(|one| (one.terms.reference.to_string(), one)).collect();
+            for claim in claimed {
+                let (place, execution) = (held.take(claim.kind), loaded.remove(&claim.reference));
+                self.start("claimed", ClaimedWork { claim, execution, place }, &pauses);
+            }
         }
     }
 }
 
 /// After a database failure the claim expires, and the effect is retried then. An effect that cannot be written is
 /// postponed.
-async fn carry_out_logged(engine: Engine, rails: Rails, pauses: Arc<Pauses>, claim: Claimed) {
+async fn carry_out_logged(
+    engine: Engine,
+    rails: Rails,
+    pauses: Arc<Pauses>,
+    claim: Claimed,
+    execution: Option<Execution>,
+) {
     let (id, kind) = (claim.id, claim.kind);
-    let put_off = match carry_out(&engine, &rails, &pauses, &claim).await {
+    let put_off = match Box::pin(carry_out(&engine, &rails, &pauses, &claim, execution)).await {
         Ok(()) => return,
         Err(Failed::Unwritable(why)) => put_off(&engine, &claim, &why).await,
         Err(Failed::Later(error)) => Err(error),
@@ -170,26 +207,41 @@ async fn put_off(engine: &Engine, claim: &Claimed, why: &str) -> Result<(), Engi
     Ok(effects::put_off(&mut conn, claim.id, claim.fence, wait, why).await?)
 }
 
-async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Claimed) -> Result<(), Failed> {
+/// `loaded`: the execution as it was read after the claim, if it could be read.
+async fn carry_out(
+    engine: &Engine,
+    rails: &Rails,
+    pauses: &Pauses,
+    claim: &Claimed,
+    mut loaded: Option<Execution>,
+) -> Result<(), Failed> {
     if let Some(why) = &claim.unreadable {
         return Err(Failed::Unwritable(why.clone()));
     }
     loop {
-        let mut conn = engine.pool.acquire().await?;
-        let Some(execution) = executions::find_by_reference(&mut conn, &claim.reference).await? else {
-            return Err(Failed::Unwritable(format!("effect {} has no execution", claim.id)));
+        let execution = match loaded.take() {
+            Some(execution) => execution,
+            None => find(engine, claim).await?,
         };
-        drop(conn);
         let span = info_span!(
             "effect",
             intent_id = %execution.terms.request.intent_id,
             reference = %execution.terms.reference,
             kind = claim.kind.as_str(),
+            trace_id = Empty,
+            span_id = Empty,
+            parent_span_id = Empty,
         );
+        let context = trace::child(execution.terms.trace);
+        trace::mark(&span, context, execution.terms.trace);
         let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
                 let taken = start(engine, execution, claim).instrument(span).await?;
-                if taken != StepResult::Stale {
+                let mut conn = engine.pool.acquire().await?;
+                // Operators have decided meanwhile: whoever claims the work next has their decision.
+                if taken != StepResult::Stale
+                    || !effects::is_claimed(&mut conn, claim.id, claim.fence).await?
+                {
                     return Ok(());
                 }
                 continue;
@@ -201,14 +253,28 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
                 }
                 continue;
             }
-            EffectKind::Offramp => (rails.offramp.as_ref(), LegKind::Offramp),
-            EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
+            EffectKind::Offramp => (&rails.offramp, LegKind::Offramp),
+            EffectKind::Payout => (&rails.payout, LegKind::Payout),
         };
-        let call = Call { engine, rail, leg, claim, is_paused: pauses.stops_leg(leg) };
-        if call.carry_out(execution).instrument(span).await? != StepResult::Stale {
+        let call = Call {
+            engine,
+            rail: rail.rail.as_ref(),
+            poll_max: rail.poll_max,
+            leg,
+            claim,
+            is_paused: pauses.stops_leg(leg),
+        };
+        let carried = trace::within(context, call.carry_out(execution));
+        if carried.instrument(span).await? != StepResult::Stale {
             return Ok(());
         }
     }
+}
+
+async fn find(engine: &Engine, claim: &Claimed) -> Result<Execution, Failed> {
+    let mut conn = engine.pool.acquire().await?;
+    let found = executions::find_by_reference(&mut conn, &claim.reference).await?;
+    found.ok_or_else(|| Failed::Unwritable(format!("effect {} has no execution", claim.id)))
 }
 
 /// The timer of an accepted order: starts its first step once it was screened, or ends it when the deadline has passed.
@@ -216,18 +282,19 @@ async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result
     let beginning = screened(engine, &execution, claim.verdict.as_ref()).await?;
     let happened = match beginning {
         Beginning::Now(happened) => happened,
-        Beginning::Later(wait, heard) => {
+        Beginning::Later(wait, last_result) => {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            let end = EffectEnd::Again { at: in_ms(engine, wait), called: false, heard };
+            let end = EffectEnd::Again { at: in_ms(engine, wait), called: false, last_result };
             let mut conn = engine.pool.acquire().await?;
             effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
             return Ok(StepResult::Ignored);
         }
     };
-    take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
+    let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done) };
+    take(engine, execution, happened, consumed, is_suspect(claim)).await
 }
 
-/// A payment that came back, or what became of it. It is held back until the settlement has ended.
+/// A returned payment, or its resolution. It is held back until the settlement has ended.
 async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
     let leg = |provider_reference: &str, at: DateTime<Utc>| LegDone {
         provider_reference: provider_reference.to_owned(),
@@ -244,8 +311,11 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         _ => return Err(Failed::Unwritable("a reversal without its verdict".into())),
     };
     if !execution.state.is_terminal() {
-        let end =
-            EffectEnd::Again { at: in_ms(engine, UNENDED_MS), called: true, heard: "not completed yet" };
+        let end = EffectEnd::Again {
+            at: in_ms(engine, UNENDED_MS),
+            called: true,
+            last_result: "not completed yet",
+        };
         let mut conn = engine.pool.acquire().await?;
         effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
         return Ok(StepResult::Ignored);
@@ -254,7 +324,7 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         error!(
             code,
             provider_reference = done.provider_reference,
-            "a payment came back after it was paid: its output is owed until operators have resolved it"
+            "payment returned after it was paid; its output is owed until operators have resolved it"
         );
         counter!("dvp_payments_returned_total").increment(1);
     }
@@ -266,5 +336,6 @@ const fn is_suspect(claim: &Claimed) -> bool {
 }
 
 fn consumed(claim: &Claimed, end: EffectEnd) -> Consumed {
-    Consumed { fact: None, effect: Some(EndedEffect { id: claim.id, fence: claim.fence, end }) }
+    let effect = EndedEffect { id: claim.id, fence: claim.fence, end };
+    Consumed { effect: Some(effect), ..Consumed::default() }
 }

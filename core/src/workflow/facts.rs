@@ -1,6 +1,10 @@
 //! Chain facts, processed in order within a settlement and concurrently across settlements.
+//!
+//! A worker claims the facts that it applies, so that several divide them. A claim is no guard: two workers may have the
+//! same fact for a moment, and the settlement's version lets one of them commit.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
@@ -12,22 +16,28 @@ use dvp_store::orders::executions;
 use futures_util::future::join_all;
 use metrics::counter;
 use tokio::sync::watch;
+use tracing::field::Empty;
 use tracing::{Instrument, error, info_span, warn};
+use uuid::Uuid;
 
 use super::putting_off::{Failed, PutOff};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::chain::expected::{Difference, difference, is_compared};
 use crate::engine::{Engine, EngineError};
+use crate::trace;
 use crate::writer::Consumed;
 
-/// Facts read at a time.
+/// Facts claimed at a time.
 const PAGE: i64 = 512;
+/// The lease of a claim. Other workers apply the facts of one that has ended after this time.
+const LEASE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
+    let worker = Uuid::new_v4();
     let mut wake = Wake::new(engine, &["dvp_facts"], stop).await;
     loop {
-        let pause = match take_open(engine).await {
+        let pause = match take_open(engine, worker).await {
             Ok(()) => POLL,
             Err(error) => {
                 warn!(%error, "chain fact poll failed, will retry");
@@ -41,11 +51,11 @@ pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
     }
 }
 
-async fn take_open(engine: &Engine) -> Result<(), EngineError> {
+async fn take_open(engine: &Engine, worker: Uuid) -> Result<(), EngineError> {
     let mut after = 0;
     loop {
         let mut conn = engine.pool.acquire().await?;
-        let facts = open_facts::list(&mut conn, after, PAGE).await?;
+        let facts = open_facts::claim(&mut conn, worker, LEASE, after, PAGE).await?;
         drop(conn);
         let Some(last) = facts.last() else { return Ok(()) };
         after = last.turn;
@@ -87,17 +97,17 @@ async fn put_off(engine: &Engine, fact: &OpenFact, why: &str) -> Result<(), Engi
 }
 
 async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed> {
-    let told = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
+    let reported = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
-        if *told == ChainFact::Anchored
+        if *reported == ChainFact::Anchored
             && audit::mark_anchored(&mut conn, &fact.entity, &fact.tx_hash).await?
         {
             open_facts::consume(&mut conn, &[fact.id]).await?;
             return Ok(StepResult::Ignored);
         }
         // A foreign use of the contracts, or a break: reconciliation decides. The fact is marked as processed.
-        error!(entity = %hex::encode(&fact.entity), fact = ?told, "chain fact without an execution");
+        error!(entity = %hex::encode(&fact.entity), fact = ?reported, "chain fact without an execution");
         open_facts::consume(&mut conn, &[fact.id]).await?;
         return Ok(StepResult::Ignored);
     };
@@ -105,20 +115,28 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     if !open_facts::is_next(&mut conn, fact.id).await? {
         return Ok(StepResult::Ignored);
     }
-    let asked =
-        if is_compared(told) { commands::list_asked(&mut conn, &fact.entity).await? } else { Vec::new() };
+    let requested = if is_compared(reported) {
+        commands::list_requested(&mut conn, &fact.entity).await?
+    } else {
+        Vec::new()
+    };
     drop(conn);
     let span = info_span!(
         "fact",
         intent_id = %execution.terms.request.intent_id,
         reference = %execution.terms.reference,
         tx_hash = %fact.tx_hash,
+        trace_id = Empty,
+        span_id = Empty,
+        parent_span_id = Empty,
     );
-    if let Some(difference) = difference(told, &asked) {
+    let placed = execution.terms.trace;
+    trace::mark(&span, trace::child(placed), placed);
+    if let Some(difference) = difference(reported, &requested) {
         return set_aside(engine, fact, &difference).instrument(span).await;
     }
-    let happened = span.in_scope(|| happened(engine, fact, told))?;
-    let consumed = Consumed { fact: Some(fact.id), effect: None };
+    let happened = span.in_scope(|| happened(engine, fact, reported))?;
+    let consumed = Consumed { fact: Some(fact.id), ..Consumed::default() };
     let version = execution.version;
     let is_suspect = fact.unwritten > 0;
     let taken = take(engine, execution, happened, consumed, is_suspect).instrument(span).await?;
@@ -132,22 +150,22 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
 async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<StepResult, Failed> {
     let mut conn = engine.pool.acquire().await?;
     if open_facts::set_aside(&mut conn, fact.id, &difference.to_string()).await? {
-        let Difference { field, asked, told } = difference;
+        let Difference { field, requested, reported } = difference;
         counter!("dvp_workflow_differing_facts_total", "field" => *field).increment(1);
         error!(
             fact = fact.id,
             field,
-            asked,
-            told,
+            requested,
+            reported,
             "on-chain terms differ from the order's terms; the fact is kept and the order stays as it is"
         );
     }
     Ok(StepResult::Ignored)
 }
 
-fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happened, Failed> {
+fn happened(engine: &Engine, fact: &OpenFact, reported: &ChainFact) -> Result<Happened, Failed> {
     let at = fact.block_time.map_or_else(|| engine.now(), Timestamp::from);
-    let happened = match told {
+    let happened = match reported {
         ChainFact::LockLost => {
             counter!("dvp_workflow_lost_facts_total", "fact" => "lock").increment(1);
             error!("a reorg reverted the lock of an order; the order is not paid without it");
@@ -156,7 +174,7 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happen
         ChainFact::FillLost => {
             counter!("dvp_workflow_lost_facts_total", "fact" => "fill").increment(1);
             error!(
-                "a reorganization took back the commitment to a payout that may be under way: anyone may cancel the \
+                "a reorganization reverted the commitment to a payout that may be in progress: anyone may cancel the \
                  lock from its fill deadline on; the relayer sends the commitment again, and the chain's payout gate \
                  is too shallow"
             );
@@ -200,7 +218,7 @@ fn failed(command: &str, code: String, message: String, at: Timestamp) -> Happen
         "fill" => Happened::FillFailed { code, message, at },
         "create" | "swap" => Happened::LockFailed { code, message, at },
         _ => {
-            error!(command, %code, %message, "a chain command failed for good; reconciliation reports what is open");
+            error!(command, %code, %message, "chain command failed permanently; reconciliation reports open funds");
             Happened::LockFailed { code, message, at }
         }
     }

@@ -1,7 +1,8 @@
-//! Holds the ledger against itself: every kept balance equals its entries, and all entries of an asset sum to zero.
+//! Checks the ledger against itself: every stored balance equals the sum of its entries, and all entries of an asset
+//! sum to zero.
 //!
-//! The database refuses whatever breaks this; what is found was written past it. Both questions read the whole ledger, so
-//! the check rests twenty times as long as it took, a minute at least, and one process at a time asks.
+//! The database refuses every violation, so a finding was written past its checks. Both queries read the whole ledger,
+//! so the check pauses for twenty times its duration, at least a minute, and one process at a time runs it.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::engine::{Engine, EngineError};
+use crate::figures::unix_seconds;
 use crate::reads::SNAPSHOT;
 
 const REST: Duration = Duration::from_secs(60);
@@ -20,7 +22,8 @@ pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let begun = Instant::now();
         if let Err(error) = check(engine).await {
-            warn!(%error, "the ledger was not checked; tried again in a minute");
+            counter!("dvp_ledger_check_failures_total").increment(1);
+            warn!(%error, "ledger check failed, will retry in 60 s");
         }
         let rest = REST.max(begun.elapsed().saturating_mul(SHARE));
         tokio::select! {
@@ -30,7 +33,7 @@ pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Checks once. `None`: another process does.
+/// Checks once. `None`: another process is checking.
 pub async fn check(engine: &Engine) -> Result<Option<usize>, EngineError> {
     let mut tx = engine.pool.begin_with(SNAPSHOT).await?;
     if !ledger::begin_check(&mut tx).await? {
@@ -50,5 +53,6 @@ pub async fn check(engine: &Engine) -> Result<Option<usize>, EngineError> {
     gauge!("dvp_ledger_disagreements").set(number(disagreements.len()));
     gauge!("dvp_ledger_unbalanced_assets").set(number(unbalanced.len()));
     counter!("dvp_ledger_checks_total").increment(1);
+    gauge!("dvp_ledger_check_last_success_timestamp_seconds").set(unix_seconds());
     Ok(Some(disagreements.len() + unbalanced.len()))
 }

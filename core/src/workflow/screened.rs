@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use dvp_domain::beneficiary::Beneficiary;
-use dvp_domain::screening::{Parties, REFUSED, ScreeningResult};
-use dvp_domain::settlement::Happened;
+use dvp_domain::screening::{Beginning as Rule, Parties, REFUSED, StartDecision};
+use dvp_domain::settlement::{Happened, State};
 use dvp_store::beneficiaries;
 use dvp_store::orders::effects::ManualResolution;
 use dvp_store::orders::executions::Execution;
@@ -19,15 +19,15 @@ use crate::screening::Screened;
 
 /// The reason that a held order's due work shows.
 pub(super) const HELD: &str = "held by screening";
-/// How long an order waits while too many others are being asked about.
+/// How long an order waits while too many requests are in progress.
 const CROWDED: Duration = Duration::from_millis(200);
-/// How often held orders are counted.
+/// The interval of counting held orders.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// What becomes of an order that is due to begin.
+/// The result for an order that is due to begin.
 pub(super) enum Beginning {
     Now(Happened),
-    /// It is looked at again after so long.
+    /// It is screened again after this time.
     Later(Duration, &'static str),
 }
 
@@ -43,16 +43,25 @@ pub(super) async fn screened(
         Beginning::Now(Happened::Refused { code: code.to_owned(), message, at: now })
     };
     let deadline = execution.terms.request.deadline;
-    match decided {
-        Some(ManualResolution::Cancel) => return Ok(Beginning::Now(Happened::CancelAsked)),
-        Some(ManualResolution::Refused { code }) => return Ok(refused(code)),
-        _ if now >= deadline => return Ok(Beginning::Now(Happened::DeadlinePassed { at: deadline })),
-        Some(ManualResolution::Released) => return Ok(Beginning::Now(Happened::LockDue)),
-        _ => {}
-    }
+    let (decision, code) = match decided {
+        Some(ManualResolution::Cancel) => (Some(StartDecision::Cancel), REFUSED),
+        Some(ManualResolution::Refused { code }) => (Some(StartDecision::Refuse), code.as_str()),
+        Some(ManualResolution::Released) => (Some(StartDecision::Release), REFUSED),
+        _ => (None, REFUSED),
+    };
     let screening = &engine.context.screening;
-    if !screening.is_on() {
-        return Ok(Beginning::Now(Happened::LockDue));
+    let rule = Rule::first(decision, now, deadline, screening.is_on());
+    if execution.state == State::Resting && matches!(rule, Rule::Begin | Rule::Screen | Rule::Hold) {
+        // Its timer ends it at its deadline; nothing else begins before it is filled.
+        let left = u64::try_from(deadline.millis().saturating_sub(now.millis())).unwrap_or(0);
+        return Ok(Beginning::Later(Duration::from_millis(left), "rests until the market meets it"));
+    }
+    match rule {
+        Rule::Begin => return Ok(Beginning::Now(Happened::LockDue)),
+        Rule::Cancel => return Ok(Beginning::Now(Happened::CancelRequested)),
+        Rule::Refuse => return Ok(refused(code)),
+        Rule::Expire => return Ok(Beginning::Now(Happened::DeadlinePassed { at: deadline })),
+        Rule::Screen | Rule::Hold => {}
     }
     let beneficiary = beneficiary(engine, execution).await?;
     let parties = Parties { terms: &execution.terms, beneficiary: beneficiary.as_ref() };
@@ -62,14 +71,14 @@ pub(super) async fn screened(
     let reference = execution.terms.reference.as_str();
     let mut conn = engine.pool.acquire().await?;
     screenings::insert(&mut conn, &NewScreening { reference, verdict, source, detail: &detail }).await?;
-    Ok(match verdict {
-        ScreeningResult::Pass => Beginning::Now(Happened::LockDue),
-        ScreeningResult::Fail => refused(REFUSED),
-        ScreeningResult::Hold => {
+    Ok(match Rule::after(verdict) {
+        Rule::Begin => Beginning::Now(Happened::LockDue),
+        Rule::Hold => {
             warn!(source = source.as_str(), detail, "order held by screening");
             let left = u64::try_from(deadline.millis().saturating_sub(engine.now().millis())).unwrap_or(0);
             Beginning::Later(screening.ask_again.min(Duration::from_millis(left)), HELD)
         }
+        Rule::Refuse | Rule::Cancel | Rule::Expire | Rule::Screen => refused(REFUSED),
     })
 }
 
@@ -94,7 +103,7 @@ pub(super) async fn count(engine: &Engine, mut stop: watch::Receiver<bool>) {
         };
         match counted.await {
             Ok(held) => gauge!("dvp_screening_held").set(u32::try_from(held).unwrap_or(u32::MAX)),
-            Err(error) => warn!(%error, "held orders could not be counted, will retry"),
+            Err(error) => warn!(%error, "counting held orders failed, will retry"),
         }
         tokio::select! {
             () = tokio::time::sleep(COUNT_EVERY) => {}

@@ -2,6 +2,7 @@
 //! feed's counter is incremented last.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
 use dvp_store::ledger::balances::{self, BalanceKey};
+use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::{executions, legacy, quotes};
@@ -21,9 +23,10 @@ use sqlx::{Connection as _, PgConnection};
 use super::rows::Rows;
 use super::sessions::{Numbers, session_ids};
 use super::submit::{self, BatchSnapshot, DecidedSubmission};
-use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
+use super::unit::{Change, Done, Outcome, Refusal, Submission, Unit, UsedKey, Work};
 use super::{BatchContext, WriteError, figures, idempotency, plan};
 use crate::context::Context;
+use crate::handover::Committing;
 
 /// The assumption about the ids of a batch's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub(super) fn is_repeat(error: &StoreError) -> bool {
     matches!(error, StoreError::Stale { .. }) || error.constraint().is_some_and(|name| keys.contains(&name))
 }
 
-/// Whether it may have: a request that was answered before can violate any key.
+/// Whether the batch may have failed for this reason: a request that was answered before can violate any key.
 pub(super) fn may_be_repeat(error: &StoreError) -> bool {
     is_repeat(error) || error.is_unique_violation()
 }
@@ -62,17 +65,20 @@ pub(super) struct Attempt<'a> {
 }
 
 /// Writes the units and returns their outcomes. An error means that nothing was written, unless COMMIT was sent and the
-/// connection lost. The second value says whether the connection can be reused.
+/// connection lost. The second value says whether the connection can be reused. `committing` gets the work to be handed
+/// over once the transaction is known to be committed.
 pub(super) async fn commit(
     conn: &mut PgConnection,
     place: &BatchContext,
     units: &[&Unit],
     attempt: &Attempt<'_>,
+    committing: &mut Vec<Committing>,
 ) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
     let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
-            let Written { done, rows, moved, numbers, holds } = written;
+            let Written { done, mut rows, claimed, moved, numbers, holds } = written;
+            *committing = rows.committing(claimed);
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
@@ -98,9 +104,11 @@ pub(super) async fn commit(
 struct Written<'u> {
     done: Vec<Result<Done, WriteError>>,
     rows: Rows,
+    /// The effects that were inserted as claimed.
+    claimed: Vec<Claimed>,
     moved: HashSet<String>,
     numbers: Numbers<'u>,
-    /// What firm quotes hold of the balances that were locked.
+    /// The holds of firm quotes on the locked balances.
     holds: QuoteHolds,
 }
 
@@ -120,25 +128,28 @@ async fn write<'u>(
     let taken = || units.iter().zip(&follow).filter(|(_, follows)| **follows).map(|(unit, _)| *unit);
     let mut outcomes = idempotency::decide(conn, units, trust).await?;
     let undecided = units.iter().zip(&follow).zip(&outcomes);
-    let asked: Vec<&Submission> = undecided
+    let requested: Vec<&Submission> = undecided
         .filter_map(|((unit, follows), outcome)| match &unit.work {
             Work::Submit(submission) if *follows && outcome.is_none() => Some(submission.as_ref()),
+            Work::Fill(fill) => Some(&fill.submission),
             _ => None,
         })
         .collect();
-    let mut known = submit::load(conn, context, &asked, trust, now).await?;
+    let mut known = submit::load(conn, context, &requested, trust, now).await?;
     let given_back = levels_given_back(taken());
-    submit::lock_levels(conn, &mut known, &asked, given_back).await?;
-    let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
-    let keys = balance_keys(&known, &asked, taken());
+    submit::lock_levels(conn, &mut known, &requested, given_back).await?;
+    let handover = Arc::clone(&place.handover);
+    let mut rows = Rows { chain_id: context.chain.chain_id, handover, ..Rows::default() };
+    let keys = balance_keys(&known, &requested, taken());
     if !keys.is_empty() {
         rows.balances = balances::lock(conn, &keys).await?;
     }
-    // After the balances are locked, so that nobody holds any more of them.
-    if taken().any(|unit| matches!(unit.work, Work::Submit(_) | Work::FirmQuote(_))) {
+    // After the balances are locked, so that no other transaction can add holds.
+    if taken().any(|unit| matches!(unit.work, Work::Submit(_) | Work::FirmQuote(_) | Work::Fill(_))) {
         known.holds = submit::load_holds(conn, keys.iter(), now).await?;
     }
-    let moved = change_executions(conn, taken(), now).await?;
+    let mut moved = change_executions(conn, taken(), now).await?;
+    let resting = submit::lock_resting(conn, taken()).await?;
     let mut decided = Vec::new();
     let mut work = Gathering {
         context,
@@ -146,6 +157,7 @@ async fn write<'u>(
         rows: &mut rows,
         decided: &mut decided,
         stepped: HashSet::new(),
+        resting,
         now,
     };
     for ((unit, was_to_follow), outcome) in units.iter().zip(&follow).zip(&mut outcomes) {
@@ -170,8 +182,9 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
-    Ok(Written { done, rows, moved, numbers, holds: known.holds })
+    let claimed = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
+    moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
+    Ok(Written { done, rows, claimed, moved, numbers, holds: known.holds })
 }
 
 async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
@@ -195,7 +208,7 @@ async fn numbers<'u>(
     }
 }
 
-/// The resting orders that the steps give back to.
+/// The resting orders that the steps return amounts to.
 fn levels_given_back<'u>(units: impl Iterator<Item = &'u Unit>) -> BTreeSet<i64> {
     let changes = units.filter_map(|unit| match &unit.work {
         Work::Step(change) => Some(change),
@@ -207,10 +220,10 @@ fn levels_given_back<'u>(units: impl Iterator<Item = &'u Unit>) -> BTreeSet<i64>
 /// The balances of the batch, in locking order.
 fn balance_keys<'u>(
     known: &BatchSnapshot,
-    asked: &[&Submission],
+    requested: &[&Submission],
     units: impl Iterator<Item = &'u Unit>,
 ) -> BTreeSet<BalanceKey> {
-    let mut keys = submit::balance_keys(known, asked);
+    let mut keys = submit::balance_keys(known, requested);
     for unit in units {
         let step = match &unit.work {
             Work::Step(change) => &change.step,
@@ -254,6 +267,7 @@ async fn change_executions<'u>(
                 state: &step.next,
                 last_sequence: last_sequence.ok_or_else(plan::sequence_overflow)?,
                 last_occurred_at: step.occurred(last_at, now).last().copied().unwrap_or(last_at),
+                claim: change.consumed.guarded_claim(),
             })
         })
         .collect::<Result<_, StoreError>>()?;
@@ -280,6 +294,8 @@ struct Gathering<'b, 'u> {
     rows: &'b mut Rows,
     decided: &'b mut Vec<DecidedSubmission<'u>>,
     stepped: HashSet<&'u str>,
+    /// Orders that are locked as resting.
+    resting: HashSet<String>,
     now: Timestamp,
 }
 
@@ -306,8 +322,14 @@ impl<'u> Gathering<'_, 'u> {
                 return submit::hold(conn, self.context, self.known, balances, quote).await.map(Some);
             }
             Work::Step(change) => return self.gather_step(change, moved),
-            Work::Refuse(outcome) => return Ok(Some(outcome.clone())),
-            Work::SessionOnly => {}
+            Work::Fill(fill) if !self.resting.remove(fill.execution.terms.reference.as_str()) => {
+                return Ok(None);
+            }
+            Work::Fill(fill) => {
+                return submit::decide_fill(self.context, self.known, self.rows, fill, self.now).map(Some);
+            }
+            Work::Refuse(refusal) => return Ok(Some(Outcome::Refused(*refusal))),
+            Work::AnswerOnly | Work::SessionOnly => {}
         }
         Ok(Some(Outcome::Written))
     }
@@ -354,7 +376,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
     for (unit, outcome) in units.iter().zip(outcomes) {
         let Some(outcome) = outcome else {
             let what = match &unit.work {
-                Work::Step(_) => "the execution",
+                Work::Step(_) | Work::Fill(_) => "the execution",
                 Work::Submit(submission) if submission.turn.is_some() => "the legacy order",
                 _ => "the FIX session",
             };
@@ -362,8 +384,13 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
             continue;
         };
         let response = match (&outcome, &unit.idempotency) {
-            (Outcome::Replayed(response), _) => Some(response.clone()),
-            (Outcome::PartnerDisabled | Outcome::KeyConflict | Outcome::KeyProcessing, _) | (_, None) => None,
+            (Outcome::KeyUsed(UsedKey::Replayed(response)), _) => Some(response.clone()),
+            (
+                Outcome::Refused(Refusal::PartnerDisabled)
+                | Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing),
+                _,
+            )
+            | (_, None) => None,
             (outcome, Some(part)) => {
                 let response = (part.render)(outcome);
                 let (id, fingerprint) = (part.id.clone(), part.fingerprint);

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tracing::{Instrument, Span, debug, error, info, warn};
 
 use super::batch::Patience;
+use super::connection::{Failure, Manner, WriterConnection};
+use super::fair_queue::{Flow, NextBatch, UnitSource};
 use super::figures::{self, BatchTimer, Running};
-use super::lanes::{Lane, NextBatch, UnitSource};
-use super::line::{Failure, Line, Manner};
 use super::pieces::{Pieces, Split};
 use super::queue::Taking;
 use super::sessions::unbroken;
@@ -48,7 +48,8 @@ pub(super) struct Waiting {
 
 /// Writes batches until the queue ends.
 pub(super) async fn run(place: BatchContext, queue: Taking<Waiting>, running: Running) {
-    let mut carrier = Carrier { place, queue, line: Line::default(), running, probe_after: Duration::ZERO };
+    let mut carrier =
+        Carrier { place, queue, line: WriterConnection::default(), running, probe_after: Duration::ZERO };
     figures::available(true);
     while let Some(taken) = carrier.queue.next(BATCH_UNITS).await {
         let is_reached = carrier.carry(taken).await;
@@ -60,13 +61,13 @@ pub(super) async fn run(place: BatchContext, queue: Taking<Waiting>, running: Ru
     }
 }
 
-/// The database is unavailable, and why.
+/// The database is unavailable, with the reason.
 struct Outage(Arc<str>);
 
 struct Carrier {
     place: BatchContext,
     queue: Taking<Waiting>,
-    line: Line,
+    line: WriterConnection,
     running: Running,
     /// The delay before the next connection attempt; none after a batch that was written.
     probe_after: Duration,
@@ -74,7 +75,7 @@ struct Carrier {
 
 /// The rest of a batch, and its progress.
 struct Course {
-    units: Vec<Option<(Lane, Waiting)>>,
+    units: Vec<Option<(Flow, Waiting)>>,
     pieces: Pieces,
     batch: BatchTimer,
     conflicts: u32,
@@ -90,10 +91,10 @@ struct Course {
 impl Course {
     fn of(taken: NextBatch<Waiting>, running: &Running) -> Self {
         let mut groups: Vec<usize> = Vec::with_capacity(taken.units.len());
-        for (at, (lane, _)) in taken.units.iter().enumerate() {
+        for (at, (flow, _)) in taken.units.iter().enumerate() {
             let before = at.checked_sub(1).and_then(|at| taken.units.get(at));
             let group = groups.last().copied().unwrap_or(0);
-            let same = before.is_none_or(|(other, _)| other.shares_turns_with(lane));
+            let same = before.is_none_or(|(other, _)| other.shares_turns_with(flow));
             groups.push(if same { group } else { group + 1 });
         }
         Self {
@@ -145,17 +146,21 @@ impl Course {
     fn answer(&mut self, at: usize, done: Result<Done, WriteError>) {
         if let Some((_, waiting)) = self.units.get_mut(at).and_then(Option::take) {
             self.answered_within += 1;
-            // The caller is gone; its outcome is in the database.
+            // The caller no longer waits; its outcome is in the database.
             let _ = waiting.reply.send(done);
         }
     }
 
-    fn lane(&self, at: usize) -> Option<&Lane> {
-        self.units.get(at)?.as_ref().map(|(lane, _)| lane)
+    fn unit(&self, at: usize) -> Option<&Unit> {
+        self.units.get(at)?.as_ref().map(|(_, waiting)| &waiting.unit)
+    }
+
+    fn flow(&self, at: usize) -> Option<&Flow> {
+        self.units.get(at)?.as_ref().map(|(flow, _)| flow)
     }
 
     /// All unanswered units.
-    fn take_rest(&mut self) -> Vec<(Lane, Waiting)> {
+    fn take_rest(&mut self) -> Vec<(Flow, Waiting)> {
         self.units.iter_mut().filter_map(Option::take).collect()
     }
 
@@ -172,7 +177,7 @@ impl Course {
     }
 }
 
-fn answer_unavailable(units: Vec<(Lane, Waiting)>, why: &Arc<str>) {
+fn answer_unavailable(units: Vec<(Flow, Waiting)>, why: &Arc<str>) {
     let count = u64::try_from(units.len()).unwrap_or(u64::MAX);
     figures::failed(Fault::Unavailable.as_str(), count);
     for (_, waiting) in units {
@@ -192,7 +197,7 @@ impl Carrier {
     }
 
     async fn carry_pieces(&mut self, course: &mut Course) -> Result<(), Outage> {
-        let first = course.lane(0).cloned();
+        let first = course.flow(0).cloned();
         while let Some(piece) = course.pieces.next() {
             if self.must_pause(course) {
                 let rest = course.take_rest();
@@ -200,8 +205,8 @@ impl Carrier {
                     units = rest.len(),
                     "too many failing units of one tenant; the rest waits for the tenant's next turn"
                 );
-                if let Some((lane, _)) = rest.first() {
-                    self.queue.set_apart(lane);
+                if let Some((flow, _)) = rest.first() {
+                    self.queue.set_apart(flow);
                 }
                 self.queue.put_back(rest);
                 return Ok(());
@@ -217,8 +222,10 @@ impl Carrier {
                         self.probe_after = Duration::ZERO;
                         (course.conflicts, course.slow_in_a_row) = (0, 0);
                         for (at, done) in open.into_iter().zip(done) {
-                            if matches!(done, Err(WriteError::Stale { .. })) {
-                                figures::failed("stale", 1);
+                            match (&done, course.unit(at)) {
+                                (Err(WriteError::Stale { .. }), _) => figures::failed("stale", 1),
+                                (Ok(done), Some(unit)) => figures::decided(unit, &done.outcome),
+                                (Ok(_) | Err(_), _) => {}
                             }
                             course.answer(at, done);
                         }
@@ -234,9 +241,9 @@ impl Carrier {
         }
         if course.apart
             && !course.has_failed
-            && let Some(lane) = first
+            && let Some(flow) = first
         {
-            self.queue.was_good(&lane);
+            self.queue.was_good(&flow);
         }
         Ok(())
     }
@@ -268,7 +275,7 @@ impl Carrier {
                 return Ok(Next::Again);
             }
             Fault::Conflict if course.conflicts < CONFLICTS => {
-                debug!(%error, "a concurrent transaction was in the way; the same again");
+                debug!(%error, "batch conflicted with a concurrent transaction, retrying");
                 course.conflicts += 1;
                 return Ok(Next::Again);
             }
@@ -286,7 +293,7 @@ impl Carrier {
             return Ok(Next::GoOn);
         }
         if open.len() > 1 && course.pieces.split(piece) == Split::Halved {
-            debug!(%error, units = open.len(), "a transaction failed; its halves are tried");
+            debug!(%error, units = open.len(), "batch failed, trying its halves");
             return Ok(Next::GoOn);
         }
         self.failed_alone(course, open, error, fault);
@@ -296,18 +303,18 @@ impl Carrier {
     /// One unit cannot be written.
     fn failed_alone(&self, course: &mut Course, open: &[usize], failed: dvp_store::StoreError, fault: Fault) {
         let Some(at) = open.first().copied() else { return };
-        let Some((lane, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
+        let Some((flow, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
         // The submitter of a suspect unit has already logged it.
-        if lane.source != UnitSource::Suspect {
+        if flow.source != UnitSource::Suspect {
             let _entered = waiting.span.enter();
             error!(
                 error = %failed, kind = fault.as_str(), work = waiting.unit.work.as_str(),
-                subject = waiting.unit.work.subject(), partner = lane.tenant.partner_id, lane = ?lane.source,
+                subject = waiting.unit.work.subject(), partner = flow.tenant.partner_id, flow = ?flow.source,
                 "unit rejected by the database and rolled back; its caller gets an error"
             );
         }
         figures::failed(fault.as_str(), 1);
-        self.queue.set_apart(lane);
+        self.queue.set_apart(flow);
         if fault == Fault::Data {
             course.answer(at, Err(WriteError::Store(failed)));
             return;
@@ -354,7 +361,7 @@ impl Carrier {
             match probed {
                 Ok(()) => break,
                 Err(error) => {
-                    debug!(%error, next_ms = probe_after.as_millis(), "the database is still unavailable");
+                    debug!(%error, next_ms = probe_after.as_millis(), "database still unavailable");
                     why = error.to_string().into();
                 }
             }

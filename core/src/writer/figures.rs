@@ -1,16 +1,23 @@
 //! The writer's metrics. docs/operations.md describes them and their alarms.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dvp_store::Fault;
-use metrics::{counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use tracing::error;
 
+use super::fair_queue::UnitSource;
 use super::queue::{Depth, Gauge};
+use super::unit::{Outcome, Unit, Work};
 
 /// The sampling interval of the running batch's age and of the queue.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Kept for what every unit counts: making a handle costs more than counting.
+static QUEUED: LazyLock<Histogram> = LazyLock::new(|| histogram!("dvp_writer_queued_seconds"));
+static ACCEPTED_BY_REST: LazyLock<Counter> = LazyLock::new(|| orders("rest", "accepted", "none"));
+static ACCEPTED_BY_FIX: LazyLock<Counter> = LazyLock::new(|| orders("fix", "accepted", "none"));
 
 /// COMMIT was answered.
 pub(super) fn committed(after: Duration) {
@@ -33,6 +40,33 @@ pub(super) fn refused() {
     counter!("dvp_writer_refused_total").increment(1);
 }
 
+fn orders(source: &'static str, result: &'static str, reason: &'static str) -> Counter {
+    counter!("dvp_orders_total", "source" => source, "result" => result, "reason" => reason)
+}
+
+/// A unit was committed: counts the orders that it decided.
+pub(super) fn decided(unit: &Unit, outcome: &Outcome) {
+    if !matches!(unit.work, Work::Submit(_) | Work::Refuse(_)) {
+        return;
+    }
+    let source = match unit.flow.source {
+        UnitSource::Session(_) => "fix",
+        UnitSource::Rest | UnitSource::Settlement | UnitSource::Suspect => "rest",
+    };
+    let (result, reason) = match outcome {
+        Outcome::Accepted(_) => ("accepted", "none"),
+        Outcome::Rejected { reason, .. } => ("rejected", reason.as_str()),
+        Outcome::Refused(refusal) => ("refused", refusal.as_str()),
+        Outcome::KeyUsed(_) => ("repeated", "none"),
+        Outcome::Unfilled(_) | Outcome::Written => return,
+    };
+    match (source, result) {
+        ("rest", "accepted") => ACCEPTED_BY_REST.increment(1),
+        ("fix", "accepted") => ACCEPTED_BY_FIX.increment(1),
+        _ => orders(source, result, reason).increment(1),
+    }
+}
+
 /// 0 while the database is unavailable.
 pub(super) fn available(is_available: bool) {
     gauge!("dvp_writer_available").set(f64::from(u8::from(is_available)));
@@ -40,7 +74,7 @@ pub(super) fn available(is_available: bool) {
 
 /// How long a unit waited for its batch.
 pub(super) fn waited(since: Duration) {
-    histogram!("dvp_writer_queued_seconds").record(since);
+    QUEUED.record(since);
 }
 
 fn queue(depth: &Depth) {

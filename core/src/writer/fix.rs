@@ -17,7 +17,7 @@ pub type RenderFix = Arc<dyn Fn(&Outcome) -> FixRows + Send + Sync>;
 pub struct FixPart {
     pub numbers: FixNumbers,
     /// The ClOrdID that the unit uses. An order whose ClOrdID was used before, by any request of the session, becomes
-    /// [`Outcome::DuplicateIntent`] within the commit, without a race.
+    /// [`Refusal::DuplicateIntent`](super::Refusal::DuplicateIntent) within the commit, without a race.
     pub cl_ord_id: Option<String>,
     pub render: RenderFix,
     /// The commits that this one continues.

@@ -8,7 +8,7 @@ use dvp_store::{StoreError, fix};
 use sqlx::PgConnection;
 
 use super::batch::Trust;
-use super::unit::{Outcome, Unit, Work};
+use super::unit::{Outcome, Refusal, Unit, UsedKey, Work};
 
 /// For each unit the outcome that its key or ClOrdID already determines, if any.
 pub(super) async fn decide(
@@ -34,17 +34,17 @@ async fn decide_cl_ord_ids(
         Some((part.numbers.session_id.clone(), part.cl_ord_id.clone()?))
     };
     let keys: Vec<Option<(String, String)>> = units.iter().map(|unit| used_key(unit)).collect();
-    let asked: Vec<(&str, &str)> =
+    let requested: Vec<(&str, &str)> =
         keys.iter().flatten().map(|(session, id)| (session.as_str(), id.as_str())).collect();
     let mut used: HashSet<(String, String)> = HashSet::new();
-    if trust == Trust::Nothing && !asked.is_empty() {
-        used.extend(fix::list_used_cl_ord_ids(conn, &asked).await?);
+    if trust == Trust::Nothing && !requested.is_empty() {
+        used.extend(fix::list_used_cl_ord_ids(conn, &requested).await?);
     }
     for ((unit, key), decided) in units.iter().zip(keys).zip(decided) {
         let Some(key) = key else { continue };
         let is_order = matches!(unit.work, Work::Submit(_) | Work::Refuse(_) | Work::SessionOnly);
         if !used.insert(key) && is_order && decided.is_none() {
-            *decided = Some(Outcome::DuplicateIntent);
+            *decided = Some(Outcome::Refused(Refusal::DuplicateIntent));
         }
     }
     Ok(())
@@ -75,14 +75,18 @@ async fn decide_keys(
         if let Some(record) = known.get(&part.id) {
             let same = record.fingerprint == part.fingerprint;
             return Some(if same {
-                Outcome::Replayed(record.response.clone())
+                Outcome::KeyUsed(UsedKey::Replayed(record.response.clone()))
             } else {
-                Outcome::KeyConflict
+                Outcome::KeyUsed(UsedKey::Conflict)
             });
         }
         let first = under_way.insert(&part.id, part.fingerprint)?;
         under_way.insert(&part.id, first);
-        Some(if first == part.fingerprint { Outcome::KeyProcessing } else { Outcome::KeyConflict })
+        Some(if first == part.fingerprint {
+            Outcome::KeyUsed(UsedKey::Processing)
+        } else {
+            Outcome::KeyUsed(UsedKey::Conflict)
+        })
     });
     Ok(decided.collect())
 }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn good_groups_are_written_before_the_bad_one_is_taken_apart() {
+    fn good_groups_are_written_before_the_bad_one_is_split() {
         let (written, failed, _) = run(&[0, 0, 0, 0, 1, 1, 2, 2], &[1]);
         assert_eq!(failed, [1]);
         assert_eq!(written, [4, 5, 6, 7, 0, 2, 3]);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bad_units_are_found_alone() {
+    fn every_bad_unit_is_found_and_isolated() {
         let (written, failed, tried) = run(&[0; 8], &[0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!((written.len(), failed.len(), tried), (0, 8, 15));
     }

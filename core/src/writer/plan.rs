@@ -14,9 +14,11 @@ use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::LockTimes;
 use dvp_store::StoreError;
-use dvp_store::orders::effects::{EffectKind, NewEffect};
+use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
+use dvp_store::orders::executions::Execution;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::ranges::NewRestingRange;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -43,15 +45,23 @@ pub(super) fn gather(
     let At { version, last_sequence, last_occurred_at, now } = at;
     let mut sequence = last_sequence;
     let occurred = step.occurred(last_occurred_at, now);
-    // Our clock may be behind the clock of the process that recorded the last event.
+    // This process's clock may be behind that of the process that recorded the last event.
     let recorded_at = occurred.last().copied().unwrap_or(now).max(now);
-    for (told, occurred_at) in step.events.iter().zip(occurred) {
+    let last_at = occurred.last().copied().unwrap_or(last_occurred_at);
+    for (reported, occurred_at) in step.events.iter().zip(occurred) {
         sequence = sequence.checked_add(1).ok_or_else(sequence_overflow)?;
         let times = Times { occurred_at, observed_at: recorded_at };
-        rows.events.push(new_event(context, terms, told, sequence, times)?);
+        rows.events.push(new_event(context, terms, reported, sequence, times)?);
     }
+    let after = || Execution {
+        terms: terms.clone(),
+        state: step.next.clone(),
+        version,
+        last_sequence: sequence,
+        last_occurred_at: last_at,
+    };
     for effect in &step.effects {
-        gather_effect(context, rows, terms, &step.next, effect, (version, recorded_at))?;
+        gather_effect(context, rows, (terms, &after), &step.next, effect, (version, recorded_at))?;
     }
     Ok(sequence)
 }
@@ -70,14 +80,14 @@ struct Times {
 fn new_event(
     context: &Context,
     terms: &Terms,
-    told: &Emitted,
+    reported: &Emitted,
     sequence: i64,
     Times { occurred_at, observed_at }: Times,
 ) -> Result<NewEvent<String>, StoreError> {
     let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
     let account_hash = account.map(|account| context.vault.account_hash(account));
-    let object = snapshot(terms, &told.state, told.kind, account_hash);
-    let kind: EventType = told.kind;
+    let object = snapshot(terms, &reported.state, reported.kind, account_hash);
+    let kind: EventType = reported.kind;
     Ok(NewEvent {
         event_id: EventId::from_unique(Uuid::now_v7()).into(),
         tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
@@ -95,15 +105,13 @@ fn new_event(
 fn gather_effect(
     context: &Context,
     rows: &mut Rows,
-    terms: &Terms,
+    (terms, after): (&Terms, &impl Fn() -> Execution),
     next: &State,
     effect: &Effect,
     (version, now): (i64, Timestamp),
 ) -> Result<(), StoreError> {
     let reference = terms.reference.to_string();
-    let mut due = |kind, at: Timestamp| {
-        rows.effects.push(NewEffect { reference: reference.clone(), kind, run_at: at.to_utc() });
-    };
+    let mut due = |kind, at: Timestamp| rows.due(kind, &reference, [at, now], after);
     match effect {
         Effect::StartAt(at) => due(EffectKind::Lock, *at),
         Effect::CallOfframp => due(EffectKind::Offramp, now),
@@ -129,6 +137,9 @@ fn gather_effect(
         }
         Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
         Effect::DropTimers => rows.drop_timers(terms, next),
+        Effect::Rest => rows.rested.extend(NewRestingRange::of(terms)),
+        Effect::EndRest => rows.unrested.push(reference),
+        Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {
             rows.command(terms, terms.entity.clone(), transfer_command(context, terms, now)?);
         }
@@ -215,7 +226,7 @@ fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<
         receiver,
         token,
         amount,
-        // As long as a lock would wait.
+        // For as long as a lock would wait.
         not_after: now.unix_secs().saturating_add(context.windows.fill_secs),
     })))
 }

@@ -1,4 +1,4 @@
-//! The writer's queue: [`Lanes`] between tasks.
+//! The writer's queue: [`FairQueue`] between tasks.
 //!
 //! A unit without a free place is refused, or its caller waits for one: the unit is parked, and its caller continues
 //! when it gets a place. Nothing polls.
@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, oneshot};
 
 use super::WriteError;
-use super::lanes::{Class, Lane, Lanes, NextBatch, Places};
+use super::fair_queue::{Class, FairQueue, Flow, NextBatch, Places};
 
 struct Parked<T> {
-    lane: Lane,
+    flow: Flow,
     unit: T,
     admitted: oneshot::Sender<()>,
 }
 
 struct State<T> {
-    lanes: Lanes<T>,
+    flows: FairQueue<T>,
     /// In the order of arrival.
     parked: VecDeque<Parked<T>>,
     /// All senders are gone.
@@ -31,9 +31,9 @@ impl<T> State<T> {
     /// Gives free places to parked units.
     fn admit(&mut self) {
         for parked in std::mem::take(&mut self.parked) {
-            if self.lanes.admits(&parked.lane) {
-                self.lanes.push(parked.lane, parked.unit);
-                // The caller is gone; its outcome is in the database.
+            if self.flows.admits(&parked.flow) {
+                self.flows.push(parked.flow, parked.unit);
+                // The caller no longer waits; its outcome is in the database.
                 let _ = parked.admitted.send(());
             } else {
                 self.parked.push_back(parked);
@@ -55,7 +55,8 @@ impl<T> Queue<T> {
 
 /// Both ends of a new queue.
 pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
-    let state = State { lanes: Lanes::new(places), parked: VecDeque::new(), closed: false, stopped: false };
+    let state =
+        State { flows: FairQueue::new(places), parked: VecDeque::new(), closed: false, stopped: false };
     let queue = Arc::new(Queue { state: Mutex::new(state), filled: Notify::new() });
     (Adding(Arc::clone(&queue)), Taking(queue))
 }
@@ -70,15 +71,15 @@ impl<T> Adding<T> {
     }
 
     /// Queues a unit, if there is a free place.
-    pub(super) fn try_push(&self, lane: Lane, unit: T) -> Result<(), WriteError> {
+    pub(super) fn try_push(&self, flow: Flow, unit: T) -> Result<(), WriteError> {
         let mut state = self.0.state();
         if state.stopped {
             return Err(WriteError::Stopped);
         }
-        if !state.lanes.admits(&lane) {
+        if !state.flows.admits(&flow) {
             return Err(WriteError::Busy);
         }
-        state.lanes.push(lane, unit);
+        state.flows.push(flow, unit);
         drop(state);
         self.0.filled.notify_one();
         Ok(())
@@ -86,8 +87,8 @@ impl<T> Adding<T> {
 
     /// Queues a unit, or parks it; the future ends when it has a place. The unit is written even if its caller stops
     /// waiting.
-    pub(super) fn push(&self, lane: Lane, unit: T) -> impl Future<Output = Result<(), WriteError>> + use<T> {
-        let place = self.push_or_park(lane, unit);
+    pub(super) fn push(&self, flow: Flow, unit: T) -> impl Future<Output = Result<(), WriteError>> + use<T> {
+        let place = self.push_or_park(flow, unit);
         self.0.filled.notify_one();
         async move {
             match place? {
@@ -97,17 +98,17 @@ impl<T> Adding<T> {
         }
     }
 
-    fn push_or_park(&self, lane: Lane, unit: T) -> Result<Option<oneshot::Receiver<()>>, WriteError> {
+    fn push_or_park(&self, flow: Flow, unit: T) -> Result<Option<oneshot::Receiver<()>>, WriteError> {
         let mut state = self.0.state();
         if state.stopped {
             return Err(WriteError::Stopped);
         }
-        if state.lanes.admits(&lane) {
-            state.lanes.push(lane, unit);
+        if state.flows.admits(&flow) {
+            state.flows.push(flow, unit);
             return Ok(None);
         }
         let (admitted, has_place) = oneshot::channel();
-        state.parked.push_back(Parked { lane, unit, admitted });
+        state.parked.push_back(Parked { flow, unit, admitted });
         Ok(Some(has_place))
     }
 }
@@ -133,7 +134,7 @@ impl<T> Taking<T> {
     /// The next batch, as soon as there is one. `None`: the queue has ended.
     pub(super) async fn next(&self, max: usize) -> Option<NextBatch<T>> {
         self.wait(|state| {
-            let taken = state.lanes.take(max);
+            let taken = state.flows.take(max);
             state.admit();
             taken
         })
@@ -141,12 +142,12 @@ impl<T> Taking<T> {
     }
 
     /// All waiting units, parked ones included, as soon as there is one. `None`: the queue has ended.
-    pub(super) async fn all(&self) -> Option<Vec<(Lane, T)>> {
+    pub(super) async fn all(&self) -> Option<Vec<(Flow, T)>> {
         self.wait(|state| {
-            let mut all = state.lanes.take_all();
+            let mut all = state.flows.take_all();
             for parked in state.parked.drain(..) {
                 let _ = parked.admitted.send(());
-                all.push((parked.lane, parked.unit));
+                all.push((parked.flow, parked.unit));
             }
             (!all.is_empty()).then_some(all)
         })
@@ -169,17 +170,17 @@ impl<T> Taking<T> {
         }
     }
 
-    pub(super) fn put_back(&self, units: Vec<(Lane, T)>) {
-        self.0.state().lanes.put_back(units);
+    pub(super) fn put_back(&self, units: Vec<(Flow, T)>) {
+        self.0.state().flows.put_back(units);
         self.0.filled.notify_one();
     }
 
-    pub(super) fn set_apart(&self, lane: &Lane) {
-        self.0.state().lanes.set_apart(lane);
+    pub(super) fn set_apart(&self, flow: &Flow) {
+        self.0.state().flows.set_apart(flow);
     }
 
-    pub(super) fn was_good(&self, lane: &Lane) {
-        self.0.state().lanes.was_good(lane);
+    pub(super) fn was_good(&self, flow: &Flow) {
+        self.0.state().flows.was_good(flow);
     }
 
     pub(super) fn gauge(&self) -> Gauge<T> {
@@ -195,9 +196,9 @@ impl<T> Gauge<T> {
         let queue = self.0.upgrade()?;
         let state = queue.state();
         Some(Depth {
-            queued: Class::ALL.map(|class| (class, state.lanes.queued(class))),
+            queued: Class::ALL.map(|class| (class, state.flows.queued(class))),
             parked: state.parked.len(),
-            tenants_apart: state.lanes.tenants_apart(),
+            tenants_apart: state.flows.tenants_apart(),
         })
     }
 }
@@ -206,7 +207,7 @@ impl<T> Drop for Taking<T> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.stopped = true;
-        let units = state.lanes.take_all();
+        let units = state.flows.take_all();
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         // Dropped units notify their callers, who may read the queue.
@@ -221,64 +222,64 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::writer::lanes::UnitSource;
+    use crate::writer::fair_queue::UnitSource;
     use dvp_store::orders::intents::Tenant;
 
-    fn lane(name: &str) -> Lane {
-        Lane { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, source: UnitSource::Rest }
+    fn flow(name: &str) -> Flow {
+        Flow { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, source: UnitSource::Rest }
     }
 
     #[tokio::test]
     async fn a_caller_without_a_place_waits_until_a_batch_is_taken() {
         let (adding, taking) = queue(Places { entry: 2, service: 1 });
-        adding.try_push(lane("a"), 1).unwrap();
-        assert!(matches!(adding.try_push(lane("a"), 2), Err(WriteError::Busy)));
-        let mut waits = pin!(adding.push(lane("a"), 2));
+        adding.try_push(flow("a"), 1).unwrap();
+        assert!(matches!(adding.try_push(flow("a"), 2), Err(WriteError::Busy)));
+        let mut waits = pin!(adding.push(flow("a"), 2));
         assert!(waits.as_mut().now_or_never().is_none(), "there is no place");
         assert_eq!(taking.gauge().depth().unwrap().parked, 1);
-        assert_eq!(taking.next(1).await.unwrap().units, [(lane("a"), 1)]);
+        assert_eq!(taking.next(1).await.unwrap().units, [(flow("a"), 1)]);
         waits.await.unwrap();
-        assert_eq!(taking.next(1).await.unwrap().units, [(lane("a"), 2)]);
+        assert_eq!(taking.next(1).await.unwrap().units, [(flow("a"), 2)]);
     }
 
     #[tokio::test]
-    async fn another_tenants_place_is_not_taken_by_those_who_wait() {
+    async fn a_waiting_caller_does_not_take_another_tenants_place() {
         let (adding, taking) = queue(Places { entry: 4, service: 1 });
         for unit in 0..2 {
-            adding.try_push(lane("flood"), unit).unwrap();
+            adding.try_push(flow("flood"), unit).unwrap();
         }
-        let mut waits = pin!(adding.push(lane("flood"), 2));
+        let mut waits = pin!(adding.push(flow("flood"), 2));
         assert!(waits.as_mut().now_or_never().is_none());
-        adding.try_push(lane("quiet"), 9).unwrap();
+        adding.try_push(flow("quiet"), 9).unwrap();
         let first = taking.next(2).await.unwrap();
-        assert!(first.units.contains(&(lane("quiet"), 9)));
+        assert!(first.units.contains(&(flow("quiet"), 9)));
     }
 
     #[tokio::test]
-    async fn what_is_left_is_taken_after_the_last_handle_is_gone() {
+    async fn remaining_units_are_taken_after_the_last_handle_is_dropped() {
         let (adding, taking) = queue(Places { entry: 4, service: 1 });
-        adding.try_push(lane("a"), 1).unwrap();
+        adding.try_push(flow("a"), 1).unwrap();
         drop(adding);
         assert_eq!(taking.next(9).await.unwrap().units.len(), 1);
         assert!(taking.next(9).await.is_none() && taking.all().await.is_none());
     }
 
     #[tokio::test]
-    async fn a_stopped_queue_tells_who_waits_and_who_comes() {
+    async fn a_stopped_queue_notifies_waiting_and_new_callers() {
         let (adding, taking) = queue(Places { entry: 2, service: 1 });
-        adding.try_push(lane("a"), 1).unwrap();
-        let mut waits = pin!(adding.push(lane("a"), 2));
+        adding.try_push(flow("a"), 1).unwrap();
+        let mut waits = pin!(adding.push(flow("a"), 2));
         assert!(waits.as_mut().now_or_never().is_none());
         drop(taking);
         assert!(matches!(waits.await, Err(WriteError::Stopped)));
-        assert!(matches!(adding.try_push(lane("a"), 3), Err(WriteError::Stopped)));
+        assert!(matches!(adding.try_push(flow("a"), 3), Err(WriteError::Stopped)));
     }
 
     #[tokio::test]
-    async fn taking_everything_takes_who_waits_for_a_place_too() {
+    async fn taking_everything_includes_parked_callers() {
         let (adding, taking) = queue(Places { entry: 2, service: 1 });
-        adding.try_push(lane("a"), 1).unwrap();
-        let mut waits = pin!(adding.push(lane("a"), 2));
+        adding.try_push(flow("a"), 1).unwrap();
+        let mut waits = pin!(adding.push(flow("a"), 2));
         assert!(waits.as_mut().now_or_never().is_none());
         assert_eq!(taking.all().await.unwrap().len(), 2);
         waits.await.unwrap();

@@ -1,11 +1,12 @@
 //! The rows a batch gathers before it writes them, one statement per table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
-use dvp_domain::receipt::Receipt;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
@@ -16,14 +17,18 @@ use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::open_facts;
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
-use dvp_store::orders::effects::{self, EndedEffect, NewEffect};
+use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
 use dvp_store::orders::events::NewEvent;
+use dvp_store::orders::executions::{self, Execution, MatchedExecution};
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
-use dvp_store::orders::receipts;
+use dvp_store::orders::ranges::{self, NewRestingRange};
+use dvp_store::orders::receipts::{self, NewReceipt};
 use dvp_store::{StoreError, limits};
+
+use crate::handover::{Committing, Handover, LEASE_SECS, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -32,6 +37,8 @@ pub(super) struct Rows {
     pub permits: Vec<PermitHold>,
     pub events: Vec<NewEvent<String>>,
     pub effects: Vec<NewEffect>,
+    /// The effects that are inserted as claimed, for this process's workers.
+    pub claimed: Vec<ToHandOver>,
     pub ended: Vec<EndedEffect>,
     pub facts: Vec<i64>,
     pub timers_dropped: Vec<String>,
@@ -39,18 +46,66 @@ pub(super) struct Rows {
     pub permits_dropped: Vec<PermitHold>,
     /// Permit holds whose tokens the chain has taken.
     pub permits_locked: Vec<PermitHold>,
+    /// Permit holds of filled range orders, which held the order's cap.
+    pub permits_settled: Vec<PermitHold>,
+    /// Range orders that wait for the market, that wait no more, and those among them that were filled.
+    pub rested: Vec<NewRestingRange>,
+    pub unrested: Vec<String>,
+    pub matched: Vec<MatchedExecution>,
+    /// When the first legs of filled range orders begin.
+    pub brought_forward: Vec<(String, DateTime<Utc>)>,
     pub commands: Vec<NewChainCommand>,
     pub postings: Vec<NewPosting>,
-    pub receipts: Vec<(String, Receipt, Timestamp)>,
+    pub receipts: Vec<NewReceipt>,
     pub balances: BTreeMap<BalanceKey, Balance>,
-    /// What the accepted orders add to the sums of the day.
+    /// The amounts that accepted orders add to the sums of the day.
     pub counted: BTreeMap<LimitKey, Minor>,
-    /// What the orders that end take off the sums of open orders.
+    /// The amounts that ended orders subtract from the sums of open orders.
     pub closed: BTreeMap<LimitKey, Minor>,
     pub chain_id: i64,
+    pub handover: Arc<Handover>,
+}
+
+/// An effect that is handed over after the commit: its place, and its execution as the step leaves it.
+pub(super) struct ToHandOver {
+    pub kind: EffectKind,
+    pub place: Reserved,
+    pub execution: Execution,
 }
 
 impl Rows {
+    /// Gathers due work. What is due by now is claimed for this process's workers, if they have a free place.
+    pub(super) fn due(
+        &mut self,
+        kind: EffectKind,
+        reference: &str,
+        [at, now]: [Timestamp; 2],
+        execution: impl FnOnce() -> Execution,
+    ) {
+        let place = if at <= now { self.handover.reserve(kind) } else { None };
+        let is_claimed = place.is_some();
+        self.effects.push(NewEffect {
+            reference: reference.to_owned(),
+            kind,
+            run_at: at.to_utc(),
+            is_claimed,
+        });
+        self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
+    }
+
+    /// The work that was inserted as claimed, by its rows.
+    pub(super) fn committing(&mut self, claimed: Vec<Claimed>) -> Vec<Committing> {
+        let mut by_key: HashMap<(String, &str), Claimed> = claimed
+            .into_iter()
+            .map(|claim| ((claim.reference.clone(), claim.kind.as_str()), claim))
+            .collect();
+        let all = self.claimed.drain(..).filter_map(|ToHandOver { kind, place, execution }| {
+            let claim = by_key.remove(&(execution.terms.reference.to_string(), kind.as_str()))?;
+            Some(Committing { claim, execution, place })
+        });
+        all.collect()
+    }
+
     /// The settlement leaves the accepted state for `next`: no effect is due any more, and its permit was used, or
     /// never will be.
     pub(super) fn drop_timers(&mut self, terms: &Terms, next: &State) {
@@ -70,6 +125,7 @@ impl Rows {
             intent_id: terms.request.intent_id.clone(),
             entity,
             command,
+            trace: terms.trace,
         });
     }
 
@@ -106,19 +162,20 @@ impl Rows {
         add(&mut self.counted, amounts);
     }
 
-    /// An order has ended: it is open no more.
+    /// Subtracts an ended order from the sums of open orders.
     pub(super) fn close(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
         add(&mut self.closed, amounts);
     }
 
-    /// Writes all rows, in one statement at the end. `now`: when the orders are accepted.
+    /// Writes all rows, in one statement at the end, and returns the effects that were inserted as claimed. `now`: when
+    /// the orders are accepted.
     pub(super) async fn write(
         &self,
         conn: &mut PgConnection,
         intents: &[IntentRow<'_>],
         records: &[Record],
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Claimed>, StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
             effects::delete_timers(conn, &references).await?;
@@ -129,6 +186,7 @@ impl Rows {
         if !self.permits_locked.is_empty() {
             permits::mark_locked(conn, self.chain_id, &self.permits_locked).await?;
         }
+        self.write_ranges(conn).await?;
         if !self.counted.is_empty() {
             limits::count(conn, now.to_utc().date_naive(), &self.counted).await?;
         }
@@ -139,8 +197,8 @@ impl Rows {
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
         }
-        for (reference, receipt, issued_at) in &self.receipts {
-            receipts::insert(conn, reference, receipt, issued_at.to_utc()).await?;
+        if !self.receipts.is_empty() {
+            receipts::insert(conn, &self.receipts).await?;
         }
         if !self.commands.is_empty() {
             commands::insert(conn, &self.commands).await?;
@@ -152,14 +210,35 @@ impl Rows {
             chain_id: self.chain_id,
             permits: &self.permits,
             effects: &self.effects,
+            lease_secs: LEASE_SECS,
             records,
             events: &self.events,
         };
-        if added.is_empty() { Ok(()) } else { insert_batch::insert(conn, &added).await }
+        if added.is_empty() { Ok(Vec::new()) } else { insert_batch::insert(conn, &added).await }
+    }
+
+    async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
+        if !self.matched.is_empty() {
+            executions::update_matched(conn, &self.matched).await?;
+        }
+        if !self.permits_settled.is_empty() {
+            permits::set_amounts(conn, self.chain_id, &self.permits_settled).await?;
+        }
+        if !self.brought_forward.is_empty() {
+            effects::bring_forward(conn, &self.brought_forward).await?;
+        }
+        if !self.unrested.is_empty() {
+            let references: Vec<&str> = self.unrested.iter().map(String::as_str).collect();
+            ranges::delete(conn, &references).await?;
+        }
+        if !self.rested.is_empty() {
+            ranges::insert(conn, &self.rested).await?;
+        }
+        Ok(())
     }
 }
 
-/// Sums beyond all amounts stay there.
+/// Sums saturate at the largest amount.
 fn add(sums: &mut BTreeMap<LimitKey, Minor>, amounts: BTreeMap<LimitKey, Minor>) {
     for (key, amount) in amounts {
         let sum = sums.entry(key).or_default();

@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_part_after_a_failed_one_is_stale_and_the_same_number_may_be_tried_again() {
+    fn a_part_after_a_failed_one_is_stale_and_its_number_can_be_retried() {
         let chain = FixChain::from_loaded(5);
         check(&chain, &[(6, 7), (5, 6), (6, 7)], &[false, true, true]);
     }
 
     #[test]
-    fn a_chain_of_which_nothing_is_known_asks_the_database() {
+    fn a_chain_of_unknown_state_reads_the_database() {
         let chain = FixChain::from_loaded(5);
         chain.forget();
         check(&chain, &[(9, 10), (10, 11)], &[true, true]);
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_chain_knows_nothing_of_an_earlier_one() {
+    fn a_new_chain_is_independent_of_an_earlier_one() {
         let (old, new) = (FixChain::from_loaded(5), FixChain::from_loaded(7));
         let units = [part(&old, 6, 7), part(&new, 7, 8)];
         assert_eq!(unbroken(&units.iter().collect::<Vec<_>>()), [false, true]);
     }
 
     #[test]
-    fn loaded_numbers_leave_out_what_does_not_follow() {
+    fn loaded_numbers_exclude_parts_that_do_not_follow() {
         let chain = FixChain::default();
         let units = [part(&chain, 4, 5), part(&chain, 5, 6), part(&chain, 6, 7)];
         let units: Vec<&Unit> = units.iter().collect();

@@ -1,5 +1,6 @@
 //! The submissions of a batch: the rows they need are locked once, then each is decided in order against the remainder.
 
+mod fills;
 mod holds;
 mod record;
 mod snapshot;
@@ -21,13 +22,14 @@ use dvp_domain::time::Timestamp;
 use dvp_rails::{PayoutOrder, Unpayable};
 use dvp_store::StoreError;
 
+pub(super) use self::fills::{decide_fill, lock_resting};
 pub(super) use self::holds::{hold, load_holds, quote_keys};
-use self::record::gather_accepted;
+use self::record::{gather_accepted, gather_resting};
 pub(super) use self::record::{intent_rows, use_up};
 use self::snapshot::Locked;
 pub(super) use self::snapshot::{BatchSnapshot, balance_keys, load, lock_levels};
 use super::rows::Rows;
-use super::unit::{Outcome, Submission};
+use super::unit::{Outcome, Refusal, Submission};
 use crate::backlog;
 use crate::context::Context;
 
@@ -46,61 +48,86 @@ pub(super) fn decide_one<'a>(
     submission: &'a Submission,
     now: Timestamp,
 ) -> Result<(Outcome, Option<DecidedSubmission<'a>>), StoreError> {
-    let Submission { tenant, request, .. } = submission;
+    let begun = submission.beginning(now);
+    let asked = begun.as_ref().unwrap_or(submission);
+    let Submission { tenant, request, .. } = asked;
     if known.disabled.contains(&tenant.partner_id) {
-        return Ok((Outcome::PartnerDisabled, None));
+        return Ok((Outcome::Refused(Refusal::PartnerDisabled), None));
     }
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
-        return Ok((Outcome::DuplicateIntent, None));
+        return Ok((Outcome::Refused(Refusal::DuplicateIntent), None));
     }
     let client_key = request.client_reference.clone().map(|reference| (tenant.clone(), reference));
     if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
-        return Ok((Outcome::DuplicateClientReference, None));
+        return Ok((Outcome::Refused(Refusal::DuplicateClientReference), None));
     }
     let fixed_input = match request.bounds {
         Bounds::ExactInput { input, .. } => Some(input),
         Bounds::ExactOutput { .. } | Bounds::Range { .. } => None,
     };
-    if let Err(defect) = known.check_wallet(submission, fixed_input) {
-        return Ok((Outcome::InvalidPermit(defect), None));
+    if let Err(defect) = known.check_wallet(asked, fixed_input) {
+        return Ok((Outcome::Refused(Refusal::InvalidPermit(defect)), None));
     }
-    let decision = limited_decision(context, known, rows, submission, now);
-    let decision = in_time(context, submission, decision, now);
-    let decision = known.unless_paused(context, submission, decision);
-    if let Decision::Accepted(plan) = &decision
-        && let Err(why) = check_payout(context, known, submission, plan)
+    let decision = decide_as_new(context, known, rows, asked, now);
+    if let Decision::Accepted(plan) | Decision::Rests(plan) = &decision
+        && let Err(why) = check_payout(context, known, asked, plan)
     {
-        return Ok((Outcome::Unpayable(why), None));
+        return Ok((Outcome::Refused(Refusal::Unpayable(why)), None));
     }
     let refused = match &decision {
         Decision::PermitTooSmall => Err(PermitDefect::Amount),
-        Decision::Accepted(plan) => known.check_wallet(submission, Some(plan.priced.input)),
+        Decision::Accepted(plan) => known.check_wallet(asked, Some(plan.priced.input)),
+        Decision::Rests(_) => known.check_wallet(asked, Some(request.bounds.max_input())),
         Decision::Rejected(_) => Ok(()),
     };
     if let Err(defect) = refused {
-        return Ok((Outcome::InvalidPermit(defect), None));
+        return Ok((Outcome::Refused(Refusal::InvalidPermit(defect)), None));
     }
     known.used_ids.insert((tenant.clone(), request.intent_id.clone()));
-    let Decision::Accepted(plan) = decision else {
-        let Decision::Rejected(reason) = decision else { unreachable!("a too small permit returned above") };
+    let rejected = |reason| {
         let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
-        return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
+        Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })))
     };
-    let amounts = amounts(context, submission, &plan);
+    let (plan, rests) = match decision {
+        Decision::Accepted(plan) => (plan, false),
+        Decision::Rests(plan) => (plan, true),
+        Decision::Rejected(reason) => return rejected(reason),
+        Decision::PermitTooSmall => {
+            return Ok((Outcome::Refused(Refusal::InvalidPermit(PermitDefect::Amount)), None));
+        }
+    };
+    let amounts = amounts(context, asked, &plan);
     if let Some(exceeded) = known.limits.exceeded(&amounts) {
-        let reason = Reason::Limit(exceeded);
-        let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
-        return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
+        return rejected(Reason::Limit(exceeded));
     }
     known.used_references.extend(client_key);
-    let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
-    known.limits.take(&amounts);
-    rows.count(amounts);
+    let accepted = if rests {
+        // It counts when it is filled.
+        gather_resting(context, known, rows, asked, *plan, now)?
+    } else {
+        let accepted = gather_accepted(context, known, rows, asked, *plan, now)?;
+        known.limits.take(&amounts);
+        rows.count(amounts);
+        accepted
+    };
     let reference = Some(accepted.reference.clone());
     Ok((
         Outcome::Accepted(Box::new(accepted)),
         Some(DecidedSubmission { submission, reference, reason: None }),
     ))
+}
+
+/// Decides under every control. The permit and the limits of the order as a whole are checked by the caller.
+fn decide_as_new(
+    context: &Context,
+    known: &BatchSnapshot,
+    rows: &Rows,
+    submission: &Submission,
+    now: Timestamp,
+) -> Decision {
+    let decision = limited_decision(context, known, rows, submission, now);
+    let decision = in_time(context, known, submission, decision, now);
+    known.unless_paused(context, submission, decision)
 }
 
 /// Checks with the payout rail, from the order and the registry of beneficiaries; a token is paid out by the chain.
@@ -136,13 +163,23 @@ const fn unpayable(why: DestinationRefusal) -> Unpayable {
 }
 
 /// An order whose input cannot be locked before its lock-by is not accepted.
-fn in_time(context: &Context, submission: &Submission, decision: Decision, now: Timestamp) -> Decision {
+fn in_time(
+    context: &Context,
+    known: &BatchSnapshot,
+    submission: &Submission,
+    decision: Decision,
+    now: Timestamp,
+) -> Decision {
     let Decision::Accepted(plan) = &decision else { return decision };
     let Submission { request, .. } = submission;
     let (true, Some(permit)) = (plan.kind.locks_input(), &request.permit) else { return decision };
     // The last second of the permit's deadline is still valid.
     let lock_by = context.windows.lock_by(request, plan, now).min(permit.deadline);
     let left = Duration::from_secs(lock_by.saturating_sub(now.unix_secs()));
+    if !known.is_next_by(context, submission, lock_by, now) {
+        // An order that rests has the nonce before it, and would be filled too late.
+        return Decision::Rejected(Reason::NoLiquidity);
+    }
     if context.chain.backlog.admits(left) {
         return decision;
     }
@@ -169,9 +206,8 @@ fn limited_decision(
     if limited != Decision::Rejected(Reason::NoLiquidity) || known.limits.is_empty() {
         return limited;
     }
-    let Decision::Accepted(plan) = market_decision(context, known, rows, submission, (None, now)) else {
-        return limited;
-    };
+    let unlimited = market_decision(context, known, rows, submission, (None, now));
+    let (Decision::Accepted(plan) | Decision::Rests(plan)) = unlimited else { return limited };
     let exceeded = known.limits.exceeded(&amounts(context, submission, &plan));
     exceeded.map_or(limited, |exceeded| Decision::Rejected(Reason::Limit(exceeded)))
 }
@@ -185,7 +221,7 @@ fn market_decision(
 ) -> Decision {
     let request = &submission.request;
     let lookup = match &request.quote_id {
-        None => QuoteLookup::NotAsked,
+        None => QuoteLookup::NotRequested,
         Some(id) => match known.quotes.get(id).filter(|quote| quote.tenant == submission.tenant) {
             None => QuoteLookup::Unknown,
             Some(quote) => {
@@ -196,7 +232,7 @@ fn market_decision(
     };
     let own = match &lookup {
         QuoteLookup::Found { terms, used: false } if terms.valid_until > now => Some(terms.as_ref()),
-        QuoteLookup::NotAsked | QuoteLookup::Unknown | QuoteLookup::Found { .. } => None,
+        QuoteLookup::NotRequested | QuoteLookup::Unknown | QuoteLookup::Found { .. } => None,
     };
     let holdings = Locked {
         balances: &rows.balances,

@@ -10,21 +10,23 @@ use dvp_domain::plan::Plan;
 use dvp_domain::settlement::Step;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
+use dvp_domain::trace::TraceContext;
 use dvp_rails::Unpayable;
 use dvp_store::fix::rows::FixOutbound;
 use dvp_store::orders::effects::EndedEffect;
+use dvp_store::orders::executions::Execution;
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy::{HeldTurn, NewLegacyIntent};
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
 
+use super::fair_queue::{Flow, UnitSource};
 use super::fix::FixPart;
-use super::lanes::{Lane, UnitSource};
 use crate::chain::{WalletFacts, WalletKey};
 
 /// One unit of work, written completely or not at all.
 pub struct Unit {
-    pub lane: Lane,
+    pub flow: Flow,
     pub work: Work,
     pub idempotency: Option<IdempotencyPart>,
     pub fix: Option<FixPart>,
@@ -34,13 +36,27 @@ impl Unit {
     /// A request over REST, with its idempotency key.
     pub fn of_request(work: Work, key: IdempotencyPart) -> Self {
         let tenant = Tenant { partner_id: key.id.partner_id.clone(), livemode: key.id.livemode };
-        Self { lane: Lane { tenant, source: UnitSource::Rest }, work, idempotency: Some(key), fix: None }
+        Self { flow: Flow { tenant, source: UnitSource::Rest }, work, idempotency: Some(key), fix: None }
     }
 
     /// A unit of a FIX session, in the session's order.
     pub fn of_session(tenant: Tenant, work: Work, fix: FixPart) -> Self {
         let source = UnitSource::Session(fix.numbers.session_id.clone());
-        Self { lane: Lane { tenant, source }, work, idempotency: None, fix: Some(fix) }
+        Self { flow: Flow { tenant, source }, work, idempotency: None, fix: Some(fix) }
+    }
+
+    /// The attempt to fill a resting order. Those of a pair are decided in the order in which they were queued, whoever
+    /// placed them.
+    pub fn of_fill(fill: FillAttempt) -> Self {
+        let Terms { input, output, livemode, .. } = &fill.execution.terms;
+        let pair = format!("{}/{}", input.asset, output.asset);
+        let tenant = Tenant { partner_id: pair, livemode: *livemode };
+        Self {
+            flow: Flow { tenant, source: UnitSource::Settlement },
+            work: Work::Fill(Box::new(fill)),
+            idempotency: None,
+            fix: None,
+        }
     }
 
     /// A step of the service itself. `is_suspect`: it could not be written before, so it is tried alone.
@@ -49,7 +65,7 @@ impl Unit {
         let partner_id = change.terms.partner_id.to_string();
         let tenant = Tenant { partner_id, livemode: change.terms.livemode };
         Self {
-            lane: Lane { tenant, source },
+            flow: Flow { tenant, source },
             work: Work::Step(Box::new(change)),
             idempotency: None,
             fix: None,
@@ -68,8 +84,12 @@ pub enum Work {
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.
     Step(Box<Change>),
-    /// The outcome is already decided: only the answer is stored with its key.
-    Refuse(Outcome),
+    /// Fill a resting order, if the market meets it.
+    Fill(Box<FillAttempt>),
+    /// The intent is refused without a decision; the refusal is stored with its key.
+    Refuse(Refusal),
+    /// Only the answer is stored with its key.
+    AnswerOnly,
     /// Only the FIX part.
     SessionOnly,
 }
@@ -83,7 +103,9 @@ impl Work {
             Self::LegacyIntent(_) => "legacy order",
             Self::FirmQuote(_) => "firm quote",
             Self::Step(_) => "step",
+            Self::Fill(_) => "fill",
             Self::Refuse(_) => "refusal",
+            Self::AnswerOnly => "answer",
             Self::SessionOnly => "session",
         }
     }
@@ -96,12 +118,14 @@ impl Work {
             Self::LegacyIntent(new) => &new.intent_id,
             Self::FirmQuote(quote) => quote.terms.quote_id.as_str(),
             Self::Step(change) => change.terms.reference.as_str(),
-            Self::Refuse(_) | Self::SessionOnly => "",
+            Self::Fill(fill) => fill.execution.terms.reference.as_str(),
+            Self::Refuse(_) | Self::AnswerOnly | Self::SessionOnly => "",
         }
     }
 }
 
 /// An intent to decide.
+#[derive(Clone)]
 pub struct Submission {
     pub tenant: Tenant,
     pub request: IntentRequest,
@@ -109,6 +133,24 @@ pub struct Submission {
     pub wallet: Option<KnownWallet>,
     /// The legacy order that the unit executes: it is decided only while the order's lease is valid.
     pub turn: Option<HeldTurn>,
+    /// The request's trace, for the work that follows.
+    pub trace: Option<TraceContext>,
+}
+
+impl Submission {
+    /// A range order as it is if it is accepted now, when its output begins to fall.
+    pub(super) fn beginning(&self, now: Timestamp) -> Option<Self> {
+        let bounds = self.request.bounds.beginning(now);
+        (bounds != self.request.bounds)
+            .then(|| Self { request: IntentRequest { bounds, ..self.request.clone() }, ..self.clone() })
+    }
+}
+
+/// A resting order as it was read, to be filled if it still rests.
+pub struct FillAttempt {
+    pub execution: Execution,
+    /// Its request, and what is known of its wallet.
+    pub submission: Submission,
 }
 
 /// A wallet that pays for an intent, and its on-chain data.
@@ -126,12 +168,12 @@ pub struct Change {
     pub last_occurred_at: Timestamp,
     pub step: Option<Step>,
     pub consumed: Consumed,
-    /// The state before the step was not a terminal one.
+    /// The state before the step was open: its output was reserved.
     pub was_open: bool,
 }
 
 impl Change {
-    /// What its step gives back to resting orders: the settlement ends unpaid.
+    /// The amounts that its step returns to resting orders, when the settlement ends unpaid.
     pub(super) fn given_back(&self) -> impl Iterator<Item = (i64, Minor)> {
         let ends_unpaid = self.was_open && self.step.as_ref().is_some_and(|step| step.next.gives_back());
         let slices = self.terms.plan.slices.iter().filter(move |_| ends_unpaid);
@@ -144,6 +186,14 @@ impl Change {
 pub struct Consumed {
     pub fact: Option<i64>,
     pub effect: Option<EndedEffect>,
+    /// The step is written only while the effect's claim holds: a decision of operators takes it away.
+    pub is_guarded: bool,
+}
+
+impl Consumed {
+    pub(super) fn guarded_claim(&self) -> Option<(i64, i64)> {
+        self.effect.as_ref().filter(|_| self.is_guarded).map(|ended| (ended.id, ended.fence))
+    }
 }
 
 /// Renders the answer to be stored and replayed.
@@ -165,6 +215,19 @@ pub enum Outcome {
         intent_id: String,
         reason: Reason,
     },
+    /// Refused without a decision.
+    Refused(Refusal),
+    /// A resting order goes on resting.
+    Unfilled(Unfilled),
+    /// Quotes, steps and session changes.
+    Written,
+    /// The unit's idempotency key is in use; nothing was decided.
+    KeyUsed(UsedKey),
+}
+
+/// Why an intent or a quote was refused without a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
     /// The intentId was used before.
     DuplicateIntent,
     /// An accepted intent has this clientReference.
@@ -175,16 +238,57 @@ pub enum Outcome {
     Unpayable(Unpayable),
     /// The output of a firm quote cannot be held for it.
     NotHeld,
-    /// The partner is disabled: nothing was decided.
+    /// The partner is disabled.
     PartnerDisabled,
-    /// Quotes, steps and session changes.
-    Written,
+}
+
+impl Refusal {
+    /// For metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DuplicateIntent => "duplicate_intent",
+            Self::DuplicateClientReference => "duplicate_client_reference",
+            Self::InvalidPermit(_) => "invalid_permit",
+            Self::Unpayable(_) => "unpayable",
+            Self::NotHeld => "not_held",
+            Self::PartnerDisabled => "partner_disabled",
+        }
+    }
+}
+
+/// Why an idempotency key decides a unit's outcome.
+#[derive(Debug, Clone)]
+pub enum UsedKey {
     /// The same request was answered before: this is that answer.
     Replayed(StoredResponse),
-    /// The idempotency key stands for a different request.
-    KeyConflict,
+    /// The key belongs to a different request.
+    Conflict,
     /// A request with the same key is in progress.
-    KeyProcessing,
+    Processing,
+}
+
+/// Why a resting order was not filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfilled {
+    /// The market does not meet it by the writer's clock and balances.
+    NotMet,
+    PartnerDisabled,
+    Rejected(Reason),
+    Permit(PermitDefect),
+    Unpayable,
+}
+
+impl Unfilled {
+    /// For log lines and metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotMet => "not_met",
+            Self::PartnerDisabled => "partner_disabled",
+            Self::Rejected(reason) => reason.as_str(),
+            Self::Permit(_) => "permit",
+            Self::Unpayable => "unpayable",
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! What one operator requests and another one approves.
+//! Requests of one operator that another one approves.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -6,16 +6,16 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// A request as it is made. It lapses after a day.
+/// A new request. It expires after a day.
 #[derive(Debug, Clone)]
 pub struct NewApproval<'a> {
     pub id: &'a str,
     pub kind: &'a str,
     pub subject: &'a str,
     pub action: &'a str,
-    /// Exactly what is carried out once it is approved.
+    /// The action that is carried out once it is approved.
     pub details: &'a Value,
-    /// Accounts whose operations change its version.
+    /// Accounts whose operations change the request's version.
     pub touches: &'a [String],
     pub version: i64,
     pub maker: &'a str,
@@ -23,7 +23,7 @@ pub struct NewApproval<'a> {
     pub evidence: &'a str,
 }
 
-/// A request as it stands.
+/// A request with its state.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct Approval {
     pub id: String,
@@ -57,11 +57,11 @@ pub enum Decision<'a> {
         checker: &'a str,
         note: &'a str,
     },
-    /// Its subject has moved on, or nobody approved it in time.
+    /// Its subject has changed, or it was not approved in time.
     Lapsed,
 }
 
-/// Requests and approvals are made one at a time until the transaction ends, so that versions are counted right.
+/// Serializes requests and approvals until the transaction ends, so that versions are counted correctly.
 pub async fn lock(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query("lock table approval in share row exclusive mode").execute(conn).await?;
     Ok(())
@@ -93,7 +93,7 @@ pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Approval>,
     Ok(found.bind(id).fetch_optional(conn).await?)
 }
 
-/// The newest request about a subject that has not lapsed and was not denied.
+/// The newest request about a subject that has not expired and was not denied.
 pub async fn find_standing(
     conn: &mut PgConnection,
     kind: &str,
@@ -107,7 +107,7 @@ pub async fn find_standing(
     Ok(found.bind(kind).bind(subject).fetch_optional(conn).await?)
 }
 
-/// The newest request about a subject, whatever became of it.
+/// The newest request about a subject, in any state.
 pub async fn find_newest(
     conn: &mut PgConnection,
     kind: &str,
@@ -120,7 +120,7 @@ pub async fn find_newest(
     Ok(found.bind(kind).bind(subject).fetch_optional(conn).await?)
 }
 
-/// Ends a request. `false`: it has ended already.
+/// Ends a request. `false`: it had ended before.
 pub async fn decide(conn: &mut PgConnection, id: &str, decision: Decision<'_>) -> Result<bool, StoreError> {
     let (state, by) = match decision {
         Decision::Approved { checker, note } => ("approved", Some((checker, note))),
@@ -140,14 +140,14 @@ pub async fn decide(conn: &mut PgConnection, id: &str, decision: Decision<'_>) -
     Ok(done.rows_affected() > 0)
 }
 
-/// How many approved requests have touched any of these accounts.
+/// The number of approved requests that changed any of these accounts.
 pub async fn count_touching(conn: &mut PgConnection, touches: &[String]) -> Result<i64, StoreError> {
     let count =
         sqlx::query_scalar("select count(*) from approval where state = 'approved' and touches && $1");
     Ok(count.bind(touches).fetch_one(conn).await?)
 }
 
-/// Which requests to list, newest first.
+/// The filter of a list, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Filter<'a> {
     pub state: Option<&'a str>,

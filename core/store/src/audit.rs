@@ -1,4 +1,4 @@
-//! The audit log: what operators did, in a chain of hashes that the database appends to.
+//! The audit log: operators' actions, in a chain of hashes that the database appends to.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -15,7 +15,7 @@ pub struct AuditEntry {
     pub entry: String,
     pub previous: Vec<u8>,
     pub hash: Vec<u8>,
-    /// What the hash covers beside the one before.
+    /// The text that the hash covers beside the previous hash.
     pub covered: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Head {
     pub hash: Vec<u8>,
 }
 
-/// A head that was handed over to be anchored.
+/// A head that was handed to the relayer to be anchored.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Anchor {
     pub seq: i64,
@@ -49,7 +49,20 @@ pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec
     Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-/// Heads that were handed over, oldest first.
+/// Rows before a number, the newest first.
+pub async fn list_before(
+    conn: &mut PgConnection,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<AuditEntry>, StoreError> {
+    let rows = sqlx::query_as(
+        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered \
+         from audit_entry where seq < $1 order by seq desc limit $2",
+    );
+    Ok(rows.bind(before).bind(limit).fetch_all(conn).await?)
+}
+
+/// The heads handed to the relayer, oldest first.
 pub async fn list_anchors(
     conn: &mut PgConnection,
     after: i64,
@@ -72,7 +85,7 @@ pub async fn insert_anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Opt
     Ok(anchor.bind(chain_id).fetch_optional(conn).await?)
 }
 
-/// The chain has a hash. `false`: it is no head of the log.
+/// Marks a hash as anchored. `false`: it is not a head of the log.
 pub async fn mark_anchored(conn: &mut PgConnection, hash: &[u8], tx_hash: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update audit_anchor set tx_hash = $2, anchored_at = coalesce(anchored_at, now()) where hash = $1",

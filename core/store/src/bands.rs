@@ -17,7 +17,7 @@ pub struct BandRow {
     pub set_at: DateTime<Utc>,
 }
 
-/// Sets or takes away a band, as two operators decided. The time is the database's.
+/// Sets or removes a band, as two operators decided. The time is the database's.
 pub async fn set(
     conn: &mut PgConnection,
     (input, output): (&str, &str),

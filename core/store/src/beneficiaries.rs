@@ -10,7 +10,7 @@ use sqlx::types::Json;
 
 use crate::StoreError;
 
-/// A recipient to enter.
+/// A new recipient.
 #[derive(Debug, Clone)]
 pub struct NewBeneficiary<'a> {
     pub id: &'a str,
@@ -21,7 +21,7 @@ pub struct NewBeneficiary<'a> {
     pub operator: &'a str,
 }
 
-/// An account of a recipient to enter.
+/// A new account of a recipient.
 #[derive(Debug, Clone)]
 pub struct NewDestination<'a> {
     pub id: &'a str,
@@ -159,7 +159,7 @@ pub async fn has_beneficiary(conn: &mut PgConnection, id: &str) -> Result<bool, 
     Ok(row.0)
 }
 
-/// What the partners' orders name, by partner and `bene_…:dest_…`. What is not in the registry is not in the answer.
+/// The destinations that the partners' orders name, by partner and `bene_…:dest_…`. Unregistered ones are left out.
 pub async fn find_destinations(
     conn: &mut PgConnection,
     named: &[(&str, &str, &str)],
@@ -204,7 +204,7 @@ pub async fn list_destinations(
     rows.into_iter().map(DestinationRow::try_from).collect()
 }
 
-/// Notes who verified a destination, and by what. `false`: it is verified or disabled already.
+/// Records who verified a destination, and by which evidence. `false`: it is verified or disabled already.
 pub async fn verify_destination(
     conn: &mut PgConnection,
     destination_id: &str,
@@ -223,7 +223,7 @@ pub async fn verify_destination(
     Ok(updated.rows_affected() == 1)
 }
 
-/// Notes who disabled a destination, and why. `false`: it is disabled already.
+/// Records who disabled a destination, and why. `false`: it is disabled already.
 pub async fn disable_destination(
     conn: &mut PgConnection,
     destination_id: &str,

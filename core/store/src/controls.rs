@@ -1,4 +1,4 @@
-//! What operators have set and every batch of orders is held against, in one query.
+//! The settings of operators that apply to every batch of orders, in one query.
 
 use dvp_domain::liquidity::band::Band;
 use dvp_domain::pause::{Pauses, Scope};
@@ -6,20 +6,20 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// The controls that stand now.
+/// The controls in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Controls {
     pub pauses: Pauses,
     /// Price bands, by input and output.
     pub bands: Vec<((String, String), Band)>,
-    /// The disabled ones among the partners asked for.
+    /// The disabled partners among the requested ones.
     pub disabled: Vec<String>,
 }
 
-/// What a row is, two texts, and the numbers of a band.
+/// The kind of the row, two texts, and the numbers of a band.
 type ControlRow = (String, String, String, Option<i32>, Option<String>);
 
-/// The controls in force, and which of some partners are disabled.
+/// The controls in force, and the disabled partners among the given ones.
 pub async fn load(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Controls, StoreError> {
     let rows: Vec<ControlRow> = sqlx::query_as(
         "select 'pause', scope, target, null::integer, null::text from pause \

@@ -2,22 +2,31 @@
 //!
 //! ```text
 //! unix socket   sqlx ────────────────────────────────────────────────> PostgreSQL
-//! TCP           sqlx ──> relay, a task of this process ── TCP, TLS ──> PostgreSQL
+//! TCP           sqlx ──> relay, a task of this process ── TCP, TLS ──> PostgreSQL, the primary of several servers
 //! ```
 //!
-//! sqlx offers no socket options, no time limit for an answer, and adds a configured authority to the system's instead
-//! of trusting it alone. The module `relay` provides all three in one place, for every connection of the process: those
-//! of the pools, the listeners and the writer. No query to a vanished host waits longer than its pool allows.
+//! sqlx offers no socket options, no time limit for an answer, no list of servers, and adds a configured authority to
+//! the system's instead of trusting it alone. The module `relay` provides all of it in one place, for every connection
+//! of the process: those of the pools, the listeners and the writer. No query to a vanished host waits longer than its
+//! pool allows.
 //!
-//! Invariant: a connection to another machine is encrypted, and host name and certificate are verified. No setting
-//! disables this.
+//! Invariants:
+//! - a connection to another machine is encrypted, and host name and certificate are verified. No setting disables
+//!   this;
+//! - where servers replicate, nothing is read by a connection before a barrier has proved that its server is the
+//!   primary and that a standby has everything that can be read (`barrier`, `primary`);
+//! - no COMMIT is cancelled. One that is not answered in time is left to the server, and its outcome is read by a new
+//!   connection.
 
 mod address;
 mod availability;
+mod barrier;
 pub mod health;
+mod primary;
 mod relay;
 pub mod session;
 mod tls;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +36,9 @@ use sqlx::{Connection as _, PgConnection};
 
 pub use self::address::{AddressError, TlsFiles};
 pub use self::availability::Availability;
-pub(super) use self::availability::watch_over;
-use self::relay::Upstream;
+pub(super) use self::availability::Watch;
+pub(super) use self::primary::Primary;
+use self::relay::{Route, Upstream};
 
 /// The time limits of a connection. The server ends what takes longer; when the server does not answer, the connection
 /// is closed a little later.
@@ -49,8 +59,9 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Database {
     options: PgConnectOptions,
-    /// For every transport except a Unix socket.
-    upstream: Option<Arc<Upstream>>,
+    /// The servers, of which one is the primary. None is listed for a Unix socket.
+    servers: Arc<[Arc<Upstream>]>,
+    requires_standby: bool,
 }
 
 impl Database {
@@ -60,40 +71,112 @@ impl Database {
     /// Fails when the URL is invalid or requests less protection than its host needs, or when a file cannot be used.
     pub fn at(url: &str, files: &TlsFiles) -> Result<Self, AddressError> {
         let (options, upstream) = address::read(url, files)?;
-        Ok(Self { options, upstream: upstream.map(Arc::new) })
+        let servers = upstream.into_iter().map(Arc::new).collect();
+        Ok(Self { options, servers, requires_standby: false })
+    }
+
+    /// A database on several servers that replicate, one URL each. With `requires_standby` a server whose commits do
+    /// not wait for a standby is not used.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at), and when the URLs differ in more than host and port.
+    pub fn among(urls: &[String], files: &TlsFiles, requires_standby: bool) -> Result<Self, AddressError> {
+        let (options, servers) = address::read_all(urls, files)?;
+        Ok(Self { options, servers: servers.into_iter().map(Arc::new).collect(), requires_standby })
     }
 
     /// A database of this machine by its unix socket.
-    pub const fn by_socket(options: PgConnectOptions) -> Self {
-        Self { options, upstream: None }
+    pub fn by_socket(options: PgConnectOptions) -> Self {
+        Self { options, servers: Arc::default(), requires_standby: false }
     }
 
-    /// Host and port, for display.
+    /// Host and port of each server, for display.
     pub fn place(&self) -> String {
-        self.upstream.as_ref().map_or_else(|| "a unix socket".to_owned(), |upstream| upstream.place())
+        if self.servers.is_empty() { "a unix socket".to_owned() } else { relay::places(&self.servers) }
     }
 
-    /// One connection without time limits, for a command.
+    /// Whether the primary is one of several servers.
+    pub(super) fn has_alternatives(&self) -> bool {
+        self.servers.len() > 1
+    }
+
+    /// Whether a connection begins with a barrier.
+    fn has_barrier(&self) -> bool {
+        self.requires_standby || self.has_alternatives()
+    }
+
+    /// A connection to the primary without time limits, for a command.
     ///
     /// # Errors
-    /// Fails when the database does not accept the connection.
+    /// Fails when no server is the primary and accepts the connection.
     pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        PgConnection::connect_with(&self.unbounded()?).await
+        Ok(self.find().await?.1)
     }
 
-    /// Options for connections without time limits, for a command.
+    /// Options for connections to the present primary without time limits, for a command.
     ///
     /// # Errors
-    /// Fails when this machine has no socket left.
-    pub fn unbounded(&self) -> Result<PgConnectOptions, sqlx::Error> {
-        self.reached(self.options.clone(), None, &Availability::unwatched())
+    /// Fails when no server is the primary, or when this machine cannot open another socket.
+    pub async fn unbounded(&self) -> Result<PgConnectOptions, sqlx::Error> {
+        Ok(self.find().await?.0)
     }
 
-    /// Options for connections with these limits, which are closed when the database is found unavailable.
+    /// Tries the servers one after the other.
+    async fn find(&self) -> Result<(PgConnectOptions, PgConnection), sqlx::Error> {
+        let primary = self.primary();
+        let mut failures = Vec::new();
+        for server in 0..self.servers.len().max(1) {
+            let options = self.reached(self.options.clone(), None, &primary, Some(server))?;
+            match PgConnection::connect_with(&options).await {
+                Ok(conn) => return Ok((options, conn)),
+                Err(error) => failures.push(error),
+            }
+        }
+        match failures.pop() {
+            Some(error) if failures.is_empty() => Err(error),
+            last => {
+                let reasons: Vec<String> = failures.iter().chain(&last).map(ToString::to_string).collect();
+                let reasons = format!("no server is the primary: {}", reasons.join("; "));
+                Err(sqlx::Error::Io(std::io::Error::other(reasons)))
+            }
+        }
+    }
+
+    /// For the connections of a process.
+    pub(super) fn primary(&self) -> Primary {
+        Primary::among(self.servers.len(), self.requires_standby)
+    }
+
+    /// The check of the servers, which decides where connections go.
+    pub(super) fn watch(&self, bounds: &Timeouts, primary: &Primary) -> Result<Watch, sqlx::Error> {
+        let servers = 0..self.servers.len().max(1);
+        let probes = servers.map(|server| self.limited(bounds, primary, Some(server)));
+        let places = match self.servers.is_empty() {
+            true => vec![self.place()],
+            false => self.servers.iter().map(|server| server.place()).collect(),
+        };
+        Ok(Watch {
+            probes: probes.collect::<Result<_, _>>()?,
+            places,
+            primary: primary.clone(),
+            has_barrier: self.has_barrier(),
+        })
+    }
+
+    /// Options for connections with these limits, which are closed when their server is no longer the primary.
     pub(super) fn bounded(
         &self,
         bounds: &Timeouts,
-        availability: &Availability,
+        primary: &Primary,
+    ) -> Result<PgConnectOptions, sqlx::Error> {
+        self.limited(bounds, primary, None)
+    }
+
+    fn limited(
+        &self,
+        bounds: &Timeouts,
+        primary: &Primary,
+        probed: Option<usize>,
     ) -> Result<PgConnectOptions, sqlx::Error> {
         let millis = |time: Duration| time.as_millis().to_string();
         let options = self.options.clone().options([
@@ -101,17 +184,30 @@ impl Database {
             ("lock_timeout", millis(bounds.lock)),
             ("idle_in_transaction_session_timeout", millis(bounds.idle_in_transaction)),
         ]);
-        self.reached(options, Some(bounds.statement + ANSWER_MARGIN), availability)
+        self.reached(options, Some(bounds.statement + ANSWER_MARGIN), primary, probed)
     }
 
+    /// To the followed server, or to a certain one. Connections with limits to a certain one are probes.
     fn reached(
         &self,
         options: PgConnectOptions,
         answer: Option<Duration>,
-        availability: &Availability,
+        primary: &Primary,
+        only: Option<usize>,
     ) -> Result<PgConnectOptions, sqlx::Error> {
-        let Some(upstream) = &self.upstream else { return Ok(options) };
-        let socket = relay::open(Arc::clone(upstream), options.get_port(), answer, availability.clone())?;
+        // Compiling a statement of a report or a comparison takes seconds, and running it milliseconds.
+        let options = options.options([("jit", "off")]);
+        if self.servers.is_empty() {
+            return Ok(options);
+        }
+        let route = Route {
+            servers: Arc::clone(&self.servers),
+            primary: primary.clone(),
+            only,
+            has_barrier: self.has_barrier(),
+            is_probe: only.is_some() && answer.is_some(),
+        };
+        let socket = relay::open(route, options.get_port(), answer)?;
         // The server then closes its side of an abandoned connection within seconds and releases its locks.
         let options = options.options([
             ("tcp_keepalives_idle", "5"),
@@ -119,6 +215,11 @@ impl Database {
             ("tcp_keepalives_count", "3"),
             ("tcp_user_timeout", "10000"),
         ]);
+        // Whatever the server's or the role's own setting is.
+        let options = match self.requires_standby {
+            true => options.options([("synchronous_commit", "on")]),
+            false => options,
+        };
         Ok(options.socket(socket).ssl_mode(PgSslMode::Disable))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::StoreError;
 
-/// What to do with the failed work.
+/// The retry policy of the failed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The rows cannot be written or read. A retry fails in the same way.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlstates_are_classified_by_what_may_be_done() {
+    fn sqlstates_are_classified_by_the_retry_policy() {
         let check = |fault, codes: &[&str]| {
             for code in codes {
                 assert_eq!(Fault::of_sqlstate(code), fault, "{code}");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_without_an_sqlstate_are_classified_by_where_they_came_from() {
+    fn errors_without_an_sqlstate_are_classified_by_their_origin() {
         let check = |fault, error: StoreError| assert_eq!(error.fault(), fault, "{error}");
         check(Fault::Unavailable, sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()).into());
         check(Fault::Unavailable, sqlx::Error::PoolTimedOut.into());

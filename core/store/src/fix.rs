@@ -1,11 +1,14 @@
-//! FIX sessions: credentials, numbers, stored messages, orders.
+//! FIX sessions: credentials, numbers, stored messages, the archive, orders.
 
+mod hex_bytes;
 mod orders;
 mod outbound;
 mod parts;
+mod processes;
 mod sessions;
 
 pub mod admin;
+pub mod archive;
 pub mod commands;
 pub mod parked;
 pub mod reports;
@@ -15,6 +18,7 @@ pub mod settings;
 pub use self::orders::{Reportable, find_order, list_reportable, list_used_cl_ord_ids};
 pub use self::outbound::{count_kept, list_outbound};
 pub use self::parts::apply_parts;
+pub use self::processes::{FixPopulation, leave_processes, register_process};
 pub use self::sessions::{
     ConfiguredSession, FixReach, FixSessionRow, NewFixSession, UnreadableSession, find_epoch, find_reach,
     find_session, list_configured, list_next_out, rehash_password, session_id, update_epoch, upsert_session,

@@ -88,7 +88,7 @@ impl Lease {
 #[derive(Debug)]
 pub struct LeaseGuard {
     lease: Lease,
-    /// When the request for the time that is left was sent.
+    /// When the request that gave the remaining time was sent.
     renewed_at: Instant,
 }
 
@@ -105,23 +105,23 @@ impl LeaseGuard {
         Ok(lease.map(|lease| Self { lease, renewed_at }))
     }
 
-    /// The lease as it is now. Its fence grows when the lease had run out and was taken again.
+    /// The lease in its present state. Its fence has grown if it expired and was acquired again.
     pub const fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// So often a lease is renewed that two renewals may fail before it runs out.
+    /// The interval of renewals: two of them may fail before the lease expires.
     fn renew_every(&self) -> Duration {
         self.lease.ttl * 3 / 10
     }
 
-    /// Renews the lease when it is time to. `false`: another owner has the lease, or had it meanwhile.
+    /// Renews the lease when it is due. `false`: another owner has the lease, or had it meanwhile.
     pub async fn keep(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
         if self.renewed_at.elapsed() < self.renew_every() { Ok(true) } else { self.renew(pool).await }
     }
 
-    /// Renews the lease until it is lost: until somebody else has it, or until the database has not answered for as
-    /// long as it lasts.
+    /// Renews the lease until it is lost: until another owner has it, or until the database has not answered for its
+    /// whole duration.
     pub async fn keep_until_lost(&mut self, pool: &PgPool) {
         loop {
             tokio::time::sleep(self.renew_every()).await;
@@ -139,9 +139,9 @@ impl LeaseGuard {
         warn!(lease = self.lease.name, "lease lost");
     }
 
-    /// A lease that ran out because the database was slow, and that nobody took, goes on.
+    /// A lease that expired because the database was slow, and that no other owner has acquired, is renewed.
     async fn renew(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         if !self.lease.renew(pool).await? {
             let Lease { name, owner, fence, ttl } = &self.lease;
             let Some(again) = Lease::acquire(pool, name, *owner, *ttl).await? else { return Ok(false) };
@@ -151,11 +151,11 @@ impl LeaseGuard {
             }
             self.lease = again;
         }
-        self.renewed_at = asked_at;
+        self.renewed_at = requested_at;
         Ok(true)
     }
 
-    /// Lets the next owner begin at once.
+    /// Releases the lease, so that the next owner can begin immediately.
     pub async fn release(self, pool: &PgPool) {
         if let Err(error) = self.lease.release(pool).await {
             warn!(%error, lease = self.lease.name, "lease not released, it will expire");
@@ -163,7 +163,7 @@ impl LeaseGuard {
     }
 }
 
-/// Ends every lease: the private database's only user has just started.
+/// Releases every lease, when the only user of a private database starts.
 pub async fn release_all(pool: &PgPool) -> Result<(), StoreError> {
     sqlx::query("update lease set expires_at = clock_timestamp()").execute(pool).await?;
     Ok(())

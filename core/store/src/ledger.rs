@@ -1,12 +1,14 @@
-//! Ledger entries. The database refuses a posting that does not balance per asset, keeps the limited balances equal
-//! to their entries and above zero, and lets no entry be changed.
+//! Ledger entries. The database refuses a posting that does not balance per asset, keeps the limited balances equal to
+//! their entries and not negative, and refuses changes of entries.
 
 pub mod balances;
+pub mod closings;
 pub mod liquidity;
 pub mod statements;
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Move, Owner, Posting};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
@@ -23,13 +25,13 @@ pub struct NewPosting {
     pub posting: Posting,
 }
 
-/// What became of a posting that is made once.
+/// The result of a posting that is made once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deposited {
     Posted,
-    /// The same was posted before.
+    /// The same posting was made before.
     Repeated,
-    /// The id stands for another one.
+    /// The id belongs to a different posting.
     Conflict,
 }
 
@@ -84,7 +86,7 @@ impl<'a> PostingColumns<'a> {
     }
 }
 
-/// Posts once per reference: a deposit, or an operation of operators.
+/// Posts once per reference: a deposit, or an operation by operators.
 pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<Deposited, StoreError> {
     let all = PostingColumns::of(std::slice::from_ref(new));
     let posted = sqlx::query(
@@ -127,38 +129,37 @@ pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<De
     Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
 }
 
-/// Whether an account holds an amount, by its entries: reads all of the ledger's of its kind.
+/// Whether an account holds an amount.
 pub async fn holds(
     conn: &mut PgConnection,
     account: &Account,
     asset: &str,
     amount: Minor,
 ) -> Result<bool, StoreError> {
-    let (kind, owner, part) = account.columns();
-    let held = sqlx::query_scalar(
-        "select coalesce(sum(amount), 0) >= $5::numeric from ledger_entry \
-         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4",
-    );
-    Ok(held.bind(kind).bind(owner).bind(part).bind(asset).bind(amount.to_string()).fetch_one(conn).await?)
+    let held = load_balance(conn, account, asset).await?;
+    Ok(u128::try_from(held).is_ok_and(|held| held >= amount.get()))
 }
 
-/// Whether an account owes an amount: it is as far below zero.
+/// Whether an account owes an amount, that is, whether its balance is that far below zero.
 pub async fn owes(
     conn: &mut PgConnection,
     account: &Account,
     asset: &str,
     amount: Minor,
 ) -> Result<bool, StoreError> {
-    let (kind, owner, part) = account.columns();
-    let owed = sqlx::query_scalar(
-        "select coalesce(sum(amount), 0) <= -$5::numeric from ledger_entry \
-         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4",
-    );
-    Ok(owed.bind(kind).bind(owner).bind(part).bind(asset).bind(amount.to_string()).fetch_one(conn).await?)
+    let held = load_balance(conn, account, asset).await?;
+    Ok(held <= 0 && held.unsigned_abs() >= amount.get())
 }
 
-/// Whether a deposit to an owner covers an amount beside what was sent back of it before. `None`: there is no such
-/// deposit.
+/// An account's balance without its fraction of a minor unit, from its last closing on.
+async fn load_balance(conn: &mut PgConnection, account: &Account, asset: &str) -> Result<i128, StoreError> {
+    let text = closings::load_balance_before(conn, &account.into(), asset, DateTime::<Utc>::MAX_UTC).await?;
+    let whole = text.split_once('.').map_or(text.as_str(), |(whole, _)| whole);
+    whole.parse().map_err(|error| StoreError::corrupt("ledger_entry", error))
+}
+
+/// Whether a deposit to an owner covers an amount in addition to what was sent back of it before. `None`: there is no
+/// such deposit.
 pub async fn deposit_covers(
     conn: &mut PgConnection,
     deposit_id: &str,
@@ -178,34 +179,13 @@ pub async fn deposit_covers(
     Ok(bound.bind(amount.to_string()).fetch_optional(conn).await?)
 }
 
-/// An account's balance by its entries.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct AccountSum {
-    pub owner_kind: String,
-    pub owner: String,
-    pub part: String,
-    pub asset: String,
-    pub amount: String,
-}
-
-/// Every account's balance, without the recipients of single orders: reads the whole ledger.
-pub async fn list_balances(conn: &mut PgConnection) -> Result<Vec<AccountSum>, StoreError> {
-    let rows = sqlx::query_as(
-        "select owner_kind, case when owner like 'exe\\_%' then 'recipients' else owner end as owner, part, asset, \
-                trim_scale(sum(amount))::text as amount \
-         from ledger_balance group by 1, 2, 3, 4 having sum(amount) <> 0 order by 4, 1, 2, 3",
-    );
-    Ok(rows.fetch_all(conn).await?)
-}
-
-/// Whether nobody else is checking the ledger, for the rest of the transaction.
+/// Takes the lock of the ledger check for the rest of the transaction. `false`: another check is running.
 pub async fn begin_check(conn: &mut PgConnection) -> Result<bool, StoreError> {
     let taken = sqlx::query_scalar("select pg_try_advisory_xact_lock(hashtext('dvp_ledger_check'))");
     Ok(taken.fetch_one(conn).await?)
 }
 
-/// Assets whose entries do not sum to zero, with the sum. There are none, unless somebody wrote past the database's own
-/// rules.
+/// Assets whose entries do not sum to zero, with the sum. None, unless the database's own checks were bypassed.
 pub async fn list_unbalanced(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
     let rows = sqlx::query_as(
         "select asset, sum(amount)::text from ledger_entry group by asset having sum(amount) <> 0 order by asset",
@@ -213,8 +193,7 @@ pub async fn list_unbalanced(conn: &mut PgConnection) -> Result<Vec<(String, Str
     Ok(rows.fetch_all(conn).await?)
 }
 
-/// An account whose kept balance is not the sum of its entries. There are none, unless somebody wrote past the
-/// database's own rules.
+/// An account whose stored balance is not the sum of its entries. None, unless the database's own checks were bypassed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Disagreement {
     pub owner_kind: String,
@@ -225,7 +204,7 @@ pub struct Disagreement {
     pub posted: String,
 }
 
-/// Compares every stored balance with its entries: reads the whole ledger.
+/// Compares every stored balance with its entries. Reads the whole ledger.
 pub async fn list_disagreements(conn: &mut PgConnection) -> Result<Vec<Disagreement>, StoreError> {
     Ok(sqlx::query_as(
         "select owner_kind, owner, asset, \

@@ -15,19 +15,24 @@ pub mod controls;
 pub mod database;
 pub mod deployment;
 pub mod fault;
+pub mod figures;
 pub mod fix;
 pub mod lease;
 pub mod ledger;
 pub mod limits;
 pub mod makers;
 pub mod notify;
+pub mod operators;
+pub mod order_views;
 pub mod orders;
+pub mod overview;
 pub mod partners;
 pub mod pauses;
 pub mod pool;
 pub mod pools;
 pub mod reconcile;
 pub mod retention;
+pub mod search;
 pub mod secrets;
 pub mod webhooks;
 
@@ -52,7 +57,7 @@ pub enum StoreError {
     #[error("table {table} holds a row that breaks a rule: {reason}")]
     Corrupt { table: &'static str, reason: String },
     /// The row was changed concurrently: load it again.
-    #[error("{what} was changed by somebody else")]
+    #[error("{what} was changed concurrently")]
     Stale { what: &'static str },
 }
 

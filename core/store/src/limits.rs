@@ -1,8 +1,8 @@
-//! Limits of orders and what of them is used: read, locked and counted with every batch of orders.
+//! Limits of orders and their use: read, locked and counted with every batch of orders.
 //!
 //! The sums of a day are counters, locked while orders are decided. The sums of open orders are lists of changes
-//! (`open_change`): a batch appends what it opens and what it ends and waits for no other batch to do so; only batches
-//! that are under a limit of open orders take turns, by the limit's row. One process merges the changes of a sum
+//! (`open_change`): a batch appends the amounts that it opens and ends, without waiting for other batches; only batches
+//! under a limit of open orders are serialized, by the limit's row. One process merges the changes of a sum
 //! ([`merge_open`]).
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct LimitRow {
     pub set_at: DateTime<Utc>,
 }
 
-/// A row, and the amount of a limit or of its use.
+/// A key, and the amount of a limit or of its use.
 type AmountRow = (String, String, String, String, String);
 
 fn key(scope: &str, target: String, asset: String) -> Result<LimitKey, StoreError> {
@@ -42,9 +42,9 @@ fn amount(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("order_limit", error))
 }
 
-/// The limits in force that concern a partner or a pair of `targets`, a provider, a rail, a chain, or everything. Those
-/// of a day have what was accepted on `day`, those of open orders what is open; until the transaction ends, no other
-/// one accepts orders under them.
+/// The limits in force that apply to a partner or a pair of `targets`, a provider, a rail, a chain, or everything.
+/// Daily limits have the amount accepted on `day`, limits of open orders the open amount; until the transaction ends,
+/// no other one accepts orders under them.
 pub async fn load_and_lock(
     conn: &mut PgConnection,
     day: NaiveDate,
@@ -69,13 +69,13 @@ pub async fn load_and_lock(
     let keys: Vec<LimitKey> = limits.keys(Period::Open).cloned().collect();
     if !keys.is_empty() {
         lock_open(conn, &keys).await?;
-        // A statement of its own: it sees what was committed while this transaction waited for its turn.
+        // A separate statement: it sees what was committed while this transaction waited for its turn.
         limits.set_open(sum_open(conn, &keys).await?);
     }
     Ok(limits)
 }
 
-/// Takes the turn of these limits of open orders, in the order of their keys.
+/// Takes the locks of these limits of open orders, in the order of their keys.
 async fn lock_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<(), StoreError> {
     let (scopes, targets, assets) = columns(keys.iter());
     sqlx::query(
@@ -108,7 +108,7 @@ async fn sum_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<Vec<(Lim
     rows.map(|(scope, target, asset, open)| Ok((key(&scope, target, asset)?, amount(&open)?))).collect()
 }
 
-/// Appends what a batch opens and what it ends to the sums of open orders.
+/// Appends the amounts that a batch opens and ends to the sums of open orders.
 pub async fn append_open(
     conn: &mut PgConnection,
     opened: &BTreeMap<LimitKey, Minor>,
@@ -132,7 +132,7 @@ pub async fn append_open(
     Ok(())
 }
 
-/// Merges the changes of sums that have several, `limit` sums at most. Returns by how many rows they are fewer.
+/// Merges the changes of sums that have several, at most `limit` sums. Returns the number of rows removed.
 pub async fn merge_open(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let fewer: (i64,) = sqlx::query_as(
         "with several as (select scope, target, asset from open_change group by 1, 2, 3 having count(*) > 1 limit $1), \
@@ -208,7 +208,7 @@ pub async fn count(
     Ok(())
 }
 
-/// Sets or takes away a limit, as two operators decided. The time is the database's.
+/// Sets or removes a limit, as two operators decided. The time is the database's.
 pub async fn set(
     conn: &mut PgConnection,
     key: &LimitKey,

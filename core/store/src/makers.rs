@@ -1,4 +1,4 @@
-//! Which partner places resting orders for which provider.
+//! The partners that place resting orders for providers.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -10,13 +10,14 @@ use crate::StoreError;
 pub struct Maker {
     pub partner_id: String,
     pub provider_id: String,
-    /// The wallet that funds of its fills are released to.
+    /// The wallet that receives the released funds of its fills.
     pub wallet: String,
     pub approval: String,
     pub set_at: DateTime<Utc>,
 }
 
-/// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's.
+/// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's. The
+/// wallet stays one of the provider's, whatever follows: fills were released to it.
 pub async fn set(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -25,7 +26,9 @@ pub async fn set(
     approval: &str,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into maker (partner_id, provider_id, wallet, approval, ended_at) \
+        "with wallet as (insert into provider_wallet (provider_id, address) values ($2, lower($3)) \
+                         on conflict on constraint provider_wallet_pkey do nothing) \
+         insert into maker (partner_id, provider_id, wallet, approval, ended_at) \
          values ($1, $2, $3, $4, case when $5 then clock_timestamp() end) on conflict on constraint maker_pkey do update \
          set provider_id = excluded.provider_id, wallet = excluded.wallet, approval = excluded.approval, \
              set_at = clock_timestamp(), ended_at = excluded.ended_at",
@@ -40,7 +43,7 @@ pub async fn set(
     Ok(())
 }
 
-/// What a partner is the maker of, unless the partner is disabled.
+/// The provider that a partner is the maker of, unless the partner is disabled.
 pub async fn find(conn: &mut PgConnection, partner_id: &str) -> Result<Option<Maker>, StoreError> {
     let found = sqlx::query_as(
         "select m.partner_id, m.provider_id, m.wallet, m.approval, m.set_at \

@@ -13,7 +13,7 @@ pub struct Notifications {
     pool: PgPool,
     channels: Vec<String>,
     listener: Option<PgListener>,
-    /// Whether a failure to listen was logged and continues.
+    /// Whether a failure to listen was logged and is not over.
     reported: bool,
 }
 
@@ -51,13 +51,13 @@ impl Notifications {
 
     async fn connect(&self) -> Result<PgListener, sqlx::Error> {
         let mut listener = PgListener::connect_with(&self.pool).await?;
-        // A connection that is lost is reported by `next`, so that the caller looks for what it missed.
+        // `next` reports a lost connection, so that the caller can read the missed changes.
         listener.eager_reconnect(false);
         listener.listen_all(self.channels.iter().map(String::as_str)).await?;
         Ok(listener)
     }
 
-    /// Closes the connection, which may have stopped answering; the next [`listen`](Self::listen) makes another.
+    /// Closes the connection, which may have stopped answering; the next [`listen`](Self::listen) opens another.
     pub fn disconnect(&mut self) {
         self.listener = None;
     }

@@ -36,7 +36,7 @@ pub struct NewKey {
     pub scopes: Vec<String>,
 }
 
-/// The key with one of the hashes, of which the first is the one that a new key would have.
+/// The key with one of the hashes, the first of which is that of the current master key.
 pub async fn find_key(
     conn: &mut PgConnection,
     key_hashes: &[[u8; 32]],
@@ -206,8 +206,8 @@ pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<
     Ok(row)
 }
 
-/// Disables or enables a partner, and records the operator and the reason. `false`: it was so before, and nothing is
-/// recorded.
+/// Disables or enables a partner, and records the operator and the reason. `false`: it was in that state, and nothing
+/// is recorded.
 pub async fn switch_partner(
     tx: &mut PgTransaction<'_>,
     partner_id: &str,
@@ -265,7 +265,7 @@ pub async fn list_partners(
     Ok(rows)
 }
 
-/// A partner's keys, or everybody's, by id, those after `after`.
+/// The keys of one partner or of all, by id, those after `after`.
 pub async fn list_keys(
     conn: &mut PgConnection,
     partner_id: Option<&str>,

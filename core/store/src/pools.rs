@@ -11,13 +11,20 @@ use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
+use tracing::{info, warn};
 
 use super::StoreError;
-use super::database::{Availability, Database, Timeouts, watch_over};
+use super::database::{Availability, Database, Primary, Timeouts};
 use super::pool::pool_options;
 
 /// Beside the pools: the writer's connection, the status cache's, and the availability check's.
 const BESIDE: u32 = 3;
+
+/// How many connections of each pool are open before they are needed, so that a first caller does not wait for them.
+const READY: u32 = 2;
+
+/// How often the log says that there is no primary.
+const REMIND_EVERY: Duration = Duration::from_secs(10);
 
 /// The pools of a process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -78,6 +85,25 @@ const LOOKUPS: Use = secs(2, 2, 5, 2);
 const BACKGROUND: Use = secs(600, 30, 15, 30);
 const WATCH: Use = secs(3, 3, 5, 3);
 
+/// The watch logs why no server is the primary.
+async fn wait_for_primary(primary: &Primary, servers: &str) {
+    info!(servers, "looking for the database's primary");
+    while tokio::time::timeout(REMIND_EVERY, primary.found()).await.is_err() {
+        warn!(servers, "no server is the primary yet; waiting for one");
+    }
+}
+
+/// Opens the first connections of a pool. A server that is too slow for it now has them open later.
+async fn open_first(pool: &PgPool) {
+    let mut opened = Vec::new();
+    for _ in 0..READY.min(pool.options().get_max_connections()) {
+        match pool.acquire().await {
+            Ok(connection) => opened.push(connection),
+            Err(error) => return warn!(%error, "a connection could not be opened before it is needed"),
+        }
+    }
+}
+
 impl From<PgPool> for Pools {
     /// One pool for everything, without a watch: for tests and measurements.
     fn from(pool: PgPool) -> Self {
@@ -92,16 +118,17 @@ impl From<PgPool> for Pools {
 }
 
 impl Pools {
-    /// Connects, and starts the watch over the database.
+    /// Connects, and starts the watch over the database. With several servers it waits for one that is the primary.
     ///
     /// # Errors
     /// Fails when the database does not accept a connection.
     pub async fn open(database: &Database, sizes: PoolSizes) -> Result<Self, StoreError> {
-        let (tell, availability) = Availability::told();
+        let (tell, availability) = Availability::reported();
+        let primary = database.primary();
         let open = |size: u32, used: &Use| {
-            let options = database.bounded(&used.bounds, &availability)?;
-            let pool: PgPoolOptions = pool_options().max_connections(size).acquire_timeout(used.acquire);
-            Ok::<_, sqlx::Error>(pool.connect_lazy_with(options))
+            let options = database.bounded(&used.bounds, &primary)?;
+            let pool: PgPoolOptions = pool_options().max_connections(size).min_connections(READY.min(size));
+            Ok::<_, sqlx::Error>(pool.acquire_timeout(used.acquire).connect_lazy_with(options))
         };
         let pools = Self {
             orders: open(sizes.orders, &ORDERS)?,
@@ -110,9 +137,14 @@ impl Pools {
             background: open(sizes.background, &BACKGROUND)?,
             availability: availability.clone(),
         };
+        tokio::spawn(database.watch(&WATCH.bounds, &primary)?.run(tell));
+        if database.has_alternatives() {
+            wait_for_primary(&primary, &database.place()).await;
+        }
         drop(pools.background.acquire().await?);
-        let probe = database.bounded(&WATCH.bounds, &Availability::unwatched())?;
-        tokio::spawn(watch_over(probe, database.place(), tell));
+        for pool in [&pools.orders, &pools.reads, &pools.lookups, &pools.background] {
+            open_first(pool).await;
+        }
         Ok(pools)
     }
 

@@ -1,5 +1,5 @@
-//! The end of rows that are kept for a time. Each function deletes at most `limit` rows, the oldest first and by an
-//! index, in one short statement, and returns how many went. A row that somebody changes at the same time stays.
+//! Deletion of rows that are kept for a limited time. Each function deletes at most `limit` rows, the oldest first and
+//! by an index, in one short statement, and returns their number. A row that is changed concurrently stays.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgTransaction};
 
 use super::StoreError;
 
-/// Bounds the statement that follows in the transaction: whatever it meets, it ends soon and is tried again later.
+/// Limits the next statement of the transaction, so that it ends soon and is tried again later.
 pub async fn bound(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "select set_config('statement_timeout', '20s', true), set_config('lock_timeout', '1s', true)",
@@ -17,7 +17,7 @@ pub async fn bound(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Answers kept under an idempotency key.
+/// Deletes answers stored under an idempotency key.
 pub async fn delete_idempotency(
     conn: &mut PgConnection,
     age: Duration,
@@ -29,7 +29,7 @@ pub async fn delete_idempotency(
     delete(conn, statement, age, limit).await
 }
 
-/// Deletes nonces of signed requests that every process refuses by their timestamp by now, even one whose clock is slow.
+/// Deletes nonces of signed requests that every process refuses by their timestamp, even one with a slow clock.
 pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     const APART: Duration = Duration::from_secs(3600);
     let statement = "delete from request_nonce where ctid = any(array( \
@@ -38,7 +38,7 @@ pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, S
     delete(conn, statement, APART, limit).await
 }
 
-/// Permit nonces that the chain has used for so long that nobody's view of the wallet is from before it.
+/// Deletes permit nonces that the chain has used for so long that no cached wallet data is older.
 pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     const BEHIND: Duration = Duration::from_secs(600);
     let statement = "delete from permit_use where ctid = any(array( \
@@ -47,7 +47,7 @@ pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<
     delete(conn, statement, BEHIND, limit).await
 }
 
-/// What was accepted on days that no limit counts any more.
+/// Deletes the sums of days that no limit counts any more.
 pub async fn delete_limit_usage(
     conn: &mut PgConnection,
     age: Duration,
@@ -60,7 +60,7 @@ pub async fn delete_limit_usage(
     delete(conn, statement, age, limit).await
 }
 
-/// Contexts of indicative quotes.
+/// Deletes contexts of indicative quotes.
 pub async fn delete_quote_requests(
     conn: &mut PgConnection,
     age: Duration,
@@ -72,7 +72,7 @@ pub async fn delete_quote_requests(
     delete(conn, statement, age, limit).await
 }
 
-/// Firm quotes, by the end of their validity.
+/// Deletes firm quotes, by the end of their validity.
 pub async fn delete_firm_quotes(
     conn: &mut PgConnection,
     age: Duration,
@@ -84,7 +84,7 @@ pub async fn delete_firm_quotes(
     delete(conn, statement, age, limit).await
 }
 
-/// What owners of webhook endpoints were to be told.
+/// Deletes notices to owners of webhook endpoints.
 pub async fn delete_notices(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
     let statement = "delete from webhook_notice n \
                      using (select id, at from webhook_notice order by id limit $2) o \
@@ -92,7 +92,7 @@ pub async fn delete_notices(conn: &mut PgConnection, age: Duration, limit: i64) 
     delete(conn, statement, age, limit).await
 }
 
-/// Signed bytes of chain transactions whose nonce is used up in a final block.
+/// Deletes signed bytes of chain transactions whose nonce is used in a final block.
 pub async fn delete_transactions(
     conn: &mut PgConnection,
     age: Duration,
@@ -110,8 +110,8 @@ pub async fn delete_transactions(
     delete(conn, statement, age, limit).await
 }
 
-/// Messages of FIX sessions that their peer has seen. One that was trimmed and is asked for again is covered by a gap
-/// fill; what the peer has not seen stays, however old it is.
+/// Deletes messages of FIX sessions that their peer has received. A deleted message that is requested again is answered
+/// by a gap fill; messages that the peer has not received stay, however old.
 pub async fn delete_fix_messages(
     conn: &mut PgConnection,
     age: Duration,
@@ -120,18 +120,17 @@ pub async fn delete_fix_messages(
     let statement = "with aged as ( \
                          select ((extract(epoch from now()) - $1) * 1e9)::bigint as since \
                      ) \
-                     delete from fix_outbound m \
-                     using (select s.session_id, o.seq \
-                            from fix_session s cross join aged cross join lateral ( \
-                                select seq, sending_time from fix_outbound \
-                                where session_id = s.session_id order by seq limit 1 \
-                            ) first cross join lateral ( \
-                                select seq, sending_time from fix_outbound \
-                                where session_id = s.session_id order by seq limit $2 \
-                            ) o \
-                            where first.seq <= s.seen_out and first.sending_time < aged.since \
-                              and o.seq <= s.seen_out and o.sending_time < aged.since limit $2) old \
-                     where m.session_id = old.session_id and m.seq = old.seq";
+                     delete from fix_outbound where ctid = any(array( \
+                         select o.ctid \
+                         from fix_session s cross join aged cross join lateral ( \
+                             select seq, sending_time from fix_outbound \
+                             where session_id = s.session_id order by seq limit 1 \
+                         ) first cross join lateral ( \
+                             select ctid, seq, sending_time from fix_outbound \
+                             where session_id = s.session_id order by seq limit $2 \
+                         ) o \
+                         where first.seq <= s.seen_out and first.sending_time < aged.since \
+                           and o.seq <= s.seen_out and o.sending_time < aged.since limit $2))";
     delete(conn, statement, age, limit).await
 }
 

@@ -1,10 +1,10 @@
-//! What is sealed or hashed under master keys, wherever it is kept.
+//! Everything that is encrypted or hashed under master keys.
 
 use sqlx::{PgConnection, Row as _};
 
 use crate::StoreError;
 
-/// A secret of the service's own, or the one given when there was none. Sealed.
+/// The secret of the service with a name; inserts the given one when there is none. Encrypted.
 pub async fn ensure_secret(
     conn: &mut PgConnection,
     name: &str,
@@ -22,7 +22,7 @@ pub async fn ensure_secret(
     Ok(kept.bind(name).fetch_one(conn).await?)
 }
 
-/// A column of sealed secrets. The owner, which is bound to the seal, is the row's key after `prefix`.
+/// A column of encrypted secrets. The owner, which is bound to the encryption, is the row's key after `prefix`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealed {
     ServiceSecret,
@@ -30,18 +30,20 @@ pub enum Sealed {
     LogonSecret,
     WebhookSecret,
     WebhookNextSecret,
+    OperatorTotp,
 }
 
 impl Sealed {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ServiceSecret,
         Self::SigningSecret,
         Self::LogonSecret,
         Self::WebhookSecret,
         Self::WebhookNextSecret,
+        Self::OperatorTotp,
     ];
 
-    /// For people.
+    /// The name for operators.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ServiceSecret => "service secrets",
@@ -49,6 +51,7 @@ impl Sealed {
             Self::LogonSecret => "FIX logon secrets",
             Self::WebhookSecret => "webhook secrets",
             Self::WebhookNextSecret => "webhook secrets that follow",
+            Self::OperatorTotp => "one-time codes of operators",
         }
     }
 
@@ -71,6 +74,10 @@ impl Sealed {
                 "select id, sealed_next from webhook_endpoint \
                  where sealed_next is not null and id > $1 order by id limit $2"
             }
+            Self::OperatorTotp => {
+                "select operator_id, sealed_totp from operator_password where operator_id > $1 \
+                 order by operator_id limit $2"
+            }
         }
     }
 
@@ -89,11 +96,14 @@ impl Sealed {
             Self::WebhookNextSecret => {
                 "update webhook_endpoint set sealed_next = $3 where id = $1 and sealed_next = $2"
             }
+            Self::OperatorTotp => {
+                "update operator_password set sealed_totp = $3 where operator_id = $1 and sealed_totp = $2"
+            }
         }
     }
 }
 
-/// Owners after `after` with their sealed secrets.
+/// Owners after `after` with their encrypted secrets.
 pub async fn list_sealed(
     conn: &mut PgConnection,
     column: Sealed,
@@ -103,7 +113,7 @@ pub async fn list_sealed(
     Ok(sqlx::query_as(column.list()).bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-/// Puts another seal in the place of one. `false`: the secret was changed meanwhile.
+/// Replaces one encrypted secret. `false`: the secret was changed meanwhile.
 pub async fn replace_seal(
     conn: &mut PgConnection,
     column: Sealed,
@@ -115,7 +125,7 @@ pub async fn replace_seal(
     Ok(done.rows_affected() == 1)
 }
 
-/// How many API keys and FIX passwords are kept under the hash of each master key.
+/// The number of API keys and FIX passwords hashed under each master key.
 pub async fn count_hashes(conn: &mut PgConnection) -> Result<Vec<(&'static str, String, i64)>, StoreError> {
     let rows = sqlx::query(
         "select 'API keys' as what, hash_key as key, count(*) as rows from api_key where revoked_at is null group by 2 \
@@ -147,7 +157,7 @@ pub async fn list_hashlocks(
     Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-/// Signed bytes of transactions that are not final, sealed.
+/// Signed bytes of transactions that are not final, encrypted.
 pub async fn list_live_attempts(conn: &mut PgConnection) -> Result<Vec<Vec<u8>>, StoreError> {
     let rows = sqlx::query_scalar(
         "select a.sealed from tx_attempt a join nonce_slot s using (chain_id, signer, nonce) \

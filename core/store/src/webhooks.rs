@@ -1,4 +1,4 @@
-//! Webhook endpoints, one per API key, and the answers kept under the optional Idempotency-Key.
+//! Webhook endpoints, one per API key, and the answers stored under the optional Idempotency-Key.
 
 pub mod deliveries;
 pub mod leases;
@@ -12,7 +12,7 @@ use sqlx::PgConnection;
 use super::StoreError;
 use crate::orders::intents::Tenant;
 
-/// How long an answer is kept under an Idempotency-Key, in hours.
+/// How long an answer is stored under an Idempotency-Key, in hours.
 pub const ONCE_HOURS: i32 = 24;
 
 /// An endpoint, active or not.
@@ -30,11 +30,11 @@ pub struct Endpoint {
     pub health: Health,
 }
 
-/// The signing secrets, sealed for the endpoint's id.
+/// The signing secrets, encrypted for the endpoint's id.
 #[derive(Debug, Clone)]
 pub struct SealedSecrets {
     pub current: Vec<u8>,
-    /// The secret that follows, and when it does.
+    /// The next secret, and the time from which it is used.
     pub next: Option<(Vec<u8>, DateTime<Utc>)>,
 }
 
@@ -73,7 +73,7 @@ impl From<Row> for Endpoint {
             rotated_at: row.rotated_at,
             health: Health {
                 failing_since: row.failing_since.map(Timestamp::from),
-                told_at: row.noticed_at.map(Timestamp::from),
+                reported_at: row.noticed_at.map(Timestamp::from),
             },
         }
     }
@@ -91,8 +91,8 @@ pub struct NewEndpoint {
     pub sealed_secret: Vec<u8>,
 }
 
-/// Inserts an endpoint with its lane; it begins at the feed's present end. [`StoreError::constraint`] `webhook_endpoint_key_key`:
-/// the key has one.
+/// Inserts an endpoint and its lease. Delivery begins at the present end of the feed. A key has one endpoint:
+/// [`StoreError::constraint`] is `webhook_endpoint_key_key` for a second.
 pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), StoreError> {
     sqlx::query(
         "with new as ( \
@@ -133,7 +133,7 @@ pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option
     Ok(row.map(Endpoint::from))
 }
 
-/// Endpoints by id, but for those of disabled partners.
+/// Endpoints by id, except those of disabled partners.
 pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "select w.* from webhook_endpoint w join partner p on p.id = w.partner_id \
@@ -174,8 +174,8 @@ pub async fn list(
     Ok(rows.into_iter().map(Endpoint::from).collect())
 }
 
-/// Writes what a partner may change. An endpoint that becomes active begins at the feed's present end, with its
-/// failures forgotten.
+/// Writes the fields that a partner may change. An endpoint that becomes active begins at the present end of the feed,
+/// without its past failures.
 pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
     sqlx::query(
         "update webhook_endpoint w \
@@ -212,7 +212,7 @@ pub async fn update_secrets(conn: &mut PgConnection, endpoint: &Endpoint) -> Res
     Ok(())
 }
 
-/// Writes what an attempt taught about an endpoint.
+/// Writes an endpoint's health after an attempt.
 pub async fn update_health(
     conn: &mut PgConnection,
     id: &str,
@@ -224,14 +224,14 @@ pub async fn update_health(
     )
     .bind(id)
     .bind(health.failing_since.map(Timestamp::to_utc))
-    .bind(health.told_at.map(Timestamp::to_utc))
+    .bind(health.reported_at.map(Timestamp::to_utc))
     .bind(is_active)
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Gives an endpoint to another key of the same partner and environment. Returns whether there was one to give.
+/// Moves an endpoint to another key of the same partner and environment. Returns whether there was one.
 pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update webhook_endpoint w set key_id = new.id from api_key old, api_key new \
@@ -245,7 +245,7 @@ pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Resul
     Ok(done.rows_affected() == 1)
 }
 
-/// What operators are told.
+/// The kinds of notices to operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
     Failing,
@@ -272,7 +272,7 @@ pub async fn insert_notice(conn: &mut PgConnection, id: &str, kind: NoticeKind) 
     Ok(())
 }
 
-/// A notice as it was given.
+/// A stored notice.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Notice {
     pub id: i64,
@@ -301,7 +301,7 @@ pub async fn list_notices(
     Ok(rows)
 }
 
-/// Which write an Idempotency-Key belongs to.
+/// The write that an Idempotency-Key belongs to.
 #[derive(Debug, Clone)]
 pub struct WebhookRecordId {
     pub key_id: String,
@@ -310,7 +310,7 @@ pub struct WebhookRecordId {
     pub idempotency_key: String,
 }
 
-/// An answer kept under an Idempotency-Key.
+/// An answer stored under an Idempotency-Key.
 #[derive(Debug, Clone)]
 pub struct WebhookRecord {
     pub fingerprint: [u8; 32],
@@ -318,8 +318,8 @@ pub struct WebhookRecord {
     pub sealed_body: Vec<u8>,
 }
 
-/// Claims a key for the transaction's work: `None`. Whoever comes second waits here for the first, and gets its
-/// answer.
+/// Claims a key for the transaction's work: `None`. A concurrent request with the same key waits here for the first
+/// one, and gets its answer.
 pub async fn claim_key(
     conn: &mut PgConnection,
     id: &WebhookRecordId,
@@ -358,7 +358,7 @@ pub async fn claim_key(
     }))
 }
 
-/// Keeps the answer of a claimed key.
+/// Stores the answer of a claimed key.
 pub async fn store_answer(
     conn: &mut PgConnection,
     id: &WebhookRecordId,
@@ -379,7 +379,7 @@ pub async fn store_answer(
     Ok(())
 }
 
-/// Forgets answers past their time, at most `limit`.
+/// Deletes expired answers, at most `limit`.
 pub async fn delete_old_answers(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "delete from webhook_idempotency where ctid = any(array(select ctid from webhook_idempotency \

@@ -1,5 +1,5 @@
-//! What an order has to bring before it is accepted: a permit that continues what its wallet has pending, funds for all
-//! of it, a signature that the chain takes, an amount worth its transactions, and time enough for its lock.
+//! The requirements of an order's acceptance: a permit that continues the wallet's pending ones, funds for all of them,
+//! a signature that the chain accepts, an amount worth its transactions, and enough time for its lock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dvp_core::backlog;
 use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::now;
 use dvp_core::engine::{CancelOutcome, Engine, SubmitCommand};
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::chain::{BlockNumber, ChainFact};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{Bounds, IntentRequest, Permit};
@@ -26,7 +26,7 @@ use dvp_testing::wait::wait_for;
 const AMOUNT: u128 = 100_000_000;
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
-/// A chain on which every wallet stands the same. What was read of a wallet is kept for a few seconds.
+/// A chain on which every wallet has the same data. Wallet data is cached for a few seconds.
 struct Chain(Mutex<WalletFacts>);
 
 impl WalletReader for Chain {
@@ -57,16 +57,16 @@ async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> O
     engine.submit(command).await.unwrap().outcome
 }
 
-/// The reference of an accepted order, or what is wrong with its permit.
+/// The reference of an accepted order, or the defect of its permit.
 async fn decide(harness: &Harness, engine: &Engine, request: IntentRequest) -> Result<String, PermitDefect> {
     match submit(harness, engine, request).await {
         Outcome::Accepted(accepted) => Ok(accepted.reference),
-        Outcome::InvalidPermit(defect) => Err(defect),
+        Outcome::Refused(Refusal::InvalidPermit(defect)) => Err(defect),
         other => panic!("{other:?}"),
     }
 }
 
-/// Everything that an accepted order changes.
+/// The counts of everything that an accepted order changes.
 async fn reserved(harness: &Harness) -> [i64; 5] {
     [
         harness.count("select coalesce(sum(reserved), 0)::int8 from account_balance").await,
@@ -78,7 +78,7 @@ async fn reserved(harness: &Harness) -> [i64; 5] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonces_continue_what_is_pending_and_a_refused_one_reserves_nothing() {
+async fn nonces_continue_pending_ones_and_a_refused_one_reserves_nothing() {
     use PermitDefect::{NonceGap, NonceHeld, NonceUsed};
     let harness = scenes::harness().await;
     let engine = engine(&harness, WalletFacts { nonce: 7, ..RICH });
@@ -122,7 +122,7 @@ async fn of_concurrent_orders_with_one_nonce_exactly_one_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn balance_and_allowance_cover_all_that_is_pending_and_the_order() {
+async fn balance_and_allowance_must_cover_pending_orders_and_the_new_one() {
     let harness = scenes::harness().await;
     let held = 3 * AMOUNT - 1;
     let needed = 3 * AMOUNT;
@@ -136,7 +136,7 @@ async fn balance_and_allowance_cover_all_that_is_pending_and_the_order() {
         }
         let before = reserved(&harness).await;
         assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(defect));
-        // What an exact output needs is known when it is priced.
+        // The input of an exact output is known when it is priced.
         let (output, max_input) = (Minor::new(9_985), AMOUNT + AMOUNT / 10);
         let bounds = Bounds::ExactOutput { output, max_input: Minor::new(max_input) };
         let wanted = Terms { input: ("USDC", max_input), output: "USD", account: "000123456789" };
@@ -155,7 +155,7 @@ async fn balance_and_allowance_cover_all_that_is_pending_and_the_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_orders_never_promise_more_than_a_wallet_has() {
+async fn concurrent_orders_never_reserve_more_than_a_wallet_has() {
     let harness = scenes::harness().await;
     let wallet = PrivateKeySigner::random();
     let facts = WalletFacts { balance: 5 * AMOUNT, ..RICH };
@@ -173,7 +173,7 @@ async fn a_cancelled_orders_nonce_is_the_next_one_again() {
     let harness = scenes::harness().await;
     let engine = engine(&harness, RICH);
     let wallet = PrivateKeySigner::random();
-    // It rests before its lock, so that it can be cancelled.
+    // It waits before its lock, so that it can be cancelled.
     let first = decide(&harness, &engine, paid_to(&wallet, 0, "000123450008")).await.unwrap();
     decide(&harness, &engine, of(&wallet, 1)).await.unwrap();
     let cancelled = engine.cancel(&harness.tenant, &first, None).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_cancelled_orders_nonce_is_the_next_one_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_counts_once_though_the_wallet_was_read_before_it() {
+async fn a_lock_counts_once_even_if_the_wallet_was_read_before_it() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let facts = WalletFacts { balance: 2 * AMOUNT, ..RICH };
@@ -194,28 +194,28 @@ async fn a_lock_counts_once_though_the_wallet_was_read_before_it() {
     harness.play_until(&reference, |kind| kind == "create").await;
     let locked = "select count(*) from permit_use where locked_at is not null";
     wait_for("the lock", || async { (harness.count(locked).await == 1).then_some(()) }).await;
-    // Its nonce and its amount are gone on the chain, and the wallet was read before.
+    // Its nonce and its amount are used on the chain, and the wallet was read before.
     assert_eq!(decide(&harness, &engine, of(&wallet, 0)).await, Err(PermitDefect::NonceHeld { next: 1 }));
     decide(&harness, &engine, of(&wallet, 1)).await.unwrap();
     let short = PermitDefect::Balance { held: 2 * AMOUNT, needed: 3 * AMOUNT };
     assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(short));
-    // A process that has read it since.
+    // A process that has read the wallet since.
     let later = self::engine(&harness, WalletFacts { nonce: 1, balance: AMOUNT, ..RICH });
     let short = PermitDefect::Balance { held: AMOUNT, needed: 2 * AMOUNT };
     assert_eq!(decide(&harness, &later, of(&wallet, 2)).await, Err(short));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_came_before_is_told_so_and_not_that_its_nonce_is_held() {
+async fn a_repeated_order_is_a_duplicate_not_a_nonce_conflict() {
     let harness = scenes::harness().await;
     let engine = engine(&harness, RICH);
     let request = of(&PrivateKeySigner::random(), 0);
     decide(&harness, &engine, request.clone()).await.unwrap();
-    assert!(matches!(submit(&harness, &engine, request).await, Outcome::DuplicateIntent));
+    assert!(matches!(submit(&harness, &engine, request).await, Outcome::Refused(Refusal::DuplicateIntent)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_lock_lets_its_nonce_and_its_amount_go() {
+async fn a_failed_lock_releases_its_nonce_and_its_amount() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let engine = engine(&harness, WalletFacts { balance: AMOUNT, ..RICH });
@@ -254,7 +254,7 @@ async fn an_order_below_the_pairs_minimum_is_no_liquidity_and_reserves_nothing()
     decide(&harness, &engine, small(1_000_000)).await.unwrap();
 }
 
-/// Open commands of a kind, as if so many orders were under way.
+/// Inserts open commands of a kind, as of that many orders in progress.
 async fn commands(harness: &Harness, kind: &str, state: &str, count: i32) {
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state, done_at) \
@@ -270,7 +270,7 @@ async fn commands(harness: &Harness, kind: &str, state: &str, count: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_locked_before_its_lock_by_is_refused_and_reserves_nothing() {
+async fn an_order_that_cannot_be_locked_in_time_is_refused_and_reserves_nothing() {
     let harness = scenes::harness().await;
     harness.deposit("USD", 50_000_000).await;
     harness.fund("south", "EUR", 100_000_000).await;
@@ -280,7 +280,8 @@ async fn what_cannot_be_locked_before_its_lock_by_is_refused_and_reserves_nothin
         let mut conn = harness.pool().acquire().await.unwrap();
         backlog.look(&count_open(&mut conn, 31337, backlog::WINDOW).await.unwrap());
     };
-    // Sixty commands a second are assumed at first, and three for each lock: within five minutes 6,000 locks.
+    // At first a rate of sixty commands a second is assumed, and three commands for each lock: 6,000 locks in five
+    // minutes.
     commands(&harness, "anchor", "pending", 5_000).await;
     commands(&harness, "create", "sent", 6_000).await;
     look().await;
@@ -289,14 +290,14 @@ async fn what_cannot_be_locked_before_its_lock_by_is_refused_and_reserves_nothin
     let refused = submit(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     assert_eq!(reserved(&harness).await, full);
-    // What locks nothing does not wait for the chain.
+    // An order without a lock does not wait for the chain.
     let fiat = order_by(
         &PrivateKeySigner::random(),
         0,
         &Terms { input: ("USD", 10_000), output: "EUR", account: "12345678" },
     );
     decide(&harness, &engine, fiat).await.unwrap();
-    // The relayer has shown that it does a thousand a second.
+    // The relayer was measured at a thousand a second.
     commands(&harness, "settle", "done", 30_000).await;
     look().await;
     assert_eq!(backlog.wait(), Duration::from_secs(18));
@@ -321,7 +322,7 @@ fn with_v(mut request: IntentRequest, v: impl Fn(u8) -> u8) -> IntentRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signature_is_sent_to_the_chain_as_its_contract_takes_it_or_refused() {
+async fn a_signature_is_sent_in_the_contracts_form_or_refused() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let engine = engine(&harness, RICH);

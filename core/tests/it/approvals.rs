@@ -1,4 +1,4 @@
-//! What moves money is requested by one operator and carried out when another one approves it.
+//! An action that moves money is requested by one operator and carried out when another one approves it.
 
 use dvp_core::approvals::{ApprovalError, approve, deny};
 use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
@@ -46,7 +46,7 @@ async fn approved(harness: &Harness, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_that_moves_money_is_carried_out_as_it_was_requested_by_another_operators_approval() {
+async fn a_decision_is_carried_out_after_another_operators_approval() {
     let (harness, _, reference) = stuck().await;
     long_ago(&harness).await;
     let id = requested(&harness, &reference, mark_paid("S17")).await;
@@ -73,7 +73,7 @@ async fn a_decision_that_moves_money_is_carried_out_as_it_was_requested_by_anoth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_moved_on_was_denied_or_waited_too_long_is_not_carried_out() {
+async fn an_outdated_denied_or_expired_request_is_not_carried_out() {
     let (harness, _, reference) = stuck().await;
     long_ago(&harness).await;
     let mut conn = harness.pool().acquire().await.unwrap();
@@ -85,7 +85,7 @@ async fn what_has_moved_on_was_denied_or_waited_too_long_is_not_carried_out() {
 
     let old = requested(&harness, &reference, mark_paid("S18")).await;
     assert_ne!(old, denied);
-    // A request is never changed; a row of a day ago stands for one that waited.
+    // A request is never changed; a row of a day ago represents an expired one.
     let aged = "insert into approval (id, kind, subject, action, details, version, maker, reason, evidence, expires_at) \
                 select 'apr_old', kind, subject, action, details, version, maker, reason, evidence, now() from approval \
                 where state = 'pending'";
@@ -95,7 +95,7 @@ async fn what_has_moved_on_was_denied_or_waited_too_long_is_not_carried_out() {
     let refused = approve(&mut conn, "apr_old", "mika", "").await;
     assert!(matches!(refused, Err(ApprovalError::Expired)), "{refused:?}");
 
-    // The settlement takes a step after the request: another version than was decided on.
+    // The settlement takes a step after the request, so its version differs from the requested one.
     let moved = requested(&harness, &reference, mark_paid("S19")).await;
     let step = "update execution set version = version + 1";
     sqlx::query(step).execute(harness.pool()).await.unwrap();
@@ -104,13 +104,13 @@ async fn what_has_moved_on_was_denied_or_waited_too_long_is_not_carried_out() {
     let anew = requested(&harness, &reference, mark_paid("S19")).await;
     assert_ne!(anew, moved);
     let lapsed = "select count(*) from approval where state = 'lapsed'";
-    assert_eq!(harness.count(lapsed).await, 2, "both were put aside by what was requested after them");
+    assert_eq!(harness.count(lapsed).await, 2, "later requests ended both");
     approved(&harness, &anew).await;
     harness.wait_for_state(&reference, "releasing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_database_lets_no_request_be_changed_or_approved_by_its_maker() {
+async fn the_database_refuses_changes_of_a_request_and_approval_by_its_maker() {
     let (harness, _, reference) = stuck().await;
     let id = requested(&harness, &reference, mark_paid("S17")).await;
     for (sql, constraint) in [
@@ -120,7 +120,7 @@ async fn the_database_lets_no_request_be_changed_or_approved_by_its_maker() {
             "approval_two_operators",
         ),
         ("delete from approval", "approval_immutable"),
-        ("truncate approval", "approval_immutable"),
+        ("truncate approval cascade", "approval_immutable"),
     ] {
         let error = sqlx::query(sql).execute(harness.pool()).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().constraint(), Some(constraint), "{sql}");
@@ -132,7 +132,7 @@ async fn the_database_lets_no_request_be_changed_or_approved_by_its_maker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_denied_while_another_operator_decides_the_same_is_not_carried_out() {
+async fn a_request_denied_during_a_concurrent_decision_is_not_carried_out() {
     let (harness, _, reference) = stuck().await;
     long_ago(&harness).await;
     let paid = mark_paid("S1");

@@ -1,4 +1,4 @@
-//! What operators did is a chain of hashes, whose head is anchored.
+//! Operators' actions form a chain of hashes, whose head is anchored.
 
 use dvp_core::audit::{AuditError, anchor, verify};
 use dvp_domain::chain::ChainFact;
@@ -22,7 +22,7 @@ async fn found(harness: &Harness) -> Result<i64, AuditError> {
     verify(&mut conn).await.map(|verified| verified.entries)
 }
 
-/// Changes the log as somebody could who owns the database.
+/// Changes the log as the database's owner could.
 async fn tamper(harness: &Harness, sql: &'static str) {
     let mut tx = harness.pool().begin().await.unwrap();
     sqlx::query("set local session_replication_role = replica").execute(&mut *tx).await.unwrap();
@@ -35,11 +35,11 @@ async fn a_changed_missing_or_rewritten_entry_is_found() {
     for (sql, wanted) in [
         (
             "update audit_entry set entry = replace(entry, 'jo', 'mo') where seq = (select seq - 1 from audit_head)",
-            "is not what",
+            "does not match",
         ),
         (
             "update audit_entry set at = at + interval '1 second' where seq = (select seq - 1 from audit_head)",
-            "is not what",
+            "does not match",
         ),
         ("delete from audit_entry where seq = (select seq - 1 from audit_head)", "is missing"),
         ("delete from audit_entry where seq = (select seq from audit_head)", "its head says"),
@@ -58,7 +58,7 @@ async fn a_changed_missing_or_rewritten_entry_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entries_made_at_once_follow_each_other_and_nobody_changes_one() {
+async fn concurrent_entries_follow_each_other_and_cannot_be_changed() {
     let harness = scenes::harness().await;
     let before = found(&harness).await.unwrap();
     let targets: Vec<String> = (0..24).map(|n| format!("lp{n}")).collect();
@@ -88,7 +88,7 @@ async fn entries_made_at_once_follow_each_other_and_nobody_changes_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_head_is_anchored_once_a_day_and_a_log_rewritten_as_a_whole_is_found() {
+async fn the_head_is_anchored_once_a_day_and_a_rewritten_log_is_found() {
     let harness = scenes::harness().await;
     harness.start_workers();
     switch(&harness, "north").await;
@@ -98,14 +98,14 @@ async fn the_head_is_anchored_once_a_day_and_a_log_rewritten_as_a_whole_is_found
     assert_eq!((anchored.seq, &anchored.hash), (head.seq, &head.hash));
     switch(&harness, "south").await;
     assert_eq!(anchor(&mut conn, 31337).await.unwrap(), None, "today's was handed over");
-    let asked = "select count(*) from chain_command where kind = 'anchor' and reference like 'audit:%'";
-    assert_eq!(harness.count(asked).await, 1);
+    let requested = "select count(*) from chain_command where kind = 'anchor' and reference like 'audit:%'";
+    assert_eq!(harness.count(requested).await, 1);
     harness.report_fact(&head.hash, &ChainFact::Anchored).await;
     let seen = "select count(*) from audit_anchor where tx_hash like '0x%'";
     wait_for("the anchor", || async { (harness.count(seen).await == 1).then_some(()) }).await;
     let verified = verify(&mut conn).await.unwrap();
     assert_eq!((verified.anchored, verified.last_anchor.unwrap().seq), (1, head.seq));
-    // Every hash is made anew over changed rows: the chain knows another head.
+    // Every hash is recomputed over changed rows: the chain has another head.
     tamper(&harness, "update audit_entry set entry = replace(entry, 'jo', 'mo')").await;
     let rewrite = "do $$ declare one record; last bytea := decode(repeat('00', 32), 'hex'); begin \
         set local session_replication_role = replica; \

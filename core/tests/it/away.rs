@@ -1,4 +1,4 @@
-//! A database host that vanishes: packets are dropped and nobody is told.
+//! A database host that vanishes: packets are dropped without an error.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dvp_store::{PgConnection, PgPool};
 use sqlx::postgres::PgListener;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-/// What takes longer has hung.
+/// A longer wait is a hang.
 const HANGS: Duration = Duration::from_secs(30);
 
 async fn way_to(database: &TestDatabase) -> (BlackHole, Pools) {
@@ -23,8 +23,8 @@ async fn way_to(database: &TestDatabase) -> (BlackHole, Pools) {
 }
 
 async fn ask(pool: &PgPool) -> Result<i32, sqlx::Error> {
-    let asked = sqlx::query_scalar("select 1").fetch_one(pool);
-    tokio::time::timeout(HANGS, asked).await.expect("the question hangs")
+    let requested = sqlx::query_scalar("select 1").fetch_one(pool);
+    tokio::time::timeout(HANGS, requested).await.expect("the question hangs")
 }
 
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -32,11 +32,11 @@ async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_waits_for_a_vanished_host_gets_an_error_and_everything_works_when_it_is_back() {
+async fn waits_for_a_vanished_host_end_with_errors_and_recover() {
     let database = TestDatabase::create().await;
     let (way, pools) = way_to(&database).await;
     let all = [&pools.orders, &pools.reads, &pools.lookups, &pools.background];
-    // Each pool has a connection that is used in the middle of a transaction, and an idle one.
+    // Each pool has a connection in the middle of a transaction, and an idle one.
     let mut used = Vec::new();
     for pool in all {
         let (first, second) = tokio::join!(pool.begin(), pool.acquire());
@@ -50,8 +50,8 @@ async fn whatever_waits_for_a_vanished_host_gets_an_error_and_everything_works_w
 
     way.swallow();
     for tx in &mut used {
-        let asked = sqlx::query("select 1").execute(&mut **tx);
-        assert!(soon("a transaction", asked).await.is_err());
+        let requested = sqlx::query("select 1").execute(&mut **tx);
+        assert!(soon("a transaction", requested).await.is_err());
     }
     assert!(soon("a connection beside the pools", own.ping()).await.is_err());
     assert!(soon("a listener", listener.try_recv()).await.unwrap().is_none());
@@ -77,7 +77,7 @@ async fn whatever_waits_for_a_vanished_host_gets_an_error_and_everything_works_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_transaction_of_a_lost_connection_had_locked_is_free_within_seconds() {
+async fn locks_of_a_lost_connections_transaction_are_released_in_seconds() {
     let database = TestDatabase::create().await;
     let (way, pools) = way_to(&database).await;
     let all = [&pools.orders, &pools.reads, &pools.lookups, &pools.background];
@@ -98,7 +98,7 @@ async fn what_a_transaction_of_a_lost_connection_had_locked_is_free_within_secon
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_takes_connections_and_says_nothing_is_an_error_in_bounded_time() {
+async fn a_host_that_accepts_and_does_not_answer_is_an_error_in_bounded_time() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("postgres://dvp:x@{}/dvp", silent.local_addr().unwrap());
     for mode in ["", "?sslmode=verify-full"] {
@@ -110,14 +110,14 @@ async fn a_host_that_takes_connections_and_says_nothing_is_an_error_in_bounded_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_ends_what_takes_longer_than_its_pool_allows() {
+async fn the_server_cancels_statements_beyond_their_pools_limits() {
     let database = TestDatabase::create().await;
     let (_way, pools) = way_to(&database).await;
     let setting = |pool: &PgPool, name: &'static str| {
         let pool = pool.clone();
         async move {
-            let asked = sqlx::query_scalar::<_, String>("select current_setting($1)").bind(name);
-            asked.fetch_one(&pool).await.unwrap()
+            let requested = sqlx::query_scalar::<_, String>("select current_setting($1)").bind(name);
+            requested.fetch_one(&pool).await.unwrap()
         }
     };
     for (pool, statement, lock, idle) in [
@@ -130,6 +130,7 @@ async fn the_server_ends_what_takes_longer_than_its_pool_allows() {
         assert_eq!(setting(pool, "lock_timeout").await, lock);
         assert_eq!(setting(pool, "idle_in_transaction_session_timeout").await, idle);
         assert_eq!(setting(pool, "tcp_user_timeout").await, "10000");
+        assert_eq!(setting(pool, "jit").await, "off");
     }
     let slow = sqlx::query("select pg_sleep(60)").execute(&pools.lookups);
     let said = soon("a slow statement", slow).await.unwrap_err();
@@ -138,7 +139,7 @@ async fn the_server_ends_what_takes_longer_than_its_pool_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_as_good_as_away() {
+async fn a_read_only_server_counts_as_unavailable() {
     let database = TestDatabase::create().await;
     let mut admin = database.pool().acquire().await.unwrap();
     let (name,): (String,) =
@@ -150,7 +151,7 @@ async fn a_server_that_takes_no_writes_is_as_good_as_away() {
     let set =
         |value| AssertSqlSafe(format!("alter database {name} set default_transaction_read_only = {value}"));
     admin.execute(set("on")).await.unwrap();
-    // Who is connected goes on as before; a standby has no such connections.
+    // Existing connections continue; a standby has no such connections.
     let others = "select pg_terminate_backend(pid) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid()";
     admin.execute(others).await.unwrap();

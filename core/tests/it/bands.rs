@@ -22,7 +22,7 @@ use dvp_testing::market::{TOKEN, WETH, north};
 use dvp_testing::orders::{Terms, order, order_for};
 use dvp_testing::wait::wait_for;
 
-use crate::liquidity::{Manner, Stranger, by_feed, external, good, quoted, rest};
+use crate::liquidity::{ExternalServer, Manner, by_feed, external, good, quoted, rest};
 use crate::scenes::{self, registry};
 
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "thin market", evidence: "risk memo 8" };
@@ -47,11 +47,11 @@ async fn is_refused(harness: &Harness) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_band_holds_for_the_next_order_and_for_quotes_once_it_was_read() {
+async fn a_band_applies_to_the_next_order_and_to_quotes_once_read() {
     let harness = scenes::harness().await;
     let liquidity = &harness.engine.context().liquidity;
     assert!(!is_refused(&harness).await);
-    // The reference price of 1 is outside: all prices of the pair are in doubt.
+    // The reference price of 1 is outside, so all prices of the pair are in doubt.
     set(&harness, &band(Some(50), Some("1.1"))).await;
     assert!(is_refused(&harness).await, "before this process has read the band");
     assert_eq!(quoted(&harness, 100_000_000).await.len(), 1);
@@ -61,7 +61,7 @@ async fn a_band_holds_for_the_next_order_and_for_quotes_once_it_was_read() {
     let other = order_for(&Terms { input: ("WETH", 1_000_000_000_000_000_000), output: "USDC", account: "" });
     harness.fund("north", "USDC", 100_000_000_000).await;
     harness.accept(other).await;
-    // The provider's 10 basis points are within the next one.
+    // The provider's 10 basis points are within the next band.
     for change in [band(Some(50), None), band(Some(9), None), band(None, None)] {
         set(&harness, &change).await;
         liquidity.load_controls(harness.pool()).await.unwrap();
@@ -73,7 +73,7 @@ async fn a_band_holds_for_the_next_order_and_for_quotes_once_it_was_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_band_is_changed_by_two_operators_and_the_change_is_kept() {
+async fn a_band_is_changed_by_two_operators_and_the_change_is_recorded() {
     let harness = scenes::harness().await;
     let mut conn = harness.pool().acquire().await.unwrap();
     for impossible in
@@ -83,7 +83,7 @@ async fn a_band_is_changed_by_two_operators_and_the_change_is_kept() {
         assert!(matches!(refused, Err(BandError::Numbers)), "{impossible:?}: {refused:?}");
     }
     let first = request(&mut conn, &band(Some(9), None), MAKER).await.unwrap();
-    assert!(!is_refused(&harness).await, "nobody has approved it");
+    assert!(!is_refused(&harness).await, "it is not approved yet");
     assert!(request(&mut conn, &band(Some(9), None), MAKER).await.unwrap().repeated);
     let other = request(&mut conn, &band(Some(8), None), MAKER).await;
     assert!(matches!(other, Err(BandError::Change(ChangeError::OtherRequested(_)))), "{other:?}");
@@ -109,10 +109,10 @@ fn configured() -> Arc<dyn ReferenceSource> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_source_sells_at_a_price_that_gives_far_too_much() {
+async fn no_source_fills_at_a_price_that_gives_far_too_much() {
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
-    let stranger = Stranger::with(Manner::Answers(good("1.5"))).await;
-    let source = external(&stranger.url, Duration::from_secs(60));
+    let server = ExternalServer::with(Manner::Answers(good("1.5"))).await;
+    let source = external(&server.url, Duration::from_secs(60));
     let harness = scenes::harness_over(&held, |_| banded(source, vec![configured()])).await;
     harness.engine.context().liquidity.refresh().await;
     let by: Vec<String> = quoted(&harness, 100_000_000).await.into_iter().map(|one| one.provider).collect();
@@ -132,7 +132,7 @@ async fn no_source_sells_at_a_price_that_gives_far_too_much() {
     assert_eq!(harness.count("select count(*) from resting_order where remaining = placed").await, 1);
 }
 
-/// A pool that gives so many USDC for so many WETH.
+/// A pool with these reserves of USDC and WETH.
 struct Reserves(u128, u128);
 
 impl PoolReader for Reserves {
@@ -148,7 +148,7 @@ impl PoolReader for Reserves {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_moved_by_a_trade_is_left_alone_and_a_fair_one_is_used_within_the_band() {
+async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
     // At 2000 the reference is; a thousand WETH are in the pool.
     for (usdc, is_used) in [(2_000_000_000_000, true), (2_100_000_000_000, false), (1_900_000_000_000, false)]
     {
@@ -179,7 +179,7 @@ async fn a_pool_moved_by_a_trade_is_left_alone_and_a_fair_one_is_used_within_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stale_reference_or_one_that_another_contradicts_leaves_no_price_of_any_source() {
+async fn a_stale_or_contradicted_reference_leaves_no_price_of_any_source() {
     let secs = now().unix_secs();
     let feed = |answer, at| by_feed("USDC", "USD", answer, at);
     let none = |_: &str| Vec::<Arc<dyn ReferenceSource>>::new();

@@ -1,5 +1,5 @@
-//! Payouts through a bank's files: the simulated bank behaves badly, processes stop between any two lines, and each
-//! payment is ordered once and told once.
+//! Payouts through a bank's files: the simulated bank misbehaves, processes stop between any two lines, and each
+//! payment is ordered once and reported once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ use dvp_testing::wait::wait_for;
 
 pub(crate) struct BankScene {
     pub(crate) harness: Harness,
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
     pub(crate) files: BankFiles,
     pub(crate) bank: Bank,
-    stop: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<bool>,
 }
 
 impl BankScene {
@@ -49,15 +49,15 @@ impl BankScene {
         Self { harness, dir, files, bank, stop: watch::Sender::new(false) }
     }
 
-    /// Workers, the taker-in of files and the bank.
-    fn work(&self) {
+    /// Runs the workers, the import of files and the bank.
+    pub(crate) fn work(&self) {
         let offramp = SimulatedRails::new(self.harness.pool().clone());
         self.harness.start_workers_over(Arc::new(offramp), Arc::new(self.files.clone()));
         tokio::spawn(self.files.clone().run(self.stop.subscribe()));
         tokio::spawn(self.bank.clone().run(self.stop.subscribe()));
     }
 
-    async fn run(&self, suffix: &str, ends_as: &str) -> String {
+    pub(crate) async fn run(&self, suffix: &str, ends_as: &str) -> String {
         let reference = self.harness.accept(inline(suffix)).await.reference;
         let last = if ends_as == "payout_failed" { "fill" } else { "settle" };
         self.harness.play_until(&reference, |kind| kind == last).await;
@@ -82,7 +82,7 @@ impl Drop for BankScene {
 }
 
 /// An order whose beneficiary a bank can pay.
-fn inline(suffix: &str) -> IntentRequest {
+pub(crate) fn inline(suffix: &str) -> IntentRequest {
     let mut request = order(&format!("00012345{suffix}"));
     if let Some(beneficiary) = &mut request.beneficiary {
         beneficiary.bank = Some("USABA021000021".into());
@@ -92,6 +92,7 @@ fn inline(suffix: &str) -> IntentRequest {
 
 pub(crate) fn request(reference: &str, late: bool) -> RailRequest {
     RailRequest {
+        trace: None,
         leg: LegKind::Payout,
         reference: reference.repeat(64),
         account: "000123456789".into(),
@@ -122,7 +123,7 @@ pub(crate) async fn count(folder: std::path::PathBuf) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_said() {
+async fn each_payout_is_ordered_once_and_ends_as_the_bank_answers() {
     let place = BankScene::new().await;
     place.work();
     let wanted = [
@@ -154,17 +155,17 @@ async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_sai
         wait_for("the alarm", || async { (place.alarm(reference).await.as_deref() == alarm).then_some(()) })
             .await;
     }
-    // Garbage and half a file.
+    // An invalid file and half a file.
     assert_eq!(count(place.files.folder().quarantine()).await, 2);
     let refused = "select count(*) from bank_file where refusal is not null";
     assert_eq!(place.harness.count(refused).await, 2);
-    let strangers = "select sum(unknown)::int8 from bank_file";
-    assert_eq!(place.harness.count(strangers).await, 1, "somebody else's payment");
+    let unknown = "select sum(unknown)::int8 from bank_file";
+    assert_eq!(place.harness.count(unknown).await, 1, "a payment of another payer");
     place.harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_stop() {
+async fn a_payment_is_moved_to_the_bank_once_by_any_number_of_processes() {
     let place = BankScene::new().await;
     let request = request("a", false);
     let tries = (0..16).map(|_| place.files.submit(&request));
@@ -190,7 +191,7 @@ async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_comes_too_late_is_never_written() {
+async fn a_late_order_is_never_written() {
     let place = BankScene::new().await;
     let late = request("b", true);
     assert_eq!(place.files.submit(&late).await, Err(RailError::Unconfirmed));
@@ -199,7 +200,7 @@ async fn an_order_that_comes_too_late_is_never_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
+async fn a_file_imported_twice_or_by_two_processes_has_one_effect() {
     let place = BankScene::new().await;
     let request = request("c", false);
     place.files.submit(&request).await.unwrap();
@@ -209,7 +210,7 @@ async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
         (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
     })
     .await;
-    // Two processes at once; then the same files again, as if a process had stopped before it put them away.
+    // Two processes at once; then the same files again, as if a process had stopped before it archived them.
     let names = place.files.folder().list_inbox().await.unwrap();
     let mut contents = Vec::new();
     for name in &names {
@@ -230,21 +231,51 @@ async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
 }
 
 impl BankScene {
-    /// The same without a bank: an order whose file waits for it, and whose call was made long ago.
-    async fn with_unanswered(suffix: &str) -> (Self, String) {
+    /// The same without a bank: an order whose file waits, and whose call was made long ago.
+    pub(crate) async fn with_unanswered(suffix: &str) -> (Self, String) {
+        let (scene, reference) = Self::with_files_by_hand(suffix).await;
+        tokio::spawn(scene.files.clone().run(scene.stop.subscribe()));
+        (scene, reference)
+    }
+
+    /// The same, and nothing is imported or sent by itself but payments.
+    pub(crate) async fn with_files_by_hand(suffix: &str) -> (Self, String) {
         let scene = Self::new().await;
         let offramp = SimulatedRails::new(scene.harness.pool().clone());
         scene.harness.start_workers_over(Arc::new(offramp), Arc::new(scene.files.clone()));
-        tokio::spawn(scene.files.clone().run(scene.stop.subscribe()));
         let reference = scene.harness.accept(inline(suffix)).await.reference;
         scene.harness.play_until(&reference, |kind| kind == "fill").await;
         let sent = "select count(*) from bank_payment where status = 'sent'";
         wait_for("the file", || async { (scene.harness.count(sent).await == 1).then_some(()) }).await;
+        // The rail's answer is another step of the settlement, after which a request would be out of date.
+        scene.harness.wait_for_count("select count(*) from event where type = 'payout.in_progress'", 1).await;
         (scene, reference)
     }
 
-    /// Decides as soon as no call is on its way.
-    async fn decide(&self, operator: &str, reference: &str, action: Action) -> Result<bool, ResolveError> {
+    /// Where the bank keeps what it has received.
+    pub(crate) fn bank_folder(&self) -> std::path::PathBuf {
+        self.dir.path().join("bank")
+    }
+
+    /// The first imported file of a message.
+    pub(crate) async fn archived(&self, message: &str) -> Vec<u8> {
+        let mut files = tokio::fs::read_dir(self.files.folder().archive()).await.unwrap();
+        while let Some(file) = files.next_entry().await.unwrap() {
+            let content = tokio::fs::read(file.path()).await.unwrap();
+            if String::from_utf8_lossy(&content).contains(message) {
+                return content;
+            }
+        }
+        panic!("no {message} was imported");
+    }
+
+    /// Decides as soon as no call is in flight.
+    pub(crate) async fn decide(
+        &self,
+        operator: &str,
+        reference: &str,
+        action: Action,
+    ) -> Result<bool, ResolveError> {
         wait_for("the decision", || async {
             let long_ago = "update effect set called_at = now() - interval '1 minute'";
             sqlx::query(long_ago).execute(self.harness.pool()).await.unwrap();
@@ -259,8 +290,8 @@ impl BankScene {
         .await
     }
 
-    /// The breaks of the only order, however long ago it ended.
-    async fn breaks(&self) -> Vec<BreakKind> {
+    /// The breaks of the only order, whenever it ended.
+    pub(crate) async fn breaks(&self) -> Vec<BreakKind> {
         let scope = Scope {
             chain_id: 31337,
             facts_number: 0,
@@ -268,14 +299,28 @@ impl BankScene {
             ended_since: DateTime::<Utc>::MAX_UTC,
         };
         let mut conn = self.harness.pool().acquire().await.unwrap();
-        let (subjects, _) = list_booked(&mut conn, &scope, "", 10).await.unwrap();
+        let (subjects, _) = list_booked(&mut conn, &scope, &[], "", 10).await.unwrap();
         let patience = Patience::default();
         let moment = Moment { now: Utc::now().into(), block_secs: 0, patience };
         let breaks = subjects.iter().flat_map(|subject| judge(subject, &moment));
-        breaks.map(|found| found.kind).filter(|kind| *kind == BreakKind::DecisionContradicted).collect()
+        let of_payments = |kind: &BreakKind| {
+            use BreakKind::{
+                DecisionContradicted, PaymentReturned, RecallContradicted, RecallNotReturned,
+                RecallUnanswered,
+            };
+            let kinds = [
+                DecisionContradicted,
+                PaymentReturned,
+                RecallContradicted,
+                RecallNotReturned,
+                RecallUnanswered,
+            ];
+            kinds.contains(kind)
+        };
+        breaks.map(|found| found.kind).filter(of_payments).collect()
     }
 
-    async fn has_alarm(&self, reference: &str, alarm: &str) {
+    pub(crate) async fn has_alarm(&self, reference: &str, alarm: &str) {
         wait_for("the alarm", || async {
             (self.alarm(reference).await.as_deref() == Some(alarm)).then_some(())
         })
@@ -284,7 +329,7 @@ impl BankScene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_given_up_and_booked_later_is_a_break_until_two_operators_close_it() {
+async fn an_abandoned_payout_that_is_booked_later_is_a_break_until_closed() {
     let (scene, reference) = BankScene::with_unanswered("6789").await;
     let retry = scene.decide("jo", &reference, Action::Retry { leg: LegKind::Payout }).await;
     assert!(matches!(retry, Err(ResolveError::Contradicted(_))), "{retry:?}");
@@ -308,7 +353,7 @@ async fn a_payout_given_up_and_booked_later_is_a_break_until_two_operators_close
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_taken_for_paid_and_refused_later_is_a_break() {
+async fn a_payout_recorded_as_paid_and_refused_later_is_a_break() {
     let (scene, reference) = BankScene::with_unanswered("0002").await;
     let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
     assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
@@ -322,11 +367,11 @@ async fn a_payout_taken_for_paid_and_refused_later_is_a_break() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_that_the_bank_contradicts_is_refused_or_not_carried_out() {
+async fn a_decision_that_the_bank_contradicts_is_not_carried_out() {
     let (scene, reference) = BankScene::with_unanswered("0007").await;
     let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
     let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-    // What the bank said is there, and was not taken in yet.
+    // The bank's answer arrived, and was not applied yet.
     let say = async |standing: &'static str| {
         let mut tx = scene.harness.pool().begin().await.unwrap();
         sqlx::query("update bank_payment set status = $1").bind(standing).execute(&mut *tx).await.unwrap();
@@ -339,7 +384,7 @@ async fn a_decision_that_the_bank_contradicts_is_refused_or_not_carried_out() {
     say("refused").await;
     let refused = scene.decide("jo", &reference, paid()).await;
     assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
-    // It comes to be known between the decision and its being carried out: the bank's word counts.
+    // It becomes known between the decision and its execution: the bank's answer takes precedence.
     say("paid").await;
     let decided = r#"update effect set run_at = now(),
         verdict = '{"verdict": "failed", "code": "stopped", "message": "m"}'"#;

@@ -1,4 +1,4 @@
-//! Files of the bank that are half, huge, unreadable or badly named, and staged files that vanish: each by itself.
+//! Incomplete, huge, unreadable or badly named files of the bank, and missing staged files: each is handled separately.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn patient(scene: &BankScene) -> BankFiles {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_half_uploaded_file_is_read_again_when_it_is_complete() {
+async fn an_incomplete_file_is_read_again_when_it_is_complete() {
     let scene = BankScene::new().await;
     let files = patient(&scene);
     let inbox = scene.files.folder().inbox();
@@ -63,7 +63,7 @@ async fn a_half_uploaded_file_is_read_again_when_it_is_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_stays_unreadable_is_refused_with_an_alarm_that_an_operator_clears() {
+async fn an_unreadable_file_is_refused_with_an_alarm_that_an_operator_clears() {
     let scene = BankScene::new().await;
     let files = scene.files.clone().settling_after(Duration::ZERO);
     let inbox = scene.files.folder().inbox();
@@ -91,18 +91,18 @@ async fn a_file_that_stays_unreadable_is_refused_with_an_alarm_that_an_operator_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_file_that_cannot_be_taken_in_delays_no_other() {
+async fn a_file_that_cannot_be_imported_delays_no_other() {
     let scene = BankScene::new().await;
     let files = patient(&scene);
     let folder = scene.files.folder();
     let answers = answered(&scene, "e").await;
-    // Two files whose names are as long as a name can be, and the archive knows them already.
+    // Two files with the longest possible names, which the archive has already.
     let long = "0".repeat(255);
     for _ in 0..2 {
         fs::write(folder.inbox().join(&long), &answers[0].1).await.unwrap();
         assert_eq!(files.take_in().await.unwrap(), 1);
     }
-    // One that the database refuses to import.
+    // A file that the database refuses to import.
     sqlx::raw_sql(
         "create function refuse() returns trigger language plpgsql as \
          $$ begin if new.name = '1-bad' then raise exception 'refused'; end if; return new; end $$; \
@@ -119,7 +119,7 @@ async fn one_file_that_cannot_be_taken_in_delays_no_other() {
     assert_eq!(files.take_in().await.unwrap(), 1);
     assert!(is_paid(&scene, "e").await);
     assert_eq!(folder.list_inbox().await.unwrap(), ["1-bad", "2-half"]);
-    // It is taken in when that has been put right.
+    // It is imported when the cause is removed.
     sqlx::raw_sql("drop trigger refuse on bank_file").execute(scene.harness.pool()).await.unwrap();
     scene.files.take_in().await.unwrap();
     dvp_testing::wait::wait_for("the file", || async {
@@ -130,11 +130,36 @@ async fn one_file_that_cannot_be_taken_in_delays_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_whose_staged_file_vanished_was_not_sent() {
+async fn files_keep_their_order_while_the_database_is_unavailable() {
+    let scene = BankScene::new().await;
+    let folder = scene.files.folder();
+    let answers = answered(&scene, "f").await;
+    sqlx::raw_sql(
+        "create function away() returns trigger language plpgsql as \
+         $$ begin if new.name = '1-first' then raise exception using errcode = '57P01'; end if; return new; end $$; \
+         create trigger away before insert on bank_file for each row execute function away()",
+    )
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    for (name, (_, content)) in ["1-first", "2-second"].into_iter().zip(&answers) {
+        fs::write(folder.inbox().join(name), content).await.unwrap();
+    }
+    for _ in 0..2 {
+        assert!(scene.files.take_in().await.is_err());
+        assert_eq!(folder.list_inbox().await.unwrap(), ["1-first", "2-second"]);
+    }
+    sqlx::raw_sql("drop trigger away on bank_file").execute(scene.harness.pool()).await.unwrap();
+    assert_eq!(scene.files.take_in().await.unwrap(), 2);
+    assert!(is_paid(&scene, "f").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_staged_file_is_missing_was_not_sent() {
     let scene = BankScene::new().await;
     let folder = scene.files.folder();
     scene.files.submit(&request("f", false)).await.unwrap();
-    // As if the process had stopped before it gave the file away, and somebody emptied the folder.
+    // As if the process had stopped before it moved the file, and the folder had been emptied.
     sqlx::query("update bank_payment set status = 'staged', giving_at = null")
         .execute(scene.harness.pool())
         .await

@@ -1,9 +1,9 @@
-//! Orders that name a recipient of the registry: who is paid, and who is not, by the simulated rail and by a bank.
+//! Orders that name a registered recipient: the payout by the simulated rail and by a bank.
 
 use std::sync::{Arc, Mutex};
 
 use chrono::Utc;
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::settlement::{LegDone, RailAnswer};
@@ -69,12 +69,12 @@ fn registered() -> IntentRequest {
 
 fn code(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
-        Outcome::Unpayable(why) => Some(why.code),
+        Outcome::Refused(Refusal::Unpayable(why)) => Some(why.code),
         _ => None,
     }
 }
 
-/// Remembers whom it was asked to pay.
+/// Records the payments it was called for.
 #[derive(Default)]
 struct Noting(Mutex<Vec<RailRequest>>);
 
@@ -91,7 +91,7 @@ impl Rail for Noting {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_before() {
+async fn a_registered_recipient_is_paid_only_once_verified() {
     let harness = scenes::harness().await;
     enter(&harness, &harness.tenant.partner_id).await;
     assert_eq!(code(&harness.submit(registered()).await), Some("beneficiary_not_verified"));
@@ -101,11 +101,11 @@ async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_bef
     let reference = harness.accept(registered()).await.reference;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
-    let asked = rail.0.lock().unwrap().clone();
-    assert_eq!(asked.len(), 1, "{asked:?}");
-    let payee = asked[0].beneficiary.as_ref().unwrap();
+    let requested = rail.0.lock().unwrap().clone();
+    assert_eq!(requested.len(), 1, "{requested:?}");
+    let payee = requested[0].beneficiary.as_ref().unwrap();
     assert_eq!(
-        (asked[0].account.as_str(), payee.account(), payee.name(), payee.bank.as_deref(), payee.rail()),
+        (requested[0].account.as_str(), payee.account(), payee.name(), payee.bank.as_deref(), payee.rail()),
         (
             "000123456789",
             Some("000123456789"),
@@ -115,7 +115,7 @@ async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_bef
         )
     );
     let accepts = |beneficiary| {
-        check_payout(&PayoutOrder { beneficiary, amount: asked[0].amount, currency: "USD", exponent: 2 })
+        check_payout(&PayoutOrder { beneficiary, amount: requested[0].amount, currency: "USD", exponent: 2 })
     };
     assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
     assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");
@@ -123,7 +123,7 @@ async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_bef
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_disabled_between_acceptance_and_payout_is_not_paid() {
+async fn a_recipient_disabled_between_acceptance_and_payout_is_not_paid() {
     let harness = scenes::harness().await;
     enter(&harness, &harness.tenant.partner_id).await;
     assert!(verify(&harness).await);
@@ -141,12 +141,12 @@ async fn what_is_disabled_between_acceptance_and_payout_is_not_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recipient_is_its_partners_own_and_takes_its_currency() {
+async fn a_recipient_is_usable_only_by_its_partner_and_in_its_currency() {
     let harness = scenes::harness().await;
     let other = harness.other_tenant().await;
     enter(&harness, &other.partner_id).await;
     assert!(verify(&harness).await);
-    // The simulated rail pays any reference; the registry has none of this partner's, so its details are not used.
+    // The simulated rail pays any reference; this partner has no registered recipient, so its details are not used.
     let rail = Arc::new(Noting::default());
     harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
     let reference = harness.accept(registered()).await.reference;
@@ -156,7 +156,7 @@ async fn a_recipient_is_its_partners_own_and_takes_its_currency() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_verifies_what_he_entered_and_details_never_change() {
+async fn an_operator_cannot_verify_its_own_entry_and_details_never_change() {
     let harness = scenes::harness().await;
     enter(&harness, &harness.tenant.partner_id).await;
     let mut conn = harness.pool().acquire().await.unwrap();

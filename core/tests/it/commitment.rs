@@ -1,4 +1,4 @@
-//! The chain is committed before anybody is asked to pay, and a payout without a word is never both paid and refunded.
+//! The chain is committed before a payout is requested, and an unanswered payout is never both paid and refunded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-/// A bank that takes a payment at once and says nothing final about it until it is told to.
+/// A bank that accepts a payment immediately and gives no final answer until the test makes it.
 #[derive(Default)]
 struct Slow {
     calls: AtomicU32,
@@ -62,7 +62,7 @@ async fn commands(harness: &Harness) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_asked_to_pay_before_the_commitment_is_seen() {
+async fn no_payout_is_called_before_the_commitment_is_seen() {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "create").await;
     harness.wait_for_state(&reference, "committing").await;
@@ -84,7 +84,7 @@ async fn nobody_is_asked_to_pay_before_the_commitment_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commitment_that_can_never_succeed_fails_the_payout_and_gives_the_funds_back() {
+async fn a_commitment_that_cannot_succeed_fails_the_payout_and_returns_funds() {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "create").await;
     harness.wait_for_state(&reference, "committing").await;
@@ -104,7 +104,7 @@ async fn a_commitment_that_can_never_succeed_fails_the_payout_and_gives_the_fund
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversion_that_failed_gives_the_funds_back_at_once() {
+async fn a_failed_conversion_returns_the_funds_at_once() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123450003")).await.reference;
@@ -117,7 +117,7 @@ async fn a_conversion_that_failed_gives_the_funds_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_lost_and_came_again_after_its_order_failed_is_given_back_again() {
+async fn a_lock_included_again_after_its_order_failed_is_returned_again() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123450003")).await.reference;
@@ -135,15 +135,15 @@ async fn a_lock_that_was_lost_and_came_again_after_its_order_failed_is_given_bac
     harness.check_books().await;
 }
 
-/// The bank has the payout and says so, and nothing changes the execution until it says more.
+/// Waits until the bank has confirmed the payout without a final answer.
 async fn wait_for_an_answer(harness: &Harness, reference: &str) {
     harness.wait_for_state(reference, "paying").await;
-    let asked = "select count(*) from effect where kind = 'payout' and heard = 'in progress'";
-    wait_for("an answer", || async { (harness.count(asked).await == 1).then_some(()) }).await;
+    let requested = "select count(*) from effect where kind = 'payout' and last_result = 'in progress'";
+    wait_for("an answer", || async { (harness.count(requested).await == 1).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commitment_that_is_taken_back_under_a_payout_is_seen_and_may_come_again() {
+async fn a_commitment_reverted_during_a_payout_is_reported_and_may_return() {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "fill").await;
     wait_for_an_answer(&harness, &reference).await;
@@ -165,7 +165,7 @@ async fn a_commitment_that_is_taken_back_under_a_payout_is_seen_and_may_come_aga
     harness.check_books().await;
 }
 
-/// A payout that the bank has taken and says nothing final about, with its timelock near.
+/// A payout that the bank has accepted without a final answer, near its timelock.
 async fn without_a_word() -> (Harness, Arc<Slow>, String) {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "fill").await;
@@ -181,7 +181,7 @@ async fn without_a_word() -> (Harness, Arc<Slow>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_without_a_word_is_settled_before_the_timelock_and_owed_until_it_is_paid() {
+async fn an_unanswered_payout_is_settled_before_the_timelock_and_owed() {
     let (harness, bank, reference) = without_a_word().await;
     harness.play_until(&reference, |kind| kind == "settle").await;
     let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
@@ -190,14 +190,14 @@ async fn a_payout_without_a_word_is_settled_before_the_timelock_and_owed_until_i
     bank.has_paid.store(true, Ordering::Relaxed);
     harness.wait_for_state(&reference, "completed").await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 1);
-    let told = harness.events(&reference).await;
-    assert_eq!(told[3..], ["payout.initiated", "payout.in_progress", "payout.completed"]);
+    let reported = harness.events(&reference).await;
+    assert_eq!(reported[3..], ["payout.initiated", "payout.in_progress", "payout.completed"]);
     assert_eq!(harness.account("debt", "USD").await, "0");
     harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_that_takes_too_long_is_listed_and_counted_before_it_is_settled() {
+async fn a_late_payout_is_listed_and_counted_before_it_is_settled() {
     let (harness, _bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "fill").await;
     wait_for_an_answer(&harness, &reference).await;
@@ -208,7 +208,7 @@ async fn a_payout_that_takes_too_long_is_listed_and_counted_before_it_is_settled
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (1, 0));
     let filter = ExecutionFilter { stuck_for_secs: Some(3600), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
-    assert!(listed[0].alarm.as_deref().unwrap().contains("no final word"), "{listed:?}");
+    assert!(listed[0].alarm.as_deref().unwrap().contains("no final answer"), "{listed:?}");
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
     sqlx::query(near).execute(harness.pool()).await.unwrap();
     harness.wait_for_state(&reference, "owing").await;
@@ -232,7 +232,7 @@ async fn an_owed_payout_that_the_bank_refuses_stays_a_debt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn funds_of_a_failed_payout_are_refunded_once_when_their_timelock_is_over() {
+async fn funds_of_a_failed_payout_are_refunded_once_after_their_timelock() {
     let (harness, bank, reference) = with_slow_bank().await;
     bank.has_refused.store(true, Ordering::Relaxed);
     harness.play_until(&reference, |kind| kind == "fill").await;
@@ -242,7 +242,7 @@ async fn funds_of_a_failed_payout_are_refunded_once_when_their_timelock_is_over(
     let over = "update execution set state = jsonb_set(state, '{lock,timelock_expires_at}', \
                 to_jsonb((extract(epoch from now())::int8 - 61) * 1000))";
     sqlx::query(over).execute(harness.pool()).await.unwrap();
-    // The workers look too: whoever comes first asks, and nobody again.
+    // The workers check as well: the first one requests the refund, and no other.
     insert_refunds(&mut conn, 60).await.unwrap();
     assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0);
     assert_eq!(commands(&harness).await, ["create", "fill", "refund"]);

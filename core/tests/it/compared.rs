@@ -1,4 +1,4 @@
-//! A lock, a swap, a fill or a payment counts as the order's only when every field is what the order asked for.
+//! A lock, a swap, a fill or a payment counts as the order's only when every field equals the order's command.
 
 use dvp_domain::chain::{ChainFact, SwapTerms};
 
@@ -8,7 +8,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for};
 use dvp_testing::wait::wait_for;
 
-/// The fact is kept with what differs, and the order is where it was.
+/// The fact is kept with the difference, and the order is unchanged.
 async fn check_set_aside(harness: &Harness, reference: &str, state: &str, differs: &str) {
     let kept = "select coalesce((select differs from chain_fact where consumed_at is not null \
                 and differs is not null order by id desc limit 1), '')";
@@ -21,7 +21,7 @@ async fn check_set_aside(harness: &Harness, reference: &str, state: &str, differ
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
+async fn a_smaller_lock_is_set_aside_and_the_right_one_is_applied() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123450006")).await.reference;
@@ -29,7 +29,7 @@ async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
     let right = dvp_core::chain::expected::goal(&create);
     let ChainFact::Created { timelock, lock, .. } = right.clone() else { panic!("{right:?}") };
     harness.report_fact(&entity, &ChainFact::Created { timelock, amount: "1".into(), lock }).await;
-    let differs = "amount is 1, and 100000000 was asked for";
+    let differs = "amount is 1, but 100000000 was requested";
     check_set_aside(&harness, &reference, "locking", differs).await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted"]);
     assert_eq!(harness.account("escrow", "USDC").await, "0");
@@ -39,7 +39,7 @@ async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swap_of_less_or_a_released_lock_is_not_the_orders_and_the_right_swap_still_is() {
+async fn a_wrong_swap_or_release_is_set_aside_and_the_right_swap_applied() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.start_workers();
@@ -51,10 +51,10 @@ async fn a_swap_of_less_or_a_released_lock_is_not_the_orders_and_the_right_swap_
     let ChainFact::Settled { swap: Some(terms) } = right.clone() else { panic!("{right:?}") };
     let less = SwapTerms { amount: "1".into(), ..*terms };
     harness.report_fact(&entity, &ChainFact::Settled { swap: Some(Box::new(less)) }).await;
-    let differs = format!("amount is 1, and {input} was asked for");
+    let differs = format!("amount is 1, but {input} was requested");
     check_set_aside(&harness, &reference, "locking", &differs).await;
     harness.report_fact(&entity, &ChainFact::Settled { swap: None }).await;
-    check_set_aside(&harness, &reference, "locking", "swap is false, and true was asked for").await;
+    check_set_aside(&harness, &reference, "locking", "swap is false, but true was requested").await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted"]);
     harness.report_fact(&entity, &right).await;
     harness.wait_for_state(&reference, "completed").await;
@@ -62,7 +62,7 @@ async fn a_swap_of_less_or_a_released_lock_is_not_the_orders_and_the_right_swap_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_to_somebody_else_is_not_the_orders() {
+async fn a_payment_to_another_receiver_is_set_aside() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.deposit("USD", 1_000_000).await;
@@ -77,14 +77,14 @@ async fn a_payment_to_somebody_else_is_not_the_orders() {
     harness
         .report_fact(&entity, &ChainFact::Transferred { payer, receiver: thief.into(), token, amount })
         .await;
-    let differs = format!("receiver is {thief}, and {user} was asked for");
+    let differs = format!("receiver is {thief}, but {user} was requested");
     check_set_aside(&harness, &reference, "paying", &differs).await;
     harness.report_fact(&entity, &right).await;
     harness.wait_for_state(&reference, "completed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_whose_lock_is_taken_back_before_the_commitment_pays_nobody() {
+async fn an_order_whose_lock_is_reverted_before_the_commitment_is_not_paid() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;

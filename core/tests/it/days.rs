@@ -28,7 +28,7 @@ use self::bank::{Bank, Manner};
 
 const FRIDAY_EVENING: &str = "2027-03-12T20:00:00Z";
 const DAY_SECS: u64 = 24 * 60 * 60;
-/// What the provider has at first, in cents.
+/// The provider's initial balance, in cents.
 const FUNDS: u128 = 1_000_000;
 
 fn at(text: &str) -> DateTime<Utc> {
@@ -50,7 +50,7 @@ async fn friday_evening() -> Harness {
 
 type Manners<'a> = &'a [(&'static str, Manner)];
 
-/// Starts the workers over a desk that converts and a bank that pays.
+/// Starts the workers with a desk that converts and a bank that pays.
 fn start(harness: &Harness, desk: Manners<'_>, bank: Manners<'_>) -> (Arc<Bank>, Arc<Bank>) {
     let rail = |manners: Manners<'_>| Arc::new(Bank::new(harness.clock(), manners.iter().cloned()));
     let (desk, bank) = (rail(desk), rail(bank));
@@ -58,7 +58,7 @@ fn start(harness: &Harness, desk: Manners<'_>, bank: Manners<'_>) -> (Arc<Bank>,
     (desk, bank)
 }
 
-/// Waits until the workers have done all that is due.
+/// Waits until the workers have done all due work.
 async fn settle_down(harness: &Harness) {
     let due = "select (select count(*) from effect where run_at <= now()) \
                + (select count(*) from chain_fact where consumed_at is null and retracted_at is null)";
@@ -77,7 +77,7 @@ async fn pass_until(harness: &Harness, until: &str) {
     }
 }
 
-/// Accepts an order of now.
+/// Accepts an order at the present time.
 async fn accept(harness: &Harness, account: &str) -> String {
     let terms = Terms { input: ("USDC", 100_000_000), output: "USD", account };
     let order = order_at(harness.clock().now(), &PrivateKeySigner::random(), 0, &terms);
@@ -119,7 +119,7 @@ async fn commands(harness: &Harness, reference: &str, kind: &str) -> i64 {
     row.0
 }
 
-/// When the payout happened, by its event.
+/// The time of the payout, by its event.
 async fn paid_at(harness: &Harness, reference: &str) -> DateTime<Utc> {
     let row: (DateTime<Utc>,) =
         sqlx::query_as("select occurred_at from event where reference = $1 and type = 'payout.completed'")
@@ -150,7 +150,7 @@ async fn available(harness: &Harness) -> (u128, u128) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_over_a_weekend_are_ordered_once_and_operators_end_the_one_that_is_not_answered() {
+async fn weekend_payments_are_ordered_once_and_an_unanswered_one_resolved() {
     let harness = friday_evening().await;
     let (_, bank) = start(&harness, &[], &[("000123", Manner::Books), ("000999", Manner::Silent)]);
     let booked = accept_and_play(&harness, "000123", "fill").await;
@@ -188,7 +188,7 @@ async fn payments_over_a_weekend_are_ordered_once_and_operators_end_the_one_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_until_the_bank_answers() {
+async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
     let harness = friday_evening().await;
     let manners = [
         ("000124", Manner::BooksAt(at("2027-03-24T09:00:00Z"))),
@@ -231,7 +231,7 @@ async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_until_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_is_retried_for_days_and_does_not_begin_when_too_little_time_is_left() {
+async fn a_payout_is_retried_for_days_until_too_little_time_is_left() {
     let harness = friday_evening().await;
     let manners = [
         ("000126", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
@@ -266,7 +266,7 @@ async fn a_payout_is_retried_for_days_and_does_not_begin_when_too_little_time_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversion_is_retried_for_days_and_its_lock_is_given_back_before_the_fill_deadline() {
+async fn a_conversion_is_retried_for_days_and_its_lock_returned_in_time() {
     let harness = friday_evening().await;
     let manners = [
         ("000128", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
@@ -298,7 +298,7 @@ async fn a_conversion_is_retried_for_days_and_its_lock_is_given_back_before_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commitment_that_is_seen_late_is_paid_and_one_that_is_seen_too_late_is_not() {
+async fn a_commitment_is_paid_unless_it_is_seen_too_late() {
     let harness = friday_evening().await;
     let (_, bank) = start(&harness, &[], &[]);
     let late = accept_and_play(&harness, "000131", "create").await;
@@ -323,7 +323,7 @@ async fn a_commitment_that_is_seen_late_is_paid_and_one_that_is_seen_too_late_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_were_not_locked_in_time_end_and_free_what_they_reserved() {
+async fn orders_not_locked_in_time_end_and_release_their_reservations() {
     let harness = friday_evening().await;
     // No worker runs until Sunday: the order's deadline has passed by then.
     let expired = accept(&harness, "000133").await;
@@ -334,7 +334,7 @@ async fn orders_that_were_not_locked_in_time_end_and_free_what_they_reserved() {
     assert_eq!(commands(&harness, &expired, "create").await, 0);
     assert_eq!(available(&harness).await, (FUNDS, 0));
 
-    // The chain includes nothing for a day: the relayer may lock until `lock_by`, and says then that it cannot.
+    // The chain includes nothing for a day: the relayer may lock until `lock_by`, and then reports that it cannot.
     let accepted_at = harness.clock().now().unix_secs();
     let unlocked = accept(&harness, "000134").await;
     let (entity, command) = harness.command(&unlocked, "create").await;

@@ -23,28 +23,28 @@ use dvp_testing::wait::wait_for;
 
 const TOKEN: &str = "desk-token";
 
-/// How a desk behaves; `n` counts its answers to questions about one order.
+/// The behaviour of a desk; `n` counts its answers to queries about one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Fills,
-    /// Takes the order and answers nothing; then says that it works on it, and fills it.
+    /// Takes the order without an answer; then answers that it is in progress, and fills it.
     SlowThenFills,
     Rejects,
-    /// Fills a minor unit less, says so twice, and then corrects itself.
+    /// Fills a minor unit less, reports so twice, and then corrects itself.
     WrongAmount,
-    /// Says that it works on the order, then that it does not know it, and fills it.
+    /// Answers that the order is in progress, then that it is unknown, and fills it.
     Forgets,
-    /// Says that it works on the order, then answers for another reference of its own, and fills it.
+    /// Answers that the order is in progress, then with another reference of its own, and fills it.
     ChangesItsReference,
-    /// A proxy's pages for the order and the first two questions.
+    /// A proxy's pages as answers to the order and the first two queries.
     BehindAProxy,
-    /// Fills the order, and says later that it rejected it.
+    /// Fills the order, and reports later that it rejected it.
     FillsThenRejects,
 }
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Orders by reference: the body, and how often it was asked about.
+    /// Orders by reference: the body, and the number of queries.
     orders: HashMap<String, (Value, usize)>,
     /// Every order that arrived.
     calls: usize,
@@ -75,7 +75,7 @@ impl Desk {
     }
 
     fn questions(&self) -> usize {
-        self.book.lock().unwrap().orders.values().map(|(_, asked)| asked).sum()
+        self.book.lock().unwrap().orders.values().map(|(_, requested)| requested).sum()
     }
 
     fn is_authorized(&self, headers: &HeaderMap) -> bool {
@@ -140,13 +140,15 @@ async fn tell(State(desk): State<Desk>, Path(reference): Path<String>, headers: 
     }
     let unknown =
         (StatusCode::NOT_FOUND, Json(json!({ "error": "unknown_reference", "reference": reference })));
-    let (order, asked) = {
+    let (order, requested) = {
         let mut book = desk.book.lock().unwrap();
-        let Some((order, asked)) = book.orders.get_mut(&reference) else { return unknown.into_response() };
-        *asked += 1;
-        (order.clone(), *asked)
+        let Some((order, requested)) = book.orders.get_mut(&reference) else {
+            return unknown.into_response();
+        };
+        *requested += 1;
+        (order.clone(), *requested)
     };
-    match (desk.manner, asked) {
+    match (desk.manner, requested) {
         (Manner::SlowThenFills, 1) => Json(working(&order, "D-1")).into_response(),
         (Manner::WrongAmount, ..=2) => Json(short(&order)).into_response(),
         (Manner::Forgets, ..=2) => unknown.into_response(),
@@ -177,7 +179,7 @@ async fn run(manner: Manner, ends_as: &str) -> (Harness, Desk, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_manner_of_a_desk_converts_an_order_once() {
+async fn a_desk_of_any_behaviour_converts_an_order_once() {
     let manners = [
         Manner::Fills,
         Manner::SlowThenFills,
@@ -213,8 +215,8 @@ async fn a_rejected_conversion_fails_the_order_with_the_desks_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_desk_that_is_down_gets_the_order_when_it_is_up() {
-    // Bound and not listening: connections are refused, and the port stays ours.
+async fn an_order_to_a_desk_that_is_down_arrives_when_it_is_up() {
+    // Bound and not listening: connections are refused, and no other process can take the port.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -223,13 +225,13 @@ async fn a_desk_that_is_down_gets_the_order_when_it_is_up() {
     let reference = harness.accept(order("000123450000")).await.reference;
     harness.play_until(&reference, |kind| kind == "create").await;
     wait_for("the desk to be found down", || async {
-        let (heard,): (Option<String>,) =
-            sqlx::query_as("select max(heard) from effect where reference = $1 and kind = 'offramp'")
+        let (last_result,): (Option<String>,) =
+            sqlx::query_as("select max(last_result) from effect where reference = $1 and kind = 'offramp'")
                 .bind(&reference)
                 .fetch_one(harness.pool())
                 .await
                 .unwrap();
-        heard.filter(|heard| heard == "rail is unavailable")
+        last_result.filter(|last_result| last_result == "rail is unavailable")
     })
     .await;
     desk.serve(socket.listen(16).unwrap()).await;

@@ -1,4 +1,4 @@
-//! Lanes of webhook endpoints: who may send, and whose outcomes count.
+//! Leases of webhook endpoints: the permission to send, and the outcomes that count.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ async fn harness(count: usize) -> TestDatabase {
     let database = TestDatabase::create().await;
     let mut conn = database.pool().acquire().await.unwrap();
     endpoints(&mut conn, count).await;
-    let lane = "insert into endpoint_lease (endpoint_id) select id from webhook_endpoint";
-    sqlx::query(lane).execute(&mut *conn).await.unwrap();
+    let lease = "insert into endpoint_lease (endpoint_id) select id from webhook_endpoint";
+    sqlx::query(lease).execute(&mut *conn).await.unwrap();
     database
 }
 
@@ -43,6 +43,7 @@ async fn queue(pool: &PgPool, endpoint: &str) {
         kind: "payout.failed".to_owned(),
         origin: Origin::Feed,
         body: "{}".to_owned(),
+        trace: None,
     };
     deliveries::insert(&mut pool.acquire().await.unwrap(), &[new]).await.unwrap();
 }
@@ -69,7 +70,7 @@ fn ended(id: i64, fence: i64, number: u32, next: Next) -> Ended {
 }
 
 #[tokio::test]
-async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
+async fn an_outcome_is_written_only_under_its_leases_fence() {
     let database = harness(1).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
@@ -84,7 +85,7 @@ async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
         let late = deliveries::end(&mut conn, &slows, &[ended(id, 1, 1, next)]).await.unwrap();
         assert!(late.is_empty(), "{next:?}");
     }
-    // Neither does one of before among those of now.
+    // An outcome under an old lease is not written together with current ones, either.
     let both = [slows[0].clone(), quicks[0].clone()];
     assert!(deliveries::end(&mut conn, &both, &[ended(id, 1, 1, Next::Delivered)]).await.unwrap().is_empty());
     assert_eq!(due(pool, "whe_0").await, [id]);
@@ -100,7 +101,7 @@ async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_for_a_disabled_partner_until_it_is_enabled_again() {
+async fn a_disabled_partner_is_sent_nothing_until_it_is_enabled() {
     let database = harness(2).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
@@ -115,7 +116,7 @@ async fn nothing_is_sent_for_a_disabled_partner_until_it_is_enabled_again() {
     let found =
         async || webhooks::find_many(&mut pool.acquire().await.unwrap(), &["whe_0"]).await.unwrap().len();
     switch(false).await;
-    // Neither by who has the lane, nor by anybody who would take it.
+    // It is due neither for the holder nor for another process.
     assert_eq!((due(pool, "whe_0").await.len(), found().await), (0, 0));
     queue(pool, "whe_1").await;
     assert!(take(pool, other, LONG).await.is_empty());
@@ -127,7 +128,7 @@ async fn nothing_is_sent_for_a_disabled_partner_until_it_is_enabled_again() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
+async fn an_expired_lease_keeps_its_fence_until_it_is_taken() {
     let database = harness(1).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
@@ -138,7 +139,7 @@ async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
     leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
     assert_eq!(take(pool, second, LONG).await.len(), 1);
     assert!(renew(pool, first, &held).await.held.is_empty());
-    // What is released too late is somebody else's.
+    // A late release does not affect the new holder.
     leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
     assert!(take(pool, first, LONG).await.is_empty());
     leases::free_all(&mut pool.acquire().await.unwrap()).await.unwrap();
@@ -146,7 +147,7 @@ async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
 }
 
 #[tokio::test]
-async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
+async fn processes_share_the_leases_of_endpoints_with_due_deliveries() {
     let database = harness(8).await;
     let pool = database.pool();
     for n in 0..6 {
@@ -159,7 +160,7 @@ async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
     assert_eq!((firsts.len(), take(pool, first, LONG).await.len()), (3, 0));
     assert_eq!(take(pool, second, LONG).await.len(), 3);
     assert_eq!(renew(pool, first, &firsts).await.share, 3);
-    // The first one leaves, and the other one has them all.
+    // The first one leaves, and the other one takes them all.
     let mut conn = pool.acquire().await.unwrap();
     leases::release(&mut conn, &firsts).await.unwrap();
     leases::leave(&mut conn, first).await.unwrap();
@@ -167,7 +168,7 @@ async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
 }
 
 #[tokio::test]
-async fn a_queue_is_read_in_order_behind_a_place_and_without_what_is_in_hand() {
+async fn a_queue_is_read_in_order_after_a_position_without_deliveries_in_flight() {
     let database = harness(2).await;
     let pool = database.pool();
     for endpoint in ["whe_0", "whe_0", "whe_0", "whe_1", "whe_0"] {
@@ -177,13 +178,13 @@ async fn a_queue_is_read_in_order_behind_a_place_and_without_what_is_in_hand() {
     assert_eq!(ids.len(), 4);
     let mut conn = pool.acquire().await.unwrap();
     let ask = |endpoint: &str, after, room| Ask { endpoint_id: endpoint.to_owned(), after, room };
-    let asked = [ask("whe_1", None, 9), ask("whe_0", None, 2)];
-    let found = deliveries::list_due(&mut conn, &asked, &[ids[0]], 9).await.unwrap();
-    assert_eq!(found.iter().map(|due| due.lane).collect::<Vec<_>>(), [0, 1, 1]);
+    let requested = [ask("whe_1", None, 9), ask("whe_0", None, 2)];
+    let found = deliveries::list_due(&mut conn, &requested, &[ids[0]], 9).await.unwrap();
+    assert_eq!(found.iter().map(|due| due.lease).collect::<Vec<_>>(), [0, 1, 1]);
     assert_eq!([found[1].place.id, found[2].place.id], [ids[1], ids[2]]);
-    let asked = [ask("whe_0", Some(found[1].place), 9)];
-    let found = deliveries::list_due(&mut conn, &asked, &[], 1).await.unwrap();
+    let requested = [ask("whe_0", Some(found[1].place), 9)];
+    let found = deliveries::list_due(&mut conn, &requested, &[], 1).await.unwrap();
     assert_eq!(found.iter().map(|due| due.place.id).collect::<Vec<_>>(), [ids[2]]);
     sqlx::query("update webhook_endpoint set is_active = false").execute(&mut *conn).await.unwrap();
-    assert!(deliveries::list_due(&mut conn, &asked, &[], 9).await.unwrap().is_empty());
+    assert!(deliveries::list_due(&mut conn, &requested, &[], 9).await.unwrap().is_empty());
 }

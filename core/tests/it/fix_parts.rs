@@ -1,4 +1,4 @@
-//! What a FIX session's parts of a batch write, resets above all.
+//! The rows that a FIX session's parts of a batch write, especially for resets.
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::StoreError;
@@ -77,7 +77,7 @@ async fn stored(database: &TestDatabase) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_keeps_what_was_not_seen_in_order_and_marks_what_may_have_been() {
+async fn a_reset_keeps_unseen_messages_in_order_and_marks_possible_resends() {
     let database = database().await;
     apply(&database, &[part(1, 9, &[2, 3, 5, 6, 7, 8])]).await.unwrap();
     apply(&database, &[reset(9, (3, 7), 3)]).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_reset_keeps_what_was_not_seen_in_order_and_marks_what_may_have_been()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_of_the_same_batch_before_a_reset_survive_it_too() {
+async fn messages_of_the_same_batch_before_a_reset_survive_it() {
     let database = database().await;
     let batch = [part(1, 4, &[2, 3]), reset(4, (2, 2), 1), part(3, 4, &[3])];
     apply(&database, &batch).await.unwrap();
@@ -96,7 +96,7 @@ async fn messages_of_the_same_batch_before_a_reset_survive_it_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_that_does_not_know_of_every_message_is_stale_and_changes_nothing() {
+async fn a_reset_with_a_wrong_message_count_is_stale_and_changes_nothing() {
     let database = database().await;
     apply(&database, &[part(1, 4, &[2, 3])]).await.unwrap();
     let failed = apply(&database, &[reset(4, (0, 0), 1)]).await;

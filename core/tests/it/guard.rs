@@ -1,4 +1,4 @@
-//! Legs that must not begin, rails that hang, processes that sleep over their claims.
+//! Legs that must not begin, rails that hang, processes that are suspended beyond their claims.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-/// A rail that is down, and counts how often it was tried.
+/// A rail that is down, and counts the attempts.
 #[derive(Default)]
 struct Down(AtomicU32);
 
@@ -33,7 +33,7 @@ impl Rail for Down {
     }
 }
 
-/// A rail that never answers about accounts ending in 6666, and remembers until when it was asked to act.
+/// A rail that never answers for accounts ending in 6666, and records each call's time limit.
 struct Hanging {
     inner: SimulatedRails,
     not_after: Mutex<Option<DateTime<Utc>>>,
@@ -64,7 +64,7 @@ pub(crate) async fn entity_of(harness: &Harness, reference: &str) -> Vec<u8> {
     row.0
 }
 
-/// The lock is seen, with so much time left until anyone may cancel it, and some two hours to its timelock.
+/// Reports the lock, with this much time left until anyone may cancel it, and some two hours to its timelock.
 async fn lock_with(harness: &Harness, reference: &str, seconds_left: u64) {
     harness.wait_for_state(reference, "locking").await;
     sqlx::query(
@@ -85,7 +85,7 @@ pub(crate) async fn failure_code(harness: &Harness, reference: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversion_that_leaves_no_time_to_pay_and_release_does_not_begin() {
+async fn a_conversion_without_time_to_pay_and_release_does_not_begin() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
@@ -101,7 +101,7 @@ async fn a_conversion_that_leaves_no_time_to_pay_and_release_does_not_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_whose_bank_stays_down_until_too_late_is_given_up_unpaid() {
+async fn a_payout_whose_bank_stays_down_fails_unpaid_in_time() {
     let harness = scenes::harness().await;
     let (bank, offramp) = (Arc::new(Down::default()), SimulatedRails::new(harness.pool().clone()));
     harness.start_workers_over(Arc::new(offramp), bank.clone());
@@ -114,16 +114,16 @@ async fn a_payout_whose_bank_stays_down_until_too_late_is_given_up_unpaid() {
     sqlx::query(late).execute(harness.pool()).await.unwrap();
     harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(failure_code(&harness, &reference).await, "timelock_near");
-    let told = harness.events(&reference).await;
-    assert_eq!(told[2..], ["offramp.completed", "payout.initiated", "payout.failed"]);
+    let reported = harness.events(&reference).await;
+    assert_eq!(reported[2..], ["offramp.completed", "payout.initiated", "payout.failed"]);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
-    // What is committed on the chain no relayer gives back.
+    // The relayer does not return what is committed on the chain.
     assert_eq!(harness.count("select count(*) from chain_command where kind = 'cancel'").await, 0);
     harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rail_that_hangs_holds_up_nobody_else() {
+async fn a_hanging_rail_does_not_delay_other_orders() {
     let harness = scenes::harness().await;
     let inner = SimulatedRails::new(harness.pool().clone());
     let hanging = Arc::new(Hanging { inner: inner.clone(), not_after: Mutex::new(None) });
@@ -141,7 +141,7 @@ async fn a_rail_that_hangs_holds_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_may_act_only_so_long_after_its_claim_whenever_it_is_made() {
+async fn a_calls_time_limit_follows_its_claim() {
     let harness = scenes::harness().await;
     let inner = SimulatedRails::new(harness.pool().clone());
     let payout = Arc::new(Hanging { inner: inner.clone(), not_after: Mutex::new(None) });
@@ -151,16 +151,16 @@ async fn a_call_may_act_only_so_long_after_its_claim_whenever_it_is_made() {
     harness.wait_for_state(&reference, "releasing").await;
     let not_after = payout.not_after.lock().await.unwrap();
     assert!(not_after <= Utc::now() + TimeDelta::seconds(10));
-    // Nobody else takes the claims that follow.
+    // No other worker takes the claims that follow.
     workers.abort();
     let _ = workers.await;
-    // A claim says when it was made, by the database's clock, so that who sleeps over it asks for nothing any more.
+    // A claim has its time, by the database's clock, so that a worker that is suspended beyond it makes no call.
     harness.accept(order("000123450008")).await;
     sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
     let claimed = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert!(!claimed.is_empty());
-    // A lease of no time has run out once the clock has moved.
+    // A lease of zero duration has expired once the clock has moved.
     let again = wait_for("the claim to run out", || async {
         let mut conn = harness.pool().acquire().await.unwrap();
         let again = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_call_may_act_only_so_long_after_its_claim_whenever_it_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_waits_for_a_hung_rail_takes_no_place_of_other_work() {
+async fn work_waiting_for_a_hung_rail_takes_no_other_works_place() {
     let harness = scenes::harness().await;
     harness.accept(order("0001")).await;
     sqlx::query(

@@ -1,10 +1,11 @@
-//! Random histories of orders of every kind through the real store: rails that misbehave, commands that fail, facts
-//! that come twice, funds that go back, cancellations, workers that stop dead. Whatever happens, each order ends once and the books agree.
+//! Random histories of orders of every kind through the real store: rails that misbehave, commands that fail, repeated
+//! facts, returned funds, cancellations, killed workers. Each order ends once and the books agree.
 
 use std::collections::BTreeSet;
 
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_store::chain::open_facts;
 use dvp_store::orders::effects;
 use sqlx::Row as _;
 use sqlx::types::Json;
@@ -14,7 +15,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order_for};
 
 const ORDERS: u64 = 40;
-/// How often the workers of a history stop dead.
+/// The number of times that the workers of a history are killed.
 const CRASHES: u32 = 8;
 
 /// A small generator, so that a seed is a history.
@@ -39,7 +40,7 @@ fn wanted(dice: &mut Dice) -> Terms<'static> {
     Terms { input, output, account }
 }
 
-/// What the chain makes of a command, sometimes told twice; a failure of `create` and `transfer` is for good.
+/// Plays the chain's part for a command, sometimes with repeated facts; a failure of `create` and `transfer` is final.
 async fn play(harness: &Harness, dice: &mut Dice, kind: &str, entity: &[u8], command: &ChainCommand) {
     let failed = |code: &str| ChainFact::CommandFailed {
         command: kind.to_owned(),
@@ -86,12 +87,15 @@ async fn live(harness: &Harness, seed: u64) {
     let open = "select count(*) from execution where terminal_at is null";
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(300);
     loop {
-        // What was not committed is gone; whoever comes next finds the claims of the dead free.
+        // Uncommitted work is lost; the next worker finds the claims of the killed ones free.
         if crashes < CRASHES && dice.throw(6) == 0 {
             crashes += 1;
             workers.abort();
             let _ = workers.await;
-            effects::free_all_claims(&mut harness.pool().acquire().await.unwrap()).await.unwrap();
+            let mut conn = harness.pool().acquire().await.unwrap();
+            effects::free_all_claims(&mut conn).await.unwrap();
+            open_facts::free_all_claims(&mut conn).await.unwrap();
+            drop(conn);
             let_time_pass(harness).await;
             workers = harness.start_workers();
         } else if dice.throw(10) == 0 {
@@ -119,8 +123,8 @@ async fn live(harness: &Harness, seed: u64) {
     }
 }
 
-/// Legs that were called wait no longer before the rail is asked again, and a call of aborted workers is too old to be
-/// on its way: the waits between attempts, which grow with their number, are not what this test is about.
+/// Ends the waits before a called rail is queried again, and ages calls of aborted workers beyond their flight time:
+/// the waits between attempts, which grow with their number, are not under test.
 async fn let_time_pass(harness: &Harness) {
     sqlx::query(
         "update effect set run_at = least(run_at, now()), called_at = called_at - interval '15 seconds' \
@@ -131,7 +135,7 @@ async fn let_time_pass(harness: &Harness) {
     .unwrap();
 }
 
-/// What each open order waits for.
+/// The work that each open order waits for.
 async fn left_open(harness: &Harness) -> Vec<String> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "select concat_ws(' ', e.reference, e.state::text, f.*::text, \
@@ -154,9 +158,9 @@ async fn check(harness: &Harness, seed: u64) {
     assert_eq!(twice, [], "seed {seed}: paid twice");
     harness.check_books().await;
     for (what, sql) in [
-        ("promised to nobody", "select count(*) from account_balance where reserved <> 0"),
+        ("reserved without an order", "select count(*) from account_balance where reserved <> 0"),
         (
-            "on its way to nobody",
+            "in clearing without an order",
             "select count(*) from (select asset from ledger_entry where owner_kind = 'clearing' \
              group by asset having sum(amount) <> 0) c",
         ),

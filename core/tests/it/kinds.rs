@@ -1,4 +1,4 @@
-//! Orders of every kind, from acceptance to their end, and what they leave in the books.
+//! Orders of every kind, from acceptance to their end, and the resulting books.
 
 use dvp_core::engine::{CancelOutcome, ReceiptLookup};
 use dvp_core::writer::Outcome;
@@ -67,7 +67,7 @@ async fn money_for_money_is_prefunded_and_paid_without_lock_or_offramp() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fill_that_several_providers_share_reserves_and_pays_each_its_part() {
+async fn a_fill_of_several_providers_reserves_and_pays_each_its_part() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 50_000).await;
     harness.fund("south", "EUR", 50_000).await;
@@ -145,7 +145,7 @@ async fn money_for_tokens_is_converted_and_transferred_without_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_that_fails_gives_partner_and_provider_back_what_they_had() {
+async fn a_failed_payout_returns_the_balances_of_partner_and_provider() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 1_000_000).await;
     harness.deposit("USD", 100_000).await;
@@ -178,7 +178,7 @@ async fn a_transfer_that_can_never_succeed_fails_the_payout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_or_expired_order_frees_what_it_was_promised() {
+async fn a_cancelled_or_expired_order_releases_its_reservations() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 1_000_000).await;
     harness.deposit("USD", 200_000).await;
@@ -198,7 +198,7 @@ async fn a_cancelled_or_expired_order_frees_what_it_was_promised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_orders_never_promise_more_than_the_partner_prefunded() {
+async fn concurrent_orders_never_reserve_more_than_the_partner_prefunded() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 100_000_000).await;
     harness.deposit("USD", 5 * 100_000 + 99_999).await;
@@ -215,7 +215,7 @@ async fn concurrent_orders_never_promise_more_than_the_partner_prefunded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swap_that_can_never_succeed_moves_nothing() {
+async fn a_swap_that_cannot_succeed_moves_nothing() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.start_workers();

@@ -1,4 +1,4 @@
-//! What the database itself holds true of the ledger.
+//! The ledger's invariants, enforced by the database itself.
 
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, PostingReason, deposited};
 use dvp_domain::money::Minor;
@@ -15,10 +15,10 @@ fn partner(harness: &Harness) -> Owner {
 }
 
 async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
-    insert_batch::insert(conn, &InsertBatch { postings, ..InsertBatch::default() }).await
+    insert_batch::insert(conn, &InsertBatch { postings, ..InsertBatch::default() }).await.map(|_| ())
 }
 
-/// Runs a statement by hand and gives the constraint that refused it.
+/// Runs a manual statement and returns the constraint that refused it.
 async fn refused(harness: &Harness, sql: &'static str) -> String {
     let error = sqlx::query(sql).execute(harness.pool()).await.unwrap_err();
     let error = error.as_database_error().unwrap();
@@ -50,7 +50,7 @@ async fn entries_are_never_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
+async fn a_negative_balance_is_refused_by_the_database() {
     let harness = scenes::harness_with(100).await;
     let provider = Owner::Provider("north".into());
     let spend = |amount: u128| Posting {
@@ -98,7 +98,7 @@ async fn a_deposit_is_posted_once_per_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_balance_changed_past_the_ledger_is_found() {
+async fn a_balance_changed_without_the_ledger_is_found() {
     let harness = scenes::harness().await;
     let mut conn = harness.pool().acquire().await.unwrap();
     assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
@@ -108,7 +108,7 @@ async fn a_balance_changed_past_the_ledger_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_postings_in_one_statement_are_checked_as_one() {
+async fn thousands_of_postings_in_one_statement_are_checked_together() {
     let harness = scenes::harness().await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let posting = |n: u32| NewPosting {

@@ -1,5 +1,6 @@
-//! What operators post to the ledger, with four eyes, against a real database.
+//! Operators' postings to the ledger, with four eyes, against a real database.
 
+use chrono::{DateTime, Utc};
 use dvp_core::approvals::{ApprovalError, approve, deny};
 use dvp_core::ledger_operations::{LedgerError, Requested, request};
 use dvp_core::requests::Maker;
@@ -8,7 +9,7 @@ use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationErr
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
 use dvp_domain::money::Minor;
 use dvp_store::approvals as store;
-use dvp_store::ledger::{self, NewPosting, balances};
+use dvp_store::ledger::{self, NewPosting, balances, closings};
 use dvp_store::orders::operations::load_history;
 
 use crate::scenes;
@@ -54,7 +55,7 @@ async fn deposit(harness: &Harness, id: &str, owner: &Owner, amount: u128) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_withdrawal_is_posted_once_by_two_operators_and_kept_with_who_and_why() {
+async fn a_withdrawal_is_posted_once_by_two_operators_and_recorded() {
     let harness = scenes::harness_with(100).await;
     let requested = wanted(&harness, "W-1", &withdrawal(60)).await.unwrap();
     let again = wanted(&harness, "W-1", &withdrawal(60)).await.unwrap();
@@ -81,7 +82,7 @@ async fn a_withdrawal_is_posted_once_by_two_operators_and_kept_with_who_and_why(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_ledger_does_not_have_is_refused_at_the_request_and_at_the_approval() {
+async fn an_uncovered_operation_is_refused_at_request_and_approval() {
     let harness = scenes::harness_with(100).await;
     let short = wanted(&harness, "W-1", &withdrawal(101)).await;
     assert!(matches!(short, Err(LedgerError::Short(_))), "{short:?}");
@@ -136,7 +137,7 @@ async fn what_the_ledger_does_not_have_is_refused_at_the_request_and_at_the_appr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_operation_moves_what_it_says_and_the_trial_balance_stays_zero() {
+async fn each_operation_changes_its_accounts_and_keeps_the_trial_balance() {
     let harness = scenes::harness_with(1_000).await;
     let partner = Owner::Partner { id: harness.tenant.partner_id.clone(), livemode: false };
     deposit(&harness, "wire-1", &partner, 500).await;
@@ -194,7 +195,7 @@ async fn each_operation_moves_what_it_says_and_the_trial_balance_stays_zero() {
     let more = wanted(&harness, "C-1", &settle(201)).await;
     assert!(matches!(more, Err(LedgerError::Short(_))), "{more:?}");
     post(&harness, "C-1", &settle(150)).await.unwrap();
-    let claims: Vec<_> = ledger::list_balances(&mut conn).await.unwrap();
+    let claims = closings::list_balances_before(&mut conn, DateTime::<Utc>::MAX_UTC).await.unwrap();
     let claims: Vec<_> = claims
         .iter()
         .filter(|row| row.part == "claim")
@@ -207,7 +208,7 @@ async fn each_operation_moves_what_it_says_and_the_trial_balance_stays_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_check_of_the_ledger_finds_what_was_written_past_it_and_runs_in_one_process_at_a_time() {
+async fn the_ledger_check_finds_violations_and_runs_in_one_process() {
     let harness = scenes::harness_with(100).await;
     assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), Some(0));
     sqlx::query("update account_balance set available = available + 1")

@@ -1,4 +1,4 @@
-//! No order, and no day's orders together, exceed a limit that two operators have set.
+//! Neither an order nor the sum of a day's orders exceeds a limit set by two operators.
 
 use dvp_core::approvals::{ApprovalError, approve};
 use dvp_core::engine::{Engine, SubmitCommand};
@@ -101,7 +101,7 @@ async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_at_once_in_several_processes_do_not_exceed_a_day() {
+async fn concurrent_orders_in_several_processes_do_not_exceed_a_days_limit() {
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
     set(&harness, &limit(LimitScope::Partner, &partner, "USDC", Period::Day, Some(70_000_000))).await;
@@ -119,7 +119,7 @@ async fn orders_at_once_in_several_processes_do_not_exceed_a_day() {
     );
     let used = "select amount::bigint from limit_usage where scope = 'partner' and asset = 'USDC'";
     assert_eq!(harness.count(used).await, 70_000_000);
-    // Nothing of it is in a process's memory.
+    // Another process has nothing of it in memory.
     let fresh = harness.another_engine();
     let one = order_of(1_000_000, "000123450000");
     let outcome = submitted(&fresh, &harness, one).await;
@@ -140,7 +140,7 @@ async fn another_provider_fills_what_one_may_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_is_changed_by_two_operators_and_the_change_is_kept() {
+async fn a_limit_is_changed_by_two_operators_and_the_change_is_recorded() {
     let harness = scenes::harness().await;
     let all = |amount| limit(LimitScope::Everything, "", "USDC", Period::Order, amount);
     let requested = wanted(&harness, &all(Some(1))).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_limit_is_changed_by_two_operators_and_the_change_is_kept() {
     assert!(sqlx::query("delete from order_limit").execute(harness.pool()).await.is_err());
 }
 
-/// What the changes of open orders sum up to, by scope, and what the open executions do.
+/// Compares the sums of the changes of open orders with the open executions, by scope.
 async fn check_open(harness: &Harness) -> i64 {
     let open = harness
         .count("select coalesce(sum(amount), 0)::bigint from open_change where scope = 'everything' and asset = 'USDC'")
@@ -208,7 +208,8 @@ async fn open_orders_are_limited_in_all_processes_until_they_end() {
         let prefix =
             if scope == LimitScope::Everything { String::new() } else { scope.as_str().to_owned() + "_" };
         for period in [Period::Open, Period::Day, Period::Order] {
-            // One order is open, and was accepted today. What a rail pays out is less than what a provider delivers.
+            // One order is open, and was accepted today. The amount that a rail pays out is smaller than the
+            // provider's.
             let of = |amount| limit(scope, target, asset, period, amount);
             let refused = if period == Period::Order { amount / 2 } else { amount + amount / 2 };
             set(&harness, &of(Some(refused))).await;
@@ -237,7 +238,7 @@ async fn open_orders_are_limited_in_all_processes_until_they_end() {
         })
         .collect();
     assert_eq!((accepted.len(), check_open(&harness).await), (3, 130_000_000));
-    // What is cancelled is open no more; twice is once.
+    // A cancelled order is not open any more; cancelling twice counts once.
     for _ in 0..2 {
         engines[0].cancel(&harness.tenant, &accepted[0], None).await.unwrap();
     }
@@ -252,7 +253,7 @@ async fn open_orders_are_limited_in_all_processes_until_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_open_until_it_is_completed_or_failed_and_sums_stay_right_while_they_are_merged() {
+async fn an_order_is_open_until_its_end_and_sums_are_right_during_merges() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let merge = async || {
@@ -288,7 +289,7 @@ async fn an_order_is_open_until_it_is_completed_or_failed_and_sums_stay_right_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_between_the_count_of_a_limit_and_its_commit_counts_and_accepts_nothing() {
+async fn a_kill_between_counting_and_commit_counts_and_accepts_nothing() {
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
     for period in [Period::Day, Period::Open] {
@@ -312,7 +313,7 @@ async fn a_kill_between_the_count_of_a_limit_and_its_commit_counts_and_accepts_n
     assert_eq!(harness.count(counted).await, 0, "killed with its batch");
     assert_eq!(harness.count("select count(*) from execution").await, 0);
     held.rollback().await.unwrap();
-    // The writer does the batch again on a new connection: once.
+    // The writer retries the batch on a new connection, once.
     match submitting.await.unwrap() {
         Ok(done) => assert_eq!(code(&done.outcome), "accepted"),
         Err(error) => {

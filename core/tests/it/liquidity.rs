@@ -1,4 +1,4 @@
-//! Sources of liquidity as quotes and orders meet them.
+//! Sources of liquidity, through quotes and orders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,10 +28,10 @@ use dvp_testing::Harness;
 use dvp_testing::market::north;
 use dvp_testing::orders::order;
 
-/// An HTTP server of somebody else's that answers everything with one thing.
-pub(crate) struct Stranger {
+/// An external HTTP server that gives every request the same answer.
+pub(crate) struct ExternalServer {
     pub(crate) url: String,
-    asked: Arc<AtomicUsize>,
+    requested: Arc<AtomicUsize>,
 }
 
 #[derive(Clone)]
@@ -42,30 +42,34 @@ pub(crate) enum Manner {
     TalksWithoutEnd,
 }
 
-impl Stranger {
+impl ExternalServer {
     pub(crate) async fn with(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/rfq", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = asked.clone();
+        let requested = Arc::new(AtomicUsize::new(0));
+        let counted = requested.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(answer(stream, manner.clone()));
             }
         });
-        Self { url, asked }
+        Self { url, requested }
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requested(&self) -> usize {
+        self.requested.load(Ordering::SeqCst)
     }
 }
 
-/// A peer that hangs up in the middle is no concern of the stranger's.
 async fn answer(mut stream: TcpStream, manner: Manner) {
     let mut request = [0; 4096];
     let _ = stream.read(&mut request).await;
+    respond(stream, manner).await;
+}
+
+/// A peer that disconnects in the middle is ignored.
+pub(crate) async fn respond(mut stream: TcpStream, manner: Manner) {
     let ok = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n";
     match manner {
         Manner::Answers(body) => {
@@ -90,9 +94,13 @@ pub(crate) fn good(price: &str) -> Value {
 }
 
 pub(crate) fn external(url: &str, pause: Duration) -> Arc<ExternalProvider> {
+    Arc::new(ExternalProvider::new(external_config(url, pause)).unwrap())
+}
+
+pub(crate) fn external_config(url: &str, pause: Duration) -> ExternalConfig {
     let registry = registry();
     let asset = |symbol| registry.find(symbol).unwrap().clone();
-    let config = ExternalConfig {
+    ExternalConfig {
         id: "seventh".into(),
         url: url.into(),
         deliverer: Deliverer { provider_id: "seventh".into(), wallet: "0x7".into() },
@@ -104,8 +112,8 @@ pub(crate) fn external(url: &str, pause: Duration) -> Arc<ExternalProvider> {
         pause,
         candidate_ttl_sec: 5,
         firm_ttl_sec: 60,
-    };
-    Arc::new(ExternalProvider::new(config).unwrap())
+        demand: None,
+    }
 }
 
 /// North at 10 basis points around the configured price, and another source.
@@ -136,8 +144,8 @@ fn providers(candidates: &[Candidate]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys() {
-    let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
-    let source = external(&stranger.url, Duration::from_secs(60));
+    let server = ExternalServer::with(Manner::Answers(good("0.9995"))).await;
+    let source = external(&server.url, Duration::from_secs(60));
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
     let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
     let candidates = quoted(&harness, 100_000_000).await;
@@ -162,8 +170,8 @@ async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() {
-    let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
-    let source = external(&stranger.url, Duration::from_secs(60));
+    let server = ExternalServer::with(Manner::Answers(good("0.9995"))).await;
+    let source = external(&server.url, Duration::from_secs(60));
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
     let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
     harness.engine.context().liquidity.refresh().await;
@@ -174,7 +182,7 @@ async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
+async fn a_misbehaving_provider_has_no_candidate_and_the_others_have() {
     let changed = |key: &str, value: Value| {
         let mut body = good("1");
         body[key] = value;
@@ -194,8 +202,8 @@ async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
         ("too many digits", changed("price", json!("0.99999999999999999999999999999999999999"))),
         ("stale", changed("validUntil", json!(now().millis() - 1))),
     ] {
-        let stranger = Stranger::with(manner).await;
-        let source = external(&stranger.url, Duration::from_secs(60));
+        let server = ExternalServer::with(manner).await;
+        let source = external(&server.url, Duration::from_secs(60));
         let held = [("north", 100_000_000), ("seventh", 100_000_000)];
         let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
         assert_eq!(providers(&quoted(&harness, 100_000_000).await), ["north"], "{name}");
@@ -203,14 +211,14 @@ async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_fails_three_times_is_left_alone() {
-    let stranger = Stranger::with(Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")).await;
-    let source = external(&stranger.url, Duration::from_secs(3600));
+async fn a_provider_that_fails_three_times_is_paused() {
+    let server = ExternalServer::with(Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")).await;
+    let source = external(&server.url, Duration::from_secs(3600));
     let harness = scenes::harness_over(&[("north", 100_000_000)], |_| beside_north(source)).await;
     for _ in 0..6 {
         assert_eq!(providers(&quoted(&harness, 100_000_000).await), ["north"]);
     }
-    assert_eq!(stranger.asked(), 3);
+    assert_eq!(server.requested(), 3);
 }
 
 pub(crate) async fn rest(harness: &Harness, provider: &str, rate: &str, amount: u128) {
@@ -255,7 +263,7 @@ async fn no_two_orders_are_filled_from_the_same_resting_units() {
     rest(&harness, "a", "1", 60_000).await;
     rest(&harness, "a", "0.999", 60_000).await;
     harness.engine.context().liquidity.refresh().await;
-    // What is offered is not refreshed in between: each order is decided by what is left in the database.
+    // The offers are not refreshed in between: each order is decided by the amounts that remain in the database.
     let outcomes =
         futures_util::future::join_all((0..30).map(|_| harness.submit(order("000123456789")))).await;
     let taken: u128 = outcomes
@@ -273,7 +281,7 @@ async fn no_two_orders_are_filled_from_the_same_resting_units() {
     assert_eq!(u128::try_from(gone).unwrap(), taken);
 }
 
-/// A chain whose feed says what it is told to.
+/// A chain whose feed has the given round.
 struct Feed(FeedRound);
 
 impl FeedReader for Feed {
@@ -302,7 +310,7 @@ fn north_by(reference: Arc<dyn ReferenceSource>) -> Liquidity {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feeds_price_makes_candidates_both_ways_round_and_a_stale_one_none() {
+async fn a_feeds_price_works_in_both_directions_and_a_stale_one_in_none() {
     let secs = now().unix_secs();
     for (feed, base_price) in [
         (by_feed("USDC", "USD", 99_000_000, secs), Some(json!(0.99))),
@@ -328,10 +336,10 @@ async fn a_price_list_over_http_makes_candidates_while_it_is_fresh() {
         (Manner::Answers(listed("nothing", millis)), false),
         (Manner::NeverAnswers, false),
     ] {
-        let stranger = Stranger::with(manner).await;
+        let server = ExternalServer::with(manner).await;
         let config = HttpPricesConfig {
             id: "list".into(),
-            url: stranger.url.clone(),
+            url: server.url.clone(),
             refresh_every: Duration::from_secs(1),
             stale_after: Duration::from_secs(60),
             timeout: Duration::from_millis(300),

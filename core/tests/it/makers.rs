@@ -1,4 +1,4 @@
-//! Makers' resting orders: placed once, cancelled for good, and given back what takers do not keep.
+//! Makers' resting orders: placed once, cancelled permanently, and restored by what takers return.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerE
     let mut conn = harness.pool().acquire().await.unwrap();
     let requested = makers::request(&mut conn, &change, by).await.unwrap();
     let before = makers::find(&mut conn, &partner_id).await;
-    assert_eq!(before.is_ok(), is_ended, "nobody has approved it");
+    assert_eq!(before.is_ok(), is_ended, "it is not approved yet");
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
     makers::find(&mut conn, &partner_id).await
 }
@@ -65,7 +65,7 @@ async fn place(harness: &Harness, maker: &Maker, placing: &Placing) -> Result<(i
     placed.map(|(row, is_new)| (row.id, is_new))
 }
 
-/// What remains and what was cancelled of an order.
+/// The remaining and the cancelled amount of an order.
 async fn rests(harness: &Harness, maker: &Maker, id: i64) -> (String, Option<String>) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let row = resting_orders::find(&mut conn, &maker.provider_id, id).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn rests(harness: &Harness, maker: &Maker, id: i64) -> (String, Option<Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_placed_once_and_only_by_the_provider_s_maker() {
+async fn an_order_is_placed_once_and_only_by_the_providers_maker() {
     let (harness, maker) = harness().await;
     let first = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();
     assert!(first.1);
@@ -98,9 +98,9 @@ async fn an_order_is_placed_once_and_only_by_the_provider_s_maker() {
     }))
     .await;
     assert_eq!(at_once.iter().filter(|(_, is_new)| *is_new).count(), 1, "{at_once:?}");
-    let stranger = Maker { provider_id: "other".into(), ..maker.clone() };
+    let other_maker = Maker { provider_id: "other".into(), ..maker.clone() };
     let mut conn = harness.pool().acquire().await.unwrap();
-    let refused = makers::cancel(&mut conn, &stranger, first.0).await;
+    let refused = makers::cancel(&mut conn, &other_maker, first.0).await;
     assert!(matches!(refused, Err(MakerError::Unknown)), "{refused:?}");
     drop(conn);
     let ended = become_maker(&harness, true).await;
@@ -108,7 +108,7 @@ async fn an_order_is_placed_once_and_only_by_the_provider_s_maker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_taker_that_is_cancelled_or_fails_gives_back_what_it_had_taken() {
+async fn a_taker_that_is_cancelled_or_fails_returns_what_it_took() {
     let (harness, maker) = harness().await;
     let (id, _) = place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
     // 99.95 dollars each: the protocol's fee is deducted from the hundred.
@@ -146,7 +146,7 @@ async fn a_cancelled_resting_order_fills_nothing_and_gets_nothing_back() {
         assert_eq!((row.remaining.as_str(), row.cancelled.as_deref()), ("0", Some("10005")));
     }
     drop(conn);
-    // This process still offers it: the row decides.
+    // This process still offers it, but the row decides.
     let refused = harness.submit(order("000123450000")).await;
     assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_cancelled_resting_order_fills_nothing_and_gets_nothing_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disabled_maker_s_orders_are_not_filled_from_that_moment_on() {
+async fn a_disabled_makers_orders_are_not_filled_any_more() {
     let (harness, maker) = harness().await;
     place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
     let taker = harness.other_tenant().await;
@@ -167,7 +167,7 @@ async fn a_disabled_maker_s_orders_are_not_filled_from_that_moment_on() {
         .execute(harness.pool())
         .await
         .unwrap();
-    // This process still offers it: the row decides.
+    // This process still offers it, but the row decides.
     let refused = submit(order("000123450000")).await;
     assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
     harness.engine.context().liquidity.refresh().await;
@@ -182,7 +182,7 @@ async fn a_disabled_maker_s_orders_are_not_filled_from_that_moment_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn takers_and_cancellations_at_once_neither_lose_nor_invent_a_unit() {
+async fn concurrent_takers_and_cancellations_neither_lose_nor_add_a_unit() {
     let (harness, maker) = harness().await;
     let (id, _) = place(&harness, &maker, &placing("R-1", "1", 120_000)).await.unwrap();
     let engines = scenes::engines(&harness, 2);
@@ -214,7 +214,7 @@ async fn takers_and_cancellations_at_once_neither_lose_nor_invent_a_unit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_best_orders_of_each_pair_are_offered_however_many_there_are_of_others() {
+async fn the_best_orders_of_each_pair_are_offered() {
     let (harness, maker) = harness().await;
     for n in 0..LEVELS_MAX + 50 {
         rest(&harness, "crowd", &format!("0.{}", 1000 + n), 10).await;
@@ -231,7 +231,7 @@ async fn the_best_orders_of_each_pair_are_offered_however_many_there_are_of_othe
     drop(conn);
     harness.engine.context().liquidity.refresh().await;
     assert_eq!(harness.accept(order("000123450000")).await.plan.solver_id, "desk");
-    // A maker of its own has no more of a pair than are offered.
+    // The maker's orders of one pair are limited to the offered number.
     for n in 0..LEVELS_MAX - 1 {
         let mut conn = harness.pool().acquire().await.unwrap();
         makers::place(&mut conn, &maker, &placing(&format!("M-{n}"), "0.5", 1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What operators decide about orders that do not end by themselves.
+//! Operators' decisions about orders that do not end by themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-/// A rail that says nothing until it is told to, and counts its calls.
+/// A rail that does not answer until the test makes it, and counts its calls.
 #[derive(Default)]
 pub(crate) struct Silent {
     calls: AtomicU32,
@@ -42,7 +42,7 @@ impl Rail for Silent {
     }
 }
 
-/// A harness with an order whose payout was called and not answered, long ago.
+/// A harness with an order whose payout was called long ago and not answered.
 pub(crate) async fn stuck() -> (Harness, Arc<Silent>, String) {
     let (harness, rail) = (scenes::harness().await, Arc::new(Silent::default()));
     let offramp = SimulatedRails::new(harness.pool().clone());
@@ -50,7 +50,7 @@ pub(crate) async fn stuck() -> (Harness, Arc<Silent>, String) {
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "paying").await;
-    let called = "select count(*) from effect where kind = 'payout' and heard = 'unconfirmed'";
+    let called = "select count(*) from effect where kind = 'payout' and last_result = 'unconfirmed'";
     wait_for("the call", || async { (harness.count(called).await == 1).then_some(()) }).await;
     (harness, rail, reference)
 }
@@ -66,7 +66,7 @@ fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
     Resolution { reference, action, operator: "jo", reason: "the bank called", evidence: "statement 17" }
 }
 
-/// Decides, with a second operator where it takes two; while a worker has the claim, it waits.
+/// Decides, with a second operator where two are needed; waits while a worker has the claim.
 async fn decide(harness: &Harness, reference: &str, action: Action) -> OperatorDecision {
     if action.takes_two() {
         assert!(decide_by(harness, "kim", reference, action.clone()).await.is_proposal);
@@ -88,20 +88,20 @@ async fn decide_by(harness: &Harness, operator: &str, reference: &str, action: A
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_decides_while_a_call_may_be_on_its_way() {
+async fn no_decision_is_made_while_a_call_may_be_in_flight() {
     let (harness, _, reference) = stuck().await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let retry = || resolution(&reference, Action::Retry { leg: LegKind::Payout });
-    assert!(resolve(&mut conn, &retry()).await.unwrap().is_proposal, "a request calls nobody");
+    assert!(resolve(&mut conn, &retry()).await.unwrap().is_proposal, "a request makes no call");
     let refused = resolve(&mut conn, &Resolution { operator: "mika", ..retry() }).await;
     assert!(matches!(refused, Err(ResolveError::InFlight)), "{refused:?}");
     assert!(resolve(&mut conn, &resolution(&reference, Action::Ask)).await.is_ok(), "asking repeats nothing");
     let kept = "select count(*) from operator_action";
-    assert_eq!(harness.count(kept).await, 2, "what was refused is no decision");
+    assert_eq!(harness.count(kept).await, 2, "refused requests are not recorded as decisions");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_operator_knows_takes_the_place_of_the_rails_answer() {
+async fn an_operators_finding_replaces_the_rails_answer() {
     let (harness, rail, reference) = stuck().await;
     long_ago(&harness).await;
     let at = Utc::now();
@@ -151,7 +151,7 @@ async fn a_payout_found_unpaid_is_called_again_or_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided() {
+async fn a_resting_order_is_cancelled_and_unawaited_work_is_not_decided() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123450008")).await.reference;
@@ -174,7 +174,7 @@ async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures() {
+async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
     let (harness, _, reference) = stuck().await;
     long_ago(&harness).await;
     let signatures = [format!("0x{}", "11".repeat(65)), format!("0x{}", "22".repeat(65))];
@@ -189,29 +189,32 @@ async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures(
     harness.wait_for_state(&reference, "payout_failed").await;
     let decided = decide(&harness, &reference, action()).await;
     assert_eq!(decided, OperatorDecision { state: "payout_failed", is_proposal: false, approval: None });
-    let asked = "select count(*) from chain_command where kind = 'return_filled' and chain_id = 31337 \
+    let requested = "select count(*) from chain_command where kind = 'return_filled' and chain_id = 31337 \
                  and (payload ->> 'deadline')::int8 = 1900000000";
-    assert_eq!(harness.count(asked).await, 1);
+    assert_eq!(harness.count(requested).await, 1);
     let under_way = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(under_way, Err(ResolveError::Returning)), "{under_way:?}");
     let [one, _] = &signatures;
     let twice = Action::Return { deadline: 1_900_000_000, signatures: [one.clone(), one.to_uppercase()] };
     let twice = resolve(&mut conn, &resolution(&reference, twice)).await;
     assert!(matches!(twice, Err(ResolveError::OneSigner)), "{twice:?}");
-    // The contract refuses one of them: the right ones take their place.
+    let short = Action::Return { deadline: 1_900_000_000, signatures: [one.clone(), "0x22".into()] };
+    let short = resolve(&mut conn, &resolution(&reference, short)).await;
+    assert!(matches!(short, Err(ResolveError::Signature)), "{short:?}");
+    // The contract refuses one of them: the right ones replace it.
     let refused = "update chain_command set trouble = 'NotTwoOperators' where kind = 'return_filled'";
     sqlx::query(refused).execute(harness.pool()).await.unwrap();
     decide(&harness, &reference, action()).await;
     let waiting = "select count(*) from chain_command where kind = 'return_filled' and trouble is null";
     assert_eq!(harness.count(waiting).await, 1);
-    // The signatures ran out before a block took them.
+    // The signatures expired before a block included them.
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'return_filled'";
     sqlx::query(failed).execute(harness.pool()).await.unwrap();
     let later = Action::Return { deadline: 1_900_000_600, signatures: signatures.clone() };
     decide(&harness, &reference, later).await;
-    let asked = "select count(*) from chain_command where kind = 'return_filled' and state = 'pending' \
+    let requested = "select count(*) from chain_command where kind = 'return_filled' and state = 'pending' \
                  and (payload ->> 'deadline')::int8 = 1900000600";
-    assert_eq!(harness.count(asked).await, 1);
+    assert_eq!(harness.count(requested).await, 1);
     harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
     let returned = "select count(*) from execution where state #>> '{lock,refund_tx}' like '0x%'";
     wait_for("the return", || async { (harness.count(returned).await == 1).then_some(()) }).await;
@@ -222,7 +225,7 @@ async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_debt_that_was_never_paid_ends_when_two_operators_have_given_its_input_back() {
+async fn an_unpaid_debt_ends_when_two_operators_have_returned_its_input() {
     let (harness, _, reference) = stuck().await;
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
     sqlx::query(near).execute(harness.pool()).await.unwrap();

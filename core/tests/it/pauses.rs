@@ -1,4 +1,4 @@
-//! What operators pause stops new orders and legs that were never called, and nothing else.
+//! Operators' pauses stop new orders and legs that were never called, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn a_pause_refuses_the_next_order_and_reserves_nothing() {
         (Scope::Chain, "anvil"),
     ] {
         pause(&harness, scope, target).await;
-        // At once: no process has had time to look.
+        // Immediately: no process has read the pause yet.
         match harness.submit(order("000123450000")).await {
             Outcome::Rejected { reason: Reason::NoLiquidity, .. } => {}
             other => panic!("{scope:?} {target}: {other:?}"),
@@ -65,7 +65,7 @@ async fn a_pause_refuses_the_next_order_and_reserves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quotes_offer_nothing_that_is_paused() {
+async fn quotes_offer_no_paused_liquidity() {
     let harness = scenes::harness().await;
     let liquidity = &harness.engine.context().liquidity;
     let offers = || liquidity.snapshot().pair("USDC", "USD").map_or(0, |pair| pair.offers.len());
@@ -94,19 +94,19 @@ async fn calls(harness: &Harness, reference: &str, leg: &str) -> i64 {
 
 async fn wait_until_paused(harness: &Harness, reference: &str) {
     wait_for("a paused leg", || async {
-        let heard: Option<(Option<String>,)> =
-            sqlx::query_as("select heard from effect where reference = $1")
+        let last_result: Option<(Option<String>,)> =
+            sqlx::query_as("select last_result from effect where reference = $1")
                 .bind(reference)
                 .fetch_optional(harness.pool())
                 .await
                 .unwrap();
-        heard.and_then(|(heard,)| heard).filter(|heard| heard == "paused")
+        last_result.and_then(|(last_result,)| last_result).filter(|last_result| last_result == "paused")
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_payout_commits_nobody_and_a_called_one_is_followed() {
+async fn a_paused_payout_prevents_commitment_and_a_called_one_is_followed() {
     let harness = scenes::harness().await;
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     harness.start_workers_over(rails.clone(), rails);

@@ -1,4 +1,4 @@
-//! A connection that comes back to the pool has no transaction open.
+//! A connection that is returned to the pool has no open transaction.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -9,21 +9,21 @@ use dvp_store::pool::pool_options;
 use sqlx::Acquire as _;
 
 #[tokio::test]
-async fn a_transaction_whose_begin_was_given_up_does_not_swallow_what_comes_next() {
+async fn an_abandoned_begin_does_not_leave_a_transaction_open() {
     let database = TestDatabase::create().await;
-    // One connection, so that whoever comes next gets the one that was given up.
+    // One connection, so that the next user gets the abandoned one.
     let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
     let other = database.pool();
     sqlx::query("create table kept (round integer)").execute(other).await.unwrap();
     let mut given_up = 0;
-    // The answer is sometimes there at once: go on until some were given up, for a while.
+    // The answer is sometimes there immediately: repeat until some were abandoned.
     for round in 0..1000 {
         if given_up >= 5 {
             break;
         }
         let mut conn = pool.acquire().await.unwrap();
         {
-            // BEGIN goes out with the first poll; nobody waits for its answer.
+            // BEGIN is sent with the first poll; its answer is not awaited.
             let mut begin = pin!(conn.begin());
             let first = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             given_up += u32::from(first.is_pending());

@@ -1,4 +1,4 @@
-//! Each part of the service has connections of its own.
+//! Each part of the service has its own connections.
 
 use dvp_store::database::Database;
 use dvp_store::orders::executions::RefType;
@@ -16,7 +16,7 @@ async fn open(harness: &Harness) -> Pools {
     Pools::open(&database, SIZES).await.unwrap()
 }
 
-/// All a pool has.
+/// Takes all connections of a pool.
 async fn take_all(pool: &PgPool, size: u32) -> Vec<PoolConnection> {
     let mut taken = Vec::new();
     for _ in 0..size {
@@ -27,7 +27,7 @@ async fn take_all(pool: &PgPool, size: u32) -> Vec<PoolConnection> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_with_nothing_left_takes_nothing_from_the_others() {
+async fn an_exhausted_pool_takes_nothing_from_the_others() {
     let harness = scenes::harness().await;
     let pools = open(&harness).await;
     let all = [
@@ -49,7 +49,17 @@ async fn a_pool_with_nothing_left_takes_nothing_from_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_look_ups_and_background_work_at_their_limit_leave_orders_alone() {
+async fn connections_are_open_before_the_first_caller() {
+    let harness = scenes::harness().await;
+    let pools = open(&harness).await;
+    for pool in [&pools.orders, &pools.reads, &pools.lookups, &pools.background] {
+        assert!(pool.size() >= 2);
+    }
+    pools.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_look_ups_and_background_work_at_their_limit_spare_orders() {
     let mut harness = scenes::harness().await;
     let pools = open(&harness).await;
     harness.engine = harness.engine_in(&pools);

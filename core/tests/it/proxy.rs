@@ -1,4 +1,4 @@
-//! A TCP proxy before PostgreSQL: it counts transactions, and goes wrong when told to.
+//! A TCP proxy before PostgreSQL: it counts transactions, and fails on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Pass,
-    /// The next COMMIT is carried out, and its connection ends before the answer.
+    /// The next COMMIT is executed, and its connection ends before the answer.
     CutAtCommit,
     /// The same with every second COMMIT from now on.
     CutEverySecondCommit,
-    /// Bytes are taken and go nowhere, as with a host that has vanished.
+    /// Bytes are accepted and dropped, as by a host that has vanished.
     Hang,
-    /// Connections end, and new ones end at once.
+    /// Connections end, and new ones end immediately.
     Refuse,
 }
 
@@ -78,7 +78,7 @@ impl Proxy {
     }
 }
 
-/// What a connection's two directions share.
+/// The shared state of a connection's two directions.
 struct Link {
     mode: Arc<watch::Sender<Mode>>,
     counts: Arc<Counts>,

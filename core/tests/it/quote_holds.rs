@@ -1,11 +1,11 @@
-//! Firm quotes hold their output: what was issued and is used in time is accepted, and nobody is promised it twice.
+//! Firm quotes hold their output: an issued quote that is used in time is accepted, and no output is promised twice.
 
 use std::sync::Arc;
 
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::ledger_operations::{LedgerError, request};
 use dvp_core::requests::Maker;
-use dvp_core::writer::{IdempotencyPart, Outcome};
+use dvp_core::writer::{IdempotencyPart, Outcome, Refusal};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::ledger::Owner;
@@ -22,17 +22,17 @@ use uuid::Uuid;
 
 use crate::scenes::{self, engines};
 
-/// What 100 USDC give.
+/// The output for 100 USDC.
 const ONE: u128 = 9_985;
 
 fn north() -> Owner {
     Owner::Provider("north".into())
 }
 
-/// Asks for a firm quote of 100 USDC and stores it; `None` where its output cannot be held.
+/// Requests a firm quote of 100 USDC and stores it; `None` where its output cannot be held.
 async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
     let registry = &engine.context().registry;
-    let asked = FirmRequest {
+    let requested = FirmRequest {
         input: registry.find("USDC").unwrap(),
         output: registry.find("USD").unwrap(),
         amount: Minor::new(100_000_000),
@@ -40,7 +40,7 @@ async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
         side: Side::Sell,
         actor: ActorType::Institution,
     };
-    let terms = engine.firm_quote(&asked).await.unwrap()?;
+    let terms = engine.firm_quote(&requested).await.unwrap()?;
     let new = NewFirmQuote { tenant: tenant.clone(), request_id: "r".into(), terms: terms.clone() };
     let id = RecordId {
         partner_id: tenant.partner_id.clone(),
@@ -54,7 +54,7 @@ async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
     let outcome = engine.keep_firm_quote(new, key).await.unwrap().outcome;
     match outcome {
         Outcome::Written => Some(terms),
-        Outcome::NotHeld => None,
+        Outcome::Refused(Refusal::NotHeld) => None,
         other => panic!("{other:?}"),
     }
 }
@@ -81,11 +81,11 @@ async fn other_partner(harness: &Harness) -> Tenant {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_quote_holds_is_its_own_until_it_is_used_or_lapses() {
+async fn a_quotes_hold_is_its_own_until_it_is_used_or_expires() {
     let harness = scenes::harness_with(ONE * 2).await;
     let (engine, acme) = (&harness.engine, harness.tenant.clone());
     let other = other_partner(&harness).await;
-    let held = quote(engine, &acme).await.expect("half of what there is");
+    let held = quote(engine, &acme).await.expect("half of the balance");
     assert!(quote(engine, &acme).await.is_none(), "a partner holds half of it at most");
     let second = quote(engine, &other).await.expect("the other half");
     assert!(quote(engine, &other).await.is_none());
@@ -95,7 +95,7 @@ async fn what_a_quote_holds_is_its_own_until_it_is_used_or_lapses() {
     assert!(matches!(taken, Outcome::Accepted(_)), "{taken:?}");
     assert_eq!(harness.balance(&north(), "USD").await, (ONE, ONE));
     assert_eq!(harness.count("select count(*) from quote_hold").await, 1);
-    // Not even its validity's end frees it while another process's clock may be behind.
+    // The end of its validity does not release it while another process's clock may be behind.
     let lapse = "update quote_hold set valid_until = clock_timestamp() - make_interval(secs => $1)";
     sqlx::query(lapse).bind(1.0).execute(harness.pool()).await.unwrap();
     let refused = submit(engine, &acme, order("000123456789")).await;
@@ -103,7 +103,7 @@ async fn what_a_quote_holds_is_its_own_until_it_is_used_or_lapses() {
     sqlx::query(lapse).bind(5.0).execute(harness.pool()).await.unwrap();
     let taken = submit(engine, &acme, order("000123456789")).await;
     assert!(matches!(taken, Outcome::Accepted(_)), "{taken:?}");
-    // Its hold is gone, and with it what it would have been filled from.
+    // Its hold is released, and the output is used otherwise.
     let late = submit(engine, &other, with_quote(&second)).await;
     assert!(matches!(late, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{late:?}");
     assert_eq!(harness.balance(&north(), "USD").await, (0, ONE * 2));
@@ -111,7 +111,7 @@ async fn what_a_quote_holds_is_its_own_until_it_is_used_or_lapses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_quote_of_64_takers_that_was_issued_is_accepted() {
+async fn every_issued_quote_of_64_takers_is_accepted() {
     const TAKERS: usize = 64;
     let harness = scenes::harness_with(ONE * 2 * 40 + 17).await;
     let engines = engines(&harness, 3);
@@ -121,7 +121,7 @@ async fn every_quote_of_64_takers_that_was_issued_is_accepted() {
         let tenant = if n % 2 == 0 { harness.tenant.clone() } else { other.clone() };
         tokio::spawn(async move {
             let Some(terms) = quote(&engine, &tenant).await else {
-                // Without a quote: from what nobody holds.
+                // Without a quote: from the balance without holds.
                 return (false, submit(&engine, &tenant, order("000123456789")).await);
             };
             tokio::task::yield_now().await;
@@ -141,13 +141,13 @@ async fn every_quote_of_64_takers_that_was_issued_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_cannot_be_withdrawn() {
+async fn a_held_balance_cannot_be_withdrawn() {
     let harness = scenes::harness_with(ONE * 2).await;
     quote(&harness.engine, &harness.tenant).await.unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
     let withdrawal =
         |amount| Operation::Withdrawal { owner: north(), asset: "USD".into(), amount: Minor::new(amount) };
-    let maker = Maker { operator: "jo", reason: "asked", evidence: "wire 17" };
+    let maker = Maker { operator: "jo", reason: "requested", evidence: "wire 17" };
     let more = request(&mut conn, "W-1", &withdrawal(ONE + 1), maker).await;
     assert!(matches!(more, Err(LedgerError::Short(_))), "{more:?}");
     request(&mut conn, "W-2", &withdrawal(ONE), maker).await.unwrap();

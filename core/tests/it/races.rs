@@ -1,10 +1,10 @@
-//! Several writers at once on one database, as several processes have them: nothing is promised twice.
+//! Several concurrent writers on one database, as several processes have them: nothing is promised twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::writer::{Done, IdempotencyPart, Outcome};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey};
 use dvp_domain::intent::{Bounds, IntentRequest, Side};
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
@@ -17,7 +17,7 @@ use crate::scenes::{self, engines};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for};
 
-/// What one caller sends, to whichever engine.
+/// A caller's request, to any engine.
 struct Sent {
     request: IntentRequest,
     key: Option<IdempotencyPart>,
@@ -53,7 +53,7 @@ const fn accepted(outcome: &Outcome) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_interleaving_of_processes_promises_more_than_there_is() {
+async fn no_interleaving_of_processes_reserves_more_than_the_balance() {
     let harness = scenes::harness_with(9_985 * 17 + 5_000).await;
     harness.fund("north", "EUR", 91_862 * 9 + 1).await;
     harness.fund("south", "EUR", 10_000).await;
@@ -81,7 +81,7 @@ async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
     let harness = scenes::harness().await;
     let engines = engines(&harness, 4);
     let registry = &harness.engine.context().registry;
-    let asked = FirmRequest {
+    let requested = FirmRequest {
         input: registry.find("USDC").unwrap(),
         output: registry.find("USD").unwrap(),
         amount: Minor::new(100_000_000),
@@ -91,7 +91,7 @@ async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
     };
     let mut quotes = Vec::new();
     for n in 0..6 {
-        let terms = harness.engine.firm_quote(&asked).await.unwrap().unwrap();
+        let terms = harness.engine.firm_quote(&requested).await.unwrap().unwrap();
         let quote = NewFirmQuote {
             tenant: harness.tenant.clone(),
             request_id: format!("r{n}"),
@@ -119,7 +119,7 @@ async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
+async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_id() {
     let harness = scenes::harness().await;
     let engines = engines(&harness, 4);
     let requests: Vec<(IntentRequest, uuid::Uuid)> =
@@ -127,7 +127,7 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
     let sent = (0..240)
         .map(|n| {
             let (request, uuid) = &requests[n % requests.len()];
-            // Some come without the key: the intentId alone must hold.
+            // Some come without the key: the intentId alone must suffice.
             let key = (n % 5 != 0).then(|| key(&harness, *uuid));
             Sent { request: request.clone(), key }
         })
@@ -137,11 +137,10 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
     let others = |outcome: &Outcome| {
         matches!(
             outcome,
-            Outcome::Replayed(_)
-                | Outcome::KeyProcessing
-                | Outcome::DuplicateIntent
-                | Outcome::DuplicateClientReference
-                | Outcome::InvalidPermit(_)
+            Outcome::KeyUsed(UsedKey::Replayed(_) | UsedKey::Processing)
+                | Outcome::Refused(
+                    Refusal::DuplicateIntent | Refusal::DuplicateClientReference | Refusal::InvalidPermit(_)
+                )
         )
     };
     assert_eq!(count(&done, others), 240 - requests.len());

@@ -1,8 +1,9 @@
-//! What is let go when its time is over, and what stays.
+//! Rows that are deleted after their retention, and rows that stay.
 
 use std::time::Duration;
 
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST, round};
+use dvp_store::fix::archive;
 use dvp_store::orders::feed;
 use dvp_store::partners::nonces::{self, NewNonce};
 use dvp_store::retention;
@@ -34,9 +35,9 @@ async fn insert(pool: &PgPool, name: &str, age: Duration) {
 
 /// Three nonces of a signer: one final long ago, one final now, one long ago that is not final.
 async fn insert_transactions(pool: &PgPool) {
-    let lane = "insert into relayer_account (chain_id, signer, next_nonce) \
+    let account = "insert into relayer_account (chain_id, signer, next_nonce) \
                 values (31337, decode(repeat('01', 20), 'hex'), 3)";
-    sqlx::query(lane).execute(pool).await.unwrap();
+    sqlx::query(account).execute(pool).await.unwrap();
     for (nonce, state, age) in [(0_i64, "final", 200), (1, "final", 0), (2, "mined", 200)] {
         let slot = "insert into nonce_slot (chain_id, signer, nonce, state, succeeded, block_number, block_hash) \
                     values (31337, decode(repeat('01', 20), 'hex'), $1, $2, true, 1, sha256('b'))";
@@ -64,7 +65,7 @@ async fn names(pool: &PgPool) -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_past_their_age_are_deleted_and_younger_ones_and_orders_stay() {
+async fn expired_rows_are_deleted_and_younger_ones_and_orders_stay() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
     let pool = harness.pool();
@@ -88,7 +89,7 @@ async fn rows_past_their_age_are_deleted_and_younger_ones_and_orders_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_one_statement_takes_is_deleted_in_one_round() {
+async fn more_rows_than_one_statement_takes_are_deleted_in_one_round() {
     let harness = scenes::harness().await;
     sqlx::query(
         "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
@@ -102,7 +103,7 @@ async fn more_than_one_statement_takes_is_deleted_in_one_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subject_that_fails_does_not_keep_the_others() {
+async fn a_failing_table_does_not_stop_the_others() {
     let harness = scenes::harness().await;
     let pool = harness.pool();
     insert(pool, "old", Duration::from_secs(40 * 86_400)).await;
@@ -116,21 +117,22 @@ async fn a_subject_that_fails_does_not_keep_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_accepted_while_a_batch_of_retention_holds_its_locks() {
+async fn an_order_is_accepted_while_retention_holds_its_locks() {
     let harness = scenes::harness().await;
     let pool = harness.pool();
     let old = Duration::from_secs(40 * 86_400);
     insert(pool, "old", old).await;
     let ages = Ages::default();
     let mut batch = pool.begin().await.unwrap();
-    // Each statement of a round that touches what order entry writes, before its commit.
+    // Each statement of a round on a table that order entry writes, before its commit.
     assert!(retention::delete_idempotency(&mut batch, ages.idempotency, 1000).await.unwrap() > 0);
     assert!(retention::delete_nonces(&mut batch, 1000).await.unwrap() > 0);
     assert!(retention::delete_quote_requests(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
     assert!(retention::delete_firm_quotes(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
     feed::trim(&mut batch, 1000).await.unwrap();
     retention::delete_fix_messages(&mut batch, ages.fix_messages, 1000).await.unwrap();
-    // The writer gives up a statement that waits for a lock for two seconds, so acceptance shows that it waited for none.
+    // The writer cancels a statement that waits for a lock for two seconds, so acceptance proves that it waited for
+    // none.
     let reference = harness.accept(order("000123456789")).await.reference;
     assert_eq!(harness.events(&reference).await.len(), 1);
     batch.commit().await.unwrap();
@@ -139,7 +141,7 @@ async fn an_order_is_accepted_while_a_batch_of_retention_holds_its_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nonce_is_kept_as_long_as_its_timestamp_is_accepted_and_used_once() {
+async fn a_nonce_is_kept_while_its_timestamp_is_accepted_and_used_once() {
     let harness = scenes::harness().await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let expires_at = chrono::Utc::now() + chrono::TimeDelta::seconds(600);
@@ -149,4 +151,37 @@ async fn a_nonce_is_kept_as_long_as_its_timestamp_is_accepted_and_used_once() {
     round(harness.pool(), &Ages::default()).await;
     assert!(!nonces::insert(&mut conn, &nonce).await.unwrap());
     assert!(nonces::insert(&mut conn, &NewNonce { key_id: "key_2".into(), ..nonce }).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_of_the_fix_archive_are_dropped_when_all_of_them_is_expired() {
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
+    let mut conn = pool.acquire().await.unwrap();
+    let age = Duration::from_secs(3 * 86_400);
+    let today = chrono::Utc::now().date_naive();
+    for days in [0, 1, 3, 5, 40] {
+        let day = today - chrono::Days::new(days);
+        archive::create_day(&mut conn, day).await.unwrap();
+        // Once more changes nothing.
+        archive::create_day(&mut conn, day).await.unwrap();
+        let at = (day + chrono::Days::new(1)).and_hms_opt(0, 0, 0).unwrap().and_utc()
+            - chrono::TimeDelta::seconds(1);
+        let message = archive::NewMessage {
+            session_id: "acme".into(),
+            at,
+            is_outbound: false,
+            seq: Some(days),
+            msg_type: "0".into(),
+            cl_ord_id: None,
+            orig_cl_ord_id: None,
+            content: String::new(),
+        };
+        archive::insert_messages(&mut conn, &[message]).await.unwrap();
+    }
+    let done = round(pool, &Ages { fix_archive: age, ..Ages::default() }).await;
+    assert_eq!((done.failed, done.deleted.get("fix_archive")), (Vec::<&str>::new(), Some(&2)));
+    let left: Vec<i64> =
+        sqlx::query_scalar("select seq from fix_message order by seq").fetch_all(pool).await.unwrap();
+    assert_eq!(left, [0, 1, 3]);
 }

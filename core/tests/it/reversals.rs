@@ -1,4 +1,4 @@
-//! A payment that came back after it was paid: the one edge from completed to reversed.
+//! A payment that was returned after it was paid: the one edge from completed to reversed.
 
 use chrono::{DateTime, Utc};
 use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
@@ -19,7 +19,7 @@ async fn completed() -> (Harness, String) {
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.play_chain(&reference).await;
-    // The anchor is a newer version of the order, too, by which a request lapses.
+    // The anchor also changes the order's version, which ends a request.
     let final_ones = "select count(*) from execution where state_name = 'completed' \
                       and jsonb_typeof(state -> 'finality') = 'object'";
     harness.wait_for_count(final_ones, 1).await;
@@ -55,19 +55,19 @@ fn resolved(remedy: Remedy) -> Action {
     Action::ResolveReturn { remedy, provider_reference: "W2".into(), at: Utc::now() }
 }
 
-/// The breaks of the only order, however long ago it ended.
+/// The breaks of the only order, whenever it ended.
 async fn breaks(harness: &Harness) -> Vec<BreakKind> {
     let ended_since = DateTime::<Utc>::MAX_UTC;
     let scope = Scope { chain_id: 31337, facts_number: 0, block_number: 0, ended_since };
     let mut conn = harness.pool().acquire().await.unwrap();
-    let (subjects, _) = list_booked(&mut conn, &scope, "", 10).await.unwrap();
+    let (subjects, _) = list_booked(&mut conn, &scope, &[], "", 10).await.unwrap();
     let moment = Moment { now: Utc::now().into(), block_secs: 0, patience: Patience::default() };
     let breaks = subjects.iter().flat_map(|subject| judge(subject, &moment));
     breaks.map(|found| found.kind).filter(|kind| *kind == BreakKind::PaymentReturned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_came_back_is_owed_told_and_a_break_until_two_operators_have_resolved_it() {
+async fn a_returned_payment_is_owed_and_a_break_until_two_operators_resolve_it() {
     for remedy in [Remedy::PaidAgain, Remedy::GivenBack] {
         let (harness, reference) = completed().await;
         let early = decide_by(&harness, "jo", &reference, &resolved(remedy)).await;
@@ -112,16 +112,17 @@ async fn a_payment_that_came_back_is_owed_told_and_a_break_until_two_operators_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_return_that_is_told_before_the_order_is_completed_waits_for_it() {
+async fn a_return_reported_before_completion_waits_for_it() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
-    let told = r#"insert into effect (reference, kind, run_at, called, verdict) select reference, 'reversal', now(), true,
+    let reported = r#"insert into effect (reference, kind, run_at, called, verdict) select reference, 'reversal', now(), true,
         '{"verdict": "payment_returned", "provider_reference": "R1", "occurred_at": "2026-01-01T00:00:00Z",
           "code": "c", "message": "m"}' from execution"#;
-    sqlx::query(told).execute(harness.pool()).await.unwrap();
-    let heard = "select count(*) from effect where kind = 'reversal' and heard = 'not completed yet'";
-    wait_for("the wait", || async { (harness.count(heard).await == 1).then_some(()) }).await;
+    sqlx::query(reported).execute(harness.pool()).await.unwrap();
+    let last_result =
+        "select count(*) from effect where kind = 'reversal' and last_result = 'not completed yet'";
+    wait_for("the wait", || async { (harness.count(last_result).await == 1).then_some(()) }).await;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
     sqlx::query("update effect set run_at = now()").execute(harness.pool()).await.unwrap();

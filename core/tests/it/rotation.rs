@@ -11,7 +11,7 @@ fn master_key(id: &str, byte: u8) -> MasterKey {
     MasterKey { id: id.to_owned(), key: [byte; 32] }
 }
 
-/// How many rows of the database have these bytes somewhere.
+/// The number of rows of the database that contain these bytes.
 async fn rows_with(harness: &Harness, bytes: &[u8]) -> i64 {
     let tables: Vec<String> =
         sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
@@ -36,7 +36,7 @@ fn uses(usage: &Usage, key: &str, what: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orders_preimage_is_in_no_row_and_its_key_is_needed_until_it_has_settled() {
+async fn an_orders_preimage_is_in_no_row_and_needs_its_key_until_settled() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
@@ -59,7 +59,7 @@ async fn an_orders_preimage_is_in_no_row_and_its_key_is_needed_until_it_has_sett
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_key_sealed_is_sealed_anew_and_account_hashes_stay() {
+async fn secrets_of_an_earlier_key_are_reencrypted_and_account_hashes_stay() {
     let harness = scenes::harness().await;
     let old = Vault::with_keys(vec![master_key("1", 7)]).unwrap();
     let both = || Vault::with_keys(vec![master_key("2026", 9), master_key("1", 7)]).unwrap();

@@ -1,26 +1,58 @@
-//! What these tests share beside the harness: the market they trade in, a database behind a proxy, and units of FIX and
-//! REST as the services hand them in.
+//! Shared setup beside the harness: the market of the tests, a database behind a proxy, and units of FIX and REST as
+//! the services queue them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use dvp_core::engine::Engine;
-use dvp_core::liquidity::Liquidity;
+use dvp_core::liquidity::{Liquidity, ReferenceSource};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, Writer, WriterLimits};
 use dvp_domain::asset::{Pair, Registry};
-use dvp_domain::liquidity::LiquidityProvider;
+use dvp_domain::liquidity::{LiquidityProvider, Reference};
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
 use dvp_store::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixRows};
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
 use dvp_testing::market::pair;
 use dvp_testing::{Harness, Market};
+use rust_decimal::Decimal;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::proxy::Proxy;
 
-/// Every kind of order there is: north fills all of them, south beside it those of one pair of currencies.
+/// The reference price of one pair, which the test sets.
+#[derive(Clone)]
+pub(crate) struct Price {
+    pair: (&'static str, &'static str),
+    price: Arc<Mutex<Decimal>>,
+}
+
+impl Price {
+    pub(crate) fn of(input: &'static str, output: &'static str, price: &str) -> Self {
+        Self { pair: (input, output), price: Arc::new(Mutex::new(price.parse().unwrap())) }
+    }
+
+    pub(crate) fn set(&self, harness: &Harness, price: &str) {
+        *self.price.lock().unwrap() = price.parse().unwrap();
+        harness.engine.context().liquidity.publish();
+    }
+}
+
+impl ReferenceSource for Price {
+    fn id(&self) -> &str {
+        "test"
+    }
+
+    fn reference(&self, input: &str, output: &str) -> Option<Reference> {
+        let price = *self.price.lock().unwrap();
+        let valid_until = Timestamp::from_millis(i64::MAX);
+        ((input, output) == self.pair).then_some(Reference { price, valid_until })
+    }
+}
+
+/// Every kind of order: north fills all of them, south those of one pair of currencies.
 pub(crate) fn market() -> Market {
     let pairs = vec![
         Pair { min_input: Minor::new(1_000_000), ..pair("USDC", "USD", "1") },
@@ -43,12 +75,12 @@ pub(crate) async fn harness() -> Harness {
     harness_with(100_000_000_000).await
 }
 
-/// `usd` is what north holds, in minor units.
+/// `usd` is north's balance, in minor units.
 pub(crate) async fn harness_with(usd: u128) -> Harness {
     Harness::new(market().with_funds("north", "USD", usd)).await
 }
 
-/// With prices of the test's. `held` is what each provider holds of US dollars, in minor units.
+/// With the test's own prices. `held` is each provider's balance of US dollars, in minor units.
 pub(crate) async fn harness_over(
     held: &[(&str, u128)],
     liquidity: impl FnOnce(&PgPool) -> Liquidity,
@@ -57,12 +89,12 @@ pub(crate) async fn harness_over(
     Harness::with_liquidity(market, liquidity).await
 }
 
-/// Engines with a writer each, as other processes on the same database have them.
+/// Engines with a writer each, like other processes on the same database.
 pub(crate) fn engines(harness: &Harness, count: usize) -> Vec<Engine> {
     (0..count).map(|_| harness.another_engine()).collect()
 }
 
-/// An engine whose writer reaches the database through a proxy, and nothing else does.
+/// An engine of which only the writer reaches the database through a proxy.
 pub(crate) async fn engine_behind_proxy(harness: &Harness, limits: WriterLimits) -> (Engine, Proxy) {
     let direct: PgConnectOptions = harness.database.url().parse().unwrap();
     let proxy = Proxy::before(direct).await;
@@ -89,7 +121,7 @@ pub(crate) async fn fix_session(harness: &Harness, tenant: &Tenant, client: &str
     session.session_id()
 }
 
-/// The part of a session's message that takes the session from one outbound number to the next and stores a report.
+/// The part of a session's message that advances the outbound number and stores a report.
 pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u8]) -> FixPart {
     let report = FixOutbound { seq: before, msg_type: "8".into(), body: body.to_vec(), sending_time: 0 };
     let rows = FixRows { outbound: vec![report], ..FixRows::default() };
@@ -110,7 +142,7 @@ pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u
     }
 }
 
-/// A part whose rows the database refuses: text may not hold a NUL.
+/// A part whose rows the database refuses: text must not contain a NUL.
 pub(crate) fn unwritable_part_of(session_id: &str, chain: &FixChain, before: u64) -> FixPart {
     let order = FixOrder {
         cl_ord_id: "a\0b".into(),

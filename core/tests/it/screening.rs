@@ -1,4 +1,4 @@
-//! Orders are screened before anything of theirs moves: passed, held until somebody decides, or refused.
+//! Orders are screened before any funds move: they pass, are held for a decision, or are refused.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use dvp_core::approvals::approve;
 use dvp_core::engine::Engine;
 use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
-use dvp_core::workflow;
+use dvp_core::workflow::{self, RailUse};
 use dvp_domain::screening::ScreeningResult;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_testing::Harness;
@@ -22,11 +22,11 @@ use tokio::task::JoinHandle;
 
 use crate::scenes;
 
-/// A screening service that says what it is told to. `None`: nothing at all.
+/// A screening service with a given answer. `None`: no answer.
 struct Service {
     url: String,
     says: Arc<std::sync::Mutex<Option<Value>>>,
-    asked: Arc<AtomicUsize>,
+    requested: Arc<AtomicUsize>,
     last: Arc<std::sync::Mutex<String>>,
 }
 
@@ -36,18 +36,18 @@ impl Service {
         let service = Self {
             url: format!("http://{}/orders", listener.local_addr().unwrap()),
             says: Arc::new(std::sync::Mutex::new(says)),
-            asked: Arc::default(),
+            requested: Arc::default(),
             last: Arc::default(),
         };
-        let (says, asked, last) = (service.says.clone(), service.asked.clone(), service.last.clone());
+        let (says, requested, last) = (service.says.clone(), service.requested.clone(), service.last.clone());
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (says, asked, last) = (says.clone(), asked.clone(), last.clone());
+                let (says, requested, last) = (says.clone(), requested.clone(), last.clone());
                 tokio::spawn(async move {
                     let mut request = vec![0; 65_536];
                     let read = stream.read(&mut request).await.unwrap_or(0);
                     *last.lock().unwrap() = String::from_utf8_lossy(&request[..read]).into_owned();
-                    asked.fetch_add(1, Ordering::SeqCst);
+                    requested.fetch_add(1, Ordering::SeqCst);
                     let said = says.lock().unwrap().clone();
                     let Some(said) = said else { return std::future::pending().await };
                     let head =
@@ -59,8 +59,8 @@ impl Service {
         service
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requested(&self) -> usize {
+        self.requested.load(Ordering::SeqCst)
     }
 
     fn say(&self, says: Option<Value>) {
@@ -82,27 +82,32 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 fn work(harness: &Harness, engine: &Engine) -> JoinHandle<()> {
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    tokio::spawn(workflow::run(engine.clone(), rails.clone(), rails, harness.stopped()))
+    tokio::spawn(workflow::run(
+        engine.clone(),
+        RailUse::of(rails.clone()),
+        RailUse::of(rails),
+        harness.stopped(),
+    ))
 }
 
-async fn heard(harness: &Harness, reference: &str) -> String {
+async fn last_result(harness: &Harness, reference: &str) -> String {
     let row: Option<(Option<String>,)> =
-        sqlx::query_as("select heard from effect where reference = $1 and kind = 'lock'")
+        sqlx::query_as("select last_result from effect where reference = $1 and kind = 'lock'")
             .bind(reference)
             .fetch_optional(harness.pool())
             .await
             .unwrap();
-    row.and_then(|(heard,)| heard).unwrap_or_default()
+    row.and_then(|(last_result,)| last_result).unwrap_or_default()
 }
 
 async fn held(harness: &Harness, reference: &str) {
     wait_for("a held order", || async {
-        (heard(harness, reference).await == "held by screening").then_some(())
+        (last_result(harness, reference).await == "held by screening").then_some(())
     })
     .await;
 }
 
-/// The verdicts recorded about an order, in order.
+/// The recorded verdicts of an order, in order.
 async fn verdicts(harness: &Harness, reference: &str) -> Vec<String> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "select verdict || ' ' || source || ' ' || detail from screening where reference = $1 order by id",
@@ -125,7 +130,7 @@ async fn decide(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
+async fn an_order_that_passes_screening_settles() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "pass", "case": "C-1"}))).await;
     let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
@@ -134,7 +139,7 @@ async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
     harness.play_until(&reference, |kind| kind == "settle").await;
     harness.wait_for_state(&reference, "completed").await;
     assert_eq!(
-        (service.asked(), verdicts(&harness, &reference).await),
+        (service.requested(), verdicts(&harness, &reference).await),
         (1, vec!["pass hook C-1".to_owned()])
     );
     let request = service.last.lock().unwrap().clone();
@@ -149,14 +154,14 @@ async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_order_moves_nothing_until_the_service_passes_it() {
+async fn a_held_order_does_not_begin_until_the_service_passes_it() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "hold", "case": "C-2"}))).await;
     let engine = harness.engine_under(service.screening(ScreeningResult::Pass, SOON));
     work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
     held(&harness, &reference).await;
-    wait_for("another question", || async { (service.asked() > 2).then_some(()) }).await;
+    wait_for("another question", || async { (service.requested() > 2).then_some(()) }).await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted"]);
     assert_eq!(harness.count("select count(*) from chain_command").await, 0);
     assert_eq!(verdicts(&harness, &reference).await, ["hold hook C-2"], "the same verdict is recorded once");
@@ -166,7 +171,7 @@ async fn a_held_order_moves_nothing_until_the_service_passes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_without_an_answer_means_what_is_configured() {
+async fn a_service_without_an_answer_has_the_configured_result() {
     let invalid =
         [None, Some(json!({"verdict": "perhaps"})), Some(json!({"verdict": "pass", "case": "a\nb"}))];
     for says in invalid {
@@ -197,7 +202,7 @@ async fn a_service_without_an_answer_means_what_is_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_service_holds_up_no_order_that_needs_no_answer() {
+async fn a_slow_service_does_not_delay_orders_that_need_no_answer() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "pass"}))).await;
     let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
@@ -216,12 +221,12 @@ async fn a_slow_service_holds_up_no_order_that_needs_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
+async fn two_operators_release_or_refuse_only_a_held_order() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
     let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
     let refuse = || Action::Refuse { code: "screening_refused".into() };
-    // It was never screened yet.
+    // It was never screened.
     let resting = harness.accept(order("000123450008")).await.reference;
     let early = decide(&harness, &resting, Action::Release, "jo").await;
     assert!(matches!(early, Err(ResolveError::NotWaiting { .. })), "{early:?}");
@@ -237,7 +242,7 @@ async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
         let mut conn = harness.pool().acquire().await.unwrap();
         let id = proposed.approval.unwrap();
         assert!(approve(&mut conn, &id, "JO", "mine").await.is_err());
-        assert_eq!(heard(&harness, &reference).await, "held by screening");
+        assert_eq!(last_result(&harness, &reference).await, "held by screening");
         approve(&mut conn, &id, "mika", "seen").await.unwrap();
         harness.wait_for_state(&reference, state).await;
         assert_eq!(harness.events(&reference).await, events);
@@ -248,14 +253,14 @@ async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_worker_asks_again_under_the_same_reference_and_the_order_begins_once() {
+async fn a_killed_worker_screens_again_and_the_order_begins_once() {
     let harness = scenes::harness().await;
     let service = Service::saying(None).await;
     let screening = || service.screening(ScreeningResult::Hold, NEVER);
     let engine = harness.engine_under(screening());
     let worker = work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
-    wait_for("the question", || async { (service.asked() == 1).then_some(()) }).await;
+    wait_for("the question", || async { (service.requested() == 1).then_some(()) }).await;
     worker.abort();
     assert!(verdicts(&harness, &reference).await.is_empty(), "nothing was said");
     service.say(Some(json!({"verdict": "pass"})));
@@ -275,7 +280,7 @@ async fn a_killed_worker_asks_again_under_the_same_reference_and_the_order_begin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_party_on_the_list_is_held_without_any_service_and_the_list_is_read_again() {
+async fn a_party_on_the_list_is_held_and_the_list_is_reloaded() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "# nobody yet").unwrap();
     let config = |on_match| ListConfig { file: file.path().to_owned(), on_match };
@@ -303,5 +308,46 @@ async fn a_party_on_the_list_is_held_without_any_service_and_the_list_is_read_ag
     harness.wait_for_state(&reference, "failed").await;
     std::fs::write(file.path(), "anything\n").unwrap();
     assert!(Screening::new(Some(config(ScreeningResult::Hold)), None, NEVER).is_err());
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_who_refuse_an_order_overrule_a_worker_that_comes_back_with_a_pass() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
+    // Without an answer it would pass, after two seconds.
+    let timeout = Duration::from_secs(2);
+    let hook = HookConfig { timeout, ..service.hook(ScreeningResult::Pass) };
+    let engine = harness.engine_under(Screening::new(None, Some(hook), SOON).unwrap());
+    work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    held(&harness, &reference).await;
+    let refuse = Action::Refuse { code: "screening_refused".into() };
+    let id = decide(&harness, &reference, refuse, "jo").await.unwrap().approval.unwrap();
+    service.say(None);
+    let before = service.requested();
+    wait_for("a worker that waits", || async { (service.requested() > before).then_some(()) }).await;
+    // Its claim expires as if it had stalled, and nobody else claims the work before it comes back.
+    let mut tx = harness.pool().begin().await.unwrap();
+    let expire =
+        "update effect set lease_until = now() - interval '1 s', called_at = now() - interval '1 min'";
+    sqlx::query(expire).execute(&mut *tx).await.unwrap();
+    approve(&mut tx, &id, "mika", "seen").await.unwrap();
+    sqlx::query("update effect set run_at = now() + interval '1 h'").execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    wait_for("the worker's pass", || async {
+        verdicts(&harness, &reference).await.iter().any(|one| one.starts_with("pass no_answer")).then_some(())
+    })
+    .await;
+    // By the time that another order has passed in the same way, the first one's step was written or refused.
+    let other = harness.accept(order("000123450000")).await.reference;
+    harness.wait_for_state(&other, "locking").await;
+    sqlx::query("update effect set run_at = now() where reference = $1")
+        .bind(&reference)
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    harness.wait_for_state(&reference, "failed").await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
     harness.check_books().await;
 }

@@ -1,4 +1,4 @@
-//! The settlement workflow with simulated rails that misbehave, and chain facts as they come.
+//! The settlement workflow with simulated rails that misbehave, and chain facts.
 
 use dvp_core::context::now;
 use dvp_core::engine::ReceiptLookup;
@@ -69,7 +69,7 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
     assert_eq!(harness.count("select count(*) from effect").await, 0);
 }
 
-/// Takes an order to its end with the chain side playing along.
+/// Runs an order to its end, with the chain's part simulated.
 async fn run(account: &str, state: &str) -> (Harness, String) {
     let harness = scenes::harness().await;
     harness.start_workers();
@@ -85,7 +85,7 @@ async fn run(account: &str, state: &str) -> (Harness, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_payout_and_a_slow_conversion_are_told_as_in_progress_once() {
+async fn slow_legs_are_reported_in_progress_once() {
     let ((slow_pay, pay), (slow_fx, fx)) =
         tokio::join!(run("000123450001", "completed"), run("000123450006", "completed"));
     let events = slow_pay.events(&pay).await;
@@ -126,17 +126,17 @@ async fn a_payout_that_times_out_or_finds_the_bank_down_is_paid_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_cut_short_by_a_crash_is_asked_for_before_it_is_repeated() {
+async fn an_interrupted_call_is_queried_before_it_is_repeated() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
-    // A process that claimed the lock, then the conversion, and died right after its call reached the rail.
+    // A process that claimed the lock, then the conversion, and was killed right after its call reached the rail.
     let mut conn = harness.pool().acquire().await.unwrap();
     harness.start_workers();
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "releasing").await;
     let before = executed(&harness, "payout").await;
     assert_eq!(before, (1, 1));
-    // The same effect found again, as if its end had never been written.
+    // The same effect again, as if its end had never been written.
     sqlx::query("insert into effect (reference, kind, run_at, called) values ($1, 'payout', now(), true)")
         .bind(&reference)
         .execute(&mut *conn)
@@ -178,7 +178,7 @@ async fn a_deadline_that_passes_while_the_order_rests_expires_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() {
+async fn a_lock_that_cannot_succeed_fails_the_intent_and_frees_its_funds() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
@@ -198,7 +198,7 @@ async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn funds_are_asked_for_until_the_path_ends_and_stay_until_the_rail_must_have_paid() {
+async fn a_refund_is_requested_once_the_order_ended_and_no_payment_is_possible() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123450006")).await.reference;
@@ -235,7 +235,7 @@ async fn a_fact_delivered_twice_moves_its_settlement_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_may_still_be_on_its_way_is_not_made_again() {
+async fn a_call_that_may_be_in_flight_is_not_repeated() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
     sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();

@@ -1,12 +1,16 @@
 //! Statements and reports agree with the ledger to the minor unit, over random postings.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::statements::csv::{self, Decimals, StatementCsv};
 use dvp_core::statements::{self, StatementAccount, StatementError, TimeRange, write_statements};
+use dvp_core::workflow::ledger_closings::close_days;
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
 use dvp_domain::money::Minor;
 use dvp_store::ledger::{NewPosting, insert_once};
 use dvp_testing::Harness;
+use dvp_testing::wait::wait_for;
 
 use crate::scenes;
 
@@ -108,7 +112,7 @@ async fn sum(harness: &Harness, account: &StatementAccount, asset: &str, before:
     sum.fetch_one(harness.pool()).await.unwrap()
 }
 
-/// Adds up numbers as PostgreSQL does, exactly.
+/// Sums numbers exactly, as PostgreSQL does.
 async fn add(harness: &Harness, numbers: &[String]) -> String {
     sqlx::query_scalar(
         "select trim_scale(coalesce(sum(n::numeric), 0))::text from unnest($1::text[]) as t (n)",
@@ -243,4 +247,195 @@ async fn reports_of_random_postings_agree_with_the_ledger_to_the_minor_unit() {
 
     let empty = statements::fees(&mut conn, TimeRange { from: to, to }).await;
     assert!(matches!(empty, Err(StatementError::EmptyRange)), "{empty:?}");
+}
+
+/// Moves a provider's money to fees in a transaction that began at a time.
+async fn post_at(conn: &mut sqlx::PgConnection, reference: &str, at: &str, amount: i64) -> sqlx::Result<()> {
+    sqlx::query(
+        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount, recorded_at) \
+         values ($1, 1, 1, 'adjust', 'house', '', 'total', 'USD', -$2::numeric, $3::timestamptz), \
+                ($1, 1, 2, 'adjust', 'fees', '', 'total', 'USD', $2::numeric, $3::timestamptz), \
+                ($1, 1, 3, 'adjust', 'house', '', 'total', 'USD', -$2::numeric, $3::timestamptz), \
+                ($1, 1, 4, 'adjust', 'external', 'exe_1', 'total', 'USD', $2::numeric, $3::timestamptz)",
+    )
+    .bind(reference)
+    .bind(amount)
+    .bind(at)
+    .execute(conn)
+    .await
+    .map(|_| ())
+}
+
+/// Closes so many days. A transaction of any test holds a day back, as any transaction of a server does.
+async fn close(harness: &Harness, days: usize) {
+    let closed = AtomicUsize::new(0);
+    wait_for("the days to be closed", || async {
+        closed.fetch_add(close_days(&harness.engine).await.unwrap(), Ordering::SeqCst);
+        (closed.load(Ordering::SeqCst) == days).then_some(())
+    })
+    .await;
+}
+
+async fn opening(harness: &Harness, account: &StatementAccount, at: DateTime<Utc>) -> String {
+    let range = TimeRange { from: at, to: at + TimeDelta::days(400) };
+    statement(harness, account, "USD", range).await[0][9].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_begins_with_the_last_closing_and_the_postings_since() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let times = [
+        "2026-10-02T23:59:59.999999Z",
+        "2026-10-03T00:00:00Z",
+        "2026-10-03T23:59:59.999999Z",
+        "2026-10-04T00:00:00Z",
+        // Two days without a posting.
+        "2026-10-07T12:00:00Z",
+    ];
+    for (n, at) in times.iter().enumerate() {
+        post_at(&mut conn, &format!("op-{n}"), at, 1 << n).await.unwrap();
+    }
+    // Four days have postings, and today has not ended.
+    close(&harness, 4).await;
+    assert_eq!(close_days(&harness.engine).await.unwrap(), 0);
+    let today = Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string();
+    post_at(&mut conn, "op-today", &today, 1_000).await.unwrap();
+    let fees = StatementAccount::from(&Account::Fees);
+    let house = StatementAccount::from(&Account::House);
+    let cuts = times.map(|at| at.parse::<DateTime<Utc>>().unwrap());
+    let micro = TimeDelta::microseconds(1);
+    let around = cuts.iter().flat_map(|&at| [at - micro, at, at + micro]);
+    for at in around.chain([Utc::now() + TimeDelta::days(1), "2026-10-06T00:00:00Z".parse().unwrap()]) {
+        for account in [&fees, &house] {
+            assert_eq!(opening(&harness, account, at).await, sum(&harness, account, "USD", at).await, "{at}");
+        }
+    }
+    let all = dvp_store::ledger::closings::load_bank_balance(&mut conn, "USD").await.unwrap();
+    assert_eq!(all, "-1031", "recipients of all orders are one account");
+    // The closing is what is read, not the history.
+    let changed =
+        "update ledger_closing set amount = amount + 5 where owner_kind = 'fees' and until = '2026-10-04'";
+    assert_eq!(sqlx::query(changed).execute(&mut *conn).await.unwrap().rows_affected(), 1);
+    let at = "2026-10-04T00:00:00Z".parse().unwrap();
+    assert_eq!(opening(&harness, &fees, at).await, "12");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_is_closed_once_nobody_can_post_to_it_any_more() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    post_at(&mut conn, "op-1", "2026-10-02T10:00:00Z", 1).await.unwrap();
+    // Somebody has posted to the day, and has not committed.
+    let mut late = harness.pool().begin().await.unwrap();
+    post_at(&mut late, "op-2", "2026-10-02T23:00:00Z", 2).await.unwrap();
+    assert_eq!(close_days(&harness.engine).await.unwrap(), 0, "its posting is waited for");
+    let refused = post_at(&mut conn, "op-3", "2026-10-02T23:30:00Z", 4).await.unwrap_err();
+    let constraint = refused.as_database_error().and_then(|error| error.constraint().map(str::to_owned));
+    assert_eq!(constraint.as_deref(), Some("ledger_entry_day_closed"), "no more are taken");
+    post_at(&mut conn, "op-4", "2026-10-03T00:00:00Z", 8).await.unwrap();
+    late.commit().await.unwrap();
+    close(&harness, 2).await;
+    let closings: Vec<(String, String)> = sqlx::query_as(
+        "select until::date::text, trim_scale(amount)::text from ledger_closing where owner_kind = 'fees' order by until",
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .unwrap();
+    let expected = [("2026-10-03", "3"), ("2026-10-04", "11")];
+    assert_eq!(closings, expected.map(|(day, amount)| (day.to_owned(), amount.to_owned())));
+}
+
+/// Every balance before a time, from all entries; the number of accounts in each.
+async fn summed(harness: &Harness, at: DateTime<Utc>) -> Vec<(String, String, i64)> {
+    sqlx::query_as(
+        "select kind || ':' || account, trim_scale(sum(amount))::text, count(*) \
+         from (select owner_kind as kind, ledger_account(owner_kind, owner) as account, sum(amount) as amount \
+               from ledger_entry where recorded_at < $1 group by 1, 2, owner having sum(amount) <> 0) each \
+         group by kind, account having sum(amount) <> 0 order by kind, account",
+    )
+    .bind(at)
+    .fetch_all(harness.pool())
+    .await
+    .unwrap()
+}
+
+async fn reported(conn: &mut sqlx::PgConnection, at: DateTime<Utc>) -> Vec<(String, String, i64)> {
+    let balances = statements::balances(conn, at).await.unwrap();
+    balances
+        .into_iter()
+        .map(|one| (format!("{}:{}", one.owner_kind, one.owner), one.amount, one.accounts))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_of_balances_reads_closings_and_the_days_since() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let mut dice = Dice(5);
+    let mut at = "2026-10-02T00:00:00Z".parse::<DateTime<Utc>>().unwrap();
+    let mut times = vec![at];
+    for step in 0..150_i64 {
+        at += TimeDelta::minutes(i64::try_from(1 + dice.throw(180)).unwrap());
+        times.push(at);
+        let order = format!("exe_{}", dice.throw(9));
+        let (one, other) = (format!("0x{:040x}", 1), format!("0x{:040x}", 2));
+        let accounts = [
+            ("external", order.as_str()),
+            ("debt", order.as_str()),
+            ("external", one.as_str()),
+            ("external", other.as_str()),
+            ("fees", ""),
+            ("house", ""),
+        ];
+        let (from, to) = (*dice.pick(&accounts), *dice.pick(&accounts));
+        // Few amounts, so that balances come back to zero.
+        let amount = i64::try_from(1 + dice.throw(2)).unwrap();
+        sqlx::query(
+            "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount, recorded_at) \
+             values ($1, $2, 1, 'adjust', $3, $4, 'total', 'USD', -$7::int8, $8), \
+                    ($1, $2, 2, 'adjust', $5, $6, 'total', 'USD', $7::int8, $8)",
+        )
+        .bind(&order)
+        .bind(step)
+        .bind(from.0)
+        .bind(from.1)
+        .bind(to.0)
+        .bind(to.1)
+        .bind(amount)
+        .bind(at)
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    }
+    let midnight = "2026-10-05T00:00:00Z".parse::<DateTime<Utc>>().unwrap();
+    let cuts: Vec<_> = times.into_iter().chain([midnight, DateTime::<Utc>::MAX_UTC]).collect();
+    for at in &cuts {
+        assert_eq!(reported(&mut conn, *at).await, summed(&harness, *at).await, "{at}, no day is closed");
+    }
+    let days = "select count(distinct date_trunc('day', recorded_at, 'UTC')) from ledger_entry \
+                where recorded_at < '2026-11-01'";
+    close(&harness, usize::try_from(harness.count(days).await).unwrap()).await;
+    for at in &cuts {
+        assert_eq!(reported(&mut conn, *at).await, summed(&harness, *at).await, "{at}");
+    }
+    let range = TimeRange { from: DateTime::UNIX_EPOCH, to: DateTime::<Utc>::MAX_UTC };
+    for name in ["fees", "house", "external:0x0000000000000000000000000000000000000001", "debt:exe_1"] {
+        let account = statements::parse_account(name).unwrap();
+        let decimals = decimals();
+        let mut sink = StatementCsv::begin(Vec::new(), &decimals).unwrap();
+        let count = write_statements(&mut conn, &[account], None, range, &mut sink).await.unwrap();
+        assert_eq!(count, 1, "{name} has had one asset");
+    }
+    // The closings are what is read, not the history.
+    let changed =
+        "update ledger_closing set amount = amount + 5 where owner_kind = 'fees' and until = '2026-10-05'";
+    assert_eq!(sqlx::query(changed).execute(&mut *conn).await.unwrap().rows_affected(), 1);
+    let of = |all: Vec<(String, String, i64)>| {
+        all.into_iter()
+            .find(|(name, ..)| name == "fees:")
+            .map_or(0, |(_, sum, _)| sum.parse::<i64>().unwrap())
+    };
+    let (read, posted) = (reported(&mut conn, midnight).await, summed(&harness, midnight).await);
+    assert_eq!(of(read) - of(posted), 5);
 }

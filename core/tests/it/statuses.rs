@@ -1,4 +1,4 @@
-//! Statuses given from memory: never one from before what was told, whoever changed it.
+//! Cached statuses are never older than a change reported by any process.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn status(harness: &Harness, engine: &Engine, reference: &str) -> String {
     view["status"].as_str().unwrap().to_owned()
 }
 
-/// Asks until the answer comes while nobody can read the table: then it is from memory.
+/// Polls until the answer comes while the table cannot be read: then it is cached.
 async fn kept(harness: &Harness, engine: &Engine, reference: &str) {
     wait_for("an answer from memory", || async {
         status(harness, engine, reference).await;
@@ -48,7 +48,7 @@ async fn by_hand(harness: &Harness, sql: String) {
 }
 
 #[tokio::test]
-async fn a_kept_status_is_the_tenants_alone_and_has_the_bytes_of_a_reading() {
+async fn a_cached_status_is_the_tenants_alone_and_equals_a_reading() {
     let harness = scenes::harness().await;
     let request = order("000123456789");
     let client = request.client_reference.clone().unwrap();
@@ -69,7 +69,7 @@ async fn a_kept_status_is_the_tenants_alone_and_has_the_bytes_of_a_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_changed_an_execution_is_told_what_came_of_it() {
+async fn a_change_is_visible_to_its_own_process_at_once() {
     let harness = scenes::harness().await;
     for _ in 0..20 {
         let reference = harness.accept(order("000123456789")).await.reference;
@@ -79,9 +79,9 @@ async fn whoever_changed_an_execution_is_told_what_came_of_it() {
     }
 }
 
-/// The feed and the tables show a change before its writer has heard that it is committed.
+/// The feed and the tables show a change before its writer has received the acknowledgement of the commit.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_saw_a_change_of_this_process_is_not_told_the_state_before_it() {
+async fn a_status_never_goes_back_behind_a_change_of_this_process() {
     let harness = scenes::harness().await;
     for _ in 0..20 {
         let reference = harness.accept(order("000123456789")).await.reference;
@@ -94,9 +94,9 @@ async fn whoever_saw_a_change_of_this_process_is_not_told_the_state_before_it() 
                         .fetch_one(harness.pool())
                         .await
                         .unwrap();
-                let told = status(&harness, &harness.engine, &reference).await;
+                let reported = status(&harness, &harness.engine, &reference).await;
                 if seen == "cancelled" {
-                    assert_eq!(told, "failed");
+                    assert_eq!(reported, "failed");
                     return;
                 }
             }
@@ -106,7 +106,7 @@ async fn whoever_saw_a_change_of_this_process_is_not_told_the_state_before_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_process_tells_of_its_changes() {
+async fn another_process_notifies_its_changes() {
     let harness = scenes::harness().await;
     let others = engines(&harness, 2);
     for _ in 0..5 {
@@ -125,7 +125,7 @@ async fn another_process_tells_of_its_changes() {
 }
 
 #[tokio::test]
-async fn what_is_changed_by_hand_is_told_too() {
+async fn manual_changes_are_notified() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
     let moved = "occurred_at = occurred_at - interval '1 day'";
@@ -156,7 +156,7 @@ async fn what_is_changed_by_hand_is_told_too() {
 }
 
 #[tokio::test]
-async fn many_executions_changed_at_once_are_all_told() {
+async fn many_concurrent_changes_are_all_notified() {
     let harness = scenes::harness().await;
     let mut references = Vec::new();
     for _ in 0..200 {
@@ -178,9 +178,9 @@ async fn many_executions_changed_at_once_are_all_told() {
     }
 }
 
-/// We hear, but cannot prove it any more: the same is done as when nothing is heard.
+/// Notifications may arrive, but without proof: the cache is not used.
 #[tokio::test]
-async fn a_lost_question_is_as_bad_as_a_lost_listener() {
+async fn a_lost_heartbeat_has_the_effect_of_a_lost_listener() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
     kept(&harness, &harness.engine, &reference).await;
@@ -196,7 +196,8 @@ async fn a_lost_question_is_as_bad_as_a_lost_listener() {
     kept(&harness, &harness.engine, &reference).await;
 }
 
-/// Nobody hears of the change: what was kept is not given any more, and kept again once somebody listens.
+/// The change is not notified: cached statuses are not used any more, and are cached again after the listener
+/// reconnects.
 #[tokio::test]
 async fn a_lost_listener_leaves_no_stale_answer() {
     let harness = scenes::harness().await;

@@ -1,4 +1,4 @@
-//! Times of events, whatever their sources say.
+//! Times of events are in order for any times of their sources.
 
 use chrono::{DateTime, Utc};
 use dvp_core::engine::ReceiptLookup;
@@ -32,11 +32,11 @@ impl Rail for BooksByDate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_date_and_a_blocks_time_put_no_event_before_the_one_before_it() {
+async fn a_date_and_a_blocks_time_do_not_precede_the_previous_event() {
     let harness = scenes::harness().await;
     harness.start_workers_over(Arc::new(BooksByDate), Arc::new(BooksByDate));
     let accepted = harness.accept(order("000123456789")).await;
-    // The chain's times are whole seconds: as far behind as they can be, and more.
+    // The chain's times are whole seconds: as far behind as possible, and further.
     let coarse = "create function coarse() returns trigger language plpgsql as \
                   $$ begin new.block_time := new.block_time - interval '1 hour'; return new; end $$";
     sqlx::query(coarse).execute(harness.pool()).await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL, against servers that have it.
+//! TLS to PostgreSQL, against servers with TLS.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, Executor as _};
 
-/// An authority, and what it has signed.
+/// An authority, and the certificates that it has signed.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -55,7 +55,7 @@ impl Server {
         path
     }
 
-    /// The URL by a name of this machine; its protection is asked for, for a local host needs none.
+    /// The URL with a name of this machine; protection is requested, because a local host does not need it.
     fn url(&self) -> String {
         format!("{}?sslmode=verify-full", self.postgres.url().replace("127.0.0.1", "localhost"))
     }
@@ -103,10 +103,10 @@ async fn every_connection_is_encrypted_once_the_server_is_verified() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_who_it_should_be_is_refused_and_the_error_says_why() {
-    let (authority, stranger) = (Authority::new("servers"), Authority::new("strangers"));
+async fn a_server_that_fails_verification_is_refused_with_the_reason() {
+    let (authority, untrusted) = (Authority::new("servers"), Authority::new("others"));
     let server = Server::start("localhost", &authority, None).await;
-    let other = TlsFiles { ca: Some(server.file("other.pem", &stranger.0.pem())), ..TlsFiles::default() };
+    let other = TlsFiles { ca: Some(server.file("other.pem", &untrusted.0.pem())), ..TlsFiles::default() };
     let said = server.refusal(&other).await;
     assert!(said.contains("signed by no trusted authority (database.ca)"), "{said}");
     server.postgres.stop().await.unwrap();
@@ -124,7 +124,7 @@ async fn a_server_that_is_not_who_it_should_be_is_refused_and_the_error_says_why
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_asks_for_a_client_certificate_gets_the_configured_one() {
+async fn a_server_that_requests_a_client_certificate_gets_the_configured_one() {
     let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
     let server = Server::start("localhost", &authority, Some(&clients)).await;
     let said = server.refusal(&server.files()).await;
@@ -136,7 +136,7 @@ async fn a_server_that_asks_for_a_client_certificate_gets_the_configured_one() {
     };
     let said = server.refusal(&with(1, authority.sign("dvp"))).await;
     assert!(said.contains("refuses our certificate (database.client_certificate)"), "{said}");
-    // PostgreSQL does not tell a certificate for another user from a wrong password.
+    // PostgreSQL does not distinguish a certificate for another user from a wrong password.
     let said = server.refusal(&with(2, clients.sign("somebody"))).await;
     assert!(said.contains("authentication failed"), "{said}");
     let database = Database::at(&server.url(), &with(3, clients.sign("dvp"))).unwrap();

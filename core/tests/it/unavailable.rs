@@ -1,5 +1,5 @@
-//! The writer while the database is unavailable: everybody is answered, one connection at a time is tried, and it goes
-//! on by itself.
+//! The writer while the database is unavailable: every unit is answered, one connection at a time is tried, and the
+//! writer recovers.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ fn all_unavailable(done: &[Result<(), EngineError>]) -> bool {
     done.iter().all(|one| matches!(one, Err(EngineError::Unavailable(_))))
 }
 
-/// Writes until it works again.
+/// Writes until it succeeds again.
 async fn is_back(engine: &Engine, harness: &Harness) {
     wait_for("the database", || async { write_one(engine, harness).await.ok() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_is_answered_while_one_connection_at_a_time_is_tried() {
+async fn every_caller_is_answered_while_one_connection_at_a_time_is_tried() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
     write_one(&engine, &harness).await.unwrap();
@@ -50,7 +50,7 @@ async fn everybody_is_answered_while_one_connection_at_a_time_is_tried() {
         let done = write_some(&engine, &harness, 100).await;
         assert!(all_unavailable(&done), "{done:?}");
     }
-    // Two thousand units were answered; each attempt waits longer than the one before.
+    // Two thousand units were answered; each attempt waits longer than the last one.
     assert!(proxy.connections() - before < 40, "{} connections", proxy.connections() - before);
     proxy.set(Mode::Pass);
     is_back(&engine, &harness).await;
@@ -58,7 +58,7 @@ async fn everybody_is_answered_while_one_connection_at_a_time_is_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_vanished_is_noticed_and_its_return_too() {
+async fn a_vanished_database_and_its_return_are_noticed() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
     write_one(&engine, &harness).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_database_that_vanished_is_noticed_and_its_return_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_costs_nobody_anything() {
+async fn a_lost_connection_fails_no_unit() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
     write_one(&engine, &harness).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_lost_connection_costs_nobody_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_whose_unit_was_answered_unavailable_goes_on_from_its_loaded_numbers() {
+async fn a_session_continues_from_its_loaded_numbers_after_unavailable() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
     let session = fix_session(&harness, &harness.tenant, "ACME").await;
@@ -94,7 +94,7 @@ async fn a_session_whose_unit_was_answered_unavailable_goes_on_from_its_loaded_n
     assert!(matches!(lost, Err(EngineError::Unavailable(_))));
     proxy.set(Mode::Pass);
     is_back(&engine, &harness).await;
-    // What was queued behind it, before anybody knew.
+    // Units queued behind it, before the failure was known.
     assert!(engine.commit_fix(&harness.tenant, part_of(&session, &chain, 3, b"dependant")).await.is_err());
     let chain = FixChain::from_loaded(2);
     let done = engine.commit_fix(&harness.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();

@@ -1,14 +1,14 @@
-//! A COMMIT whose answer never arrived: each kind of unit is tried again and meets its own keys. Nothing is lost,
-//! nothing happens twice.
+//! A COMMIT without an acknowledgement: each kind of unit is retried and finds its own keys. Nothing is lost, nothing
+//! happens twice.
 
 use std::sync::Arc;
 
 use chrono::Utc;
 use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
 use dvp_core::legacy::{self, Strategy};
-use dvp_core::workflow;
+use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::FixChain;
-use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
+use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey, WriterLimits};
 use dvp_domain::intent::{ActorType, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest};
@@ -56,7 +56,7 @@ impl Cut {
 
     async fn firm_terms(&self) -> dvp_domain::quote::FirmTerms {
         let registry = &self.engine.context().registry;
-        let asked = FirmRequest {
+        let requested = FirmRequest {
             input: registry.find("USDC").unwrap(),
             output: registry.find("USD").unwrap(),
             amount: Minor::new(100_000_000),
@@ -64,17 +64,17 @@ impl Cut {
             side: Side::Sell,
             actor: ActorType::Institution,
         };
-        self.engine.firm_quote(&asked).await.unwrap().unwrap()
+        self.engine.firm_quote(&requested).await.unwrap().unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_with_a_key_is_answered_as_it_was_decided() {
+async fn a_submission_with_a_key_gets_the_decided_answer() {
     let cut = Cut::next_commit().await;
     let (tenant, request) = (cut.harness.tenant.clone(), order("000123456789"));
     let command = SubmitCommand { tenant, request, idempotency: Some(cut.key()), fix: None };
     let done = cut.engine.submit(command).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Replayed(_)), "{:?}", done.outcome);
+    assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))), "{:?}", done.outcome);
     assert!(done.response.unwrap().body.starts_with("Accepted"));
     cut.check("select count(*) from execution", 1).await;
     cut.check("select sum(reserved)::int8 from account_balance", 9_985).await;
@@ -86,12 +86,12 @@ async fn a_submission_without_a_key_finds_its_intent_id_used() {
     let (tenant, request) = (cut.harness.tenant.clone(), order("000123456789"));
     let done =
         cut.engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None }).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::DuplicateIntent));
+    assert!(matches!(done.outcome, Outcome::Refused(Refusal::DuplicateIntent)));
     cut.check("select count(*) from execution", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_over_fix_leaves_its_report_under_its_number() {
+async fn a_submission_over_fix_stores_its_report_under_its_number() {
     let cut = Cut::next_commit().await;
     let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
@@ -112,7 +112,7 @@ async fn a_submission_over_fix_leaves_its_report_under_its_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quotes_are_kept_once() {
+async fn quotes_are_stored_once() {
     let cut = Cut::next_commit().await;
     let context = QuoteContext {
         tenant: cut.harness.tenant.clone(),
@@ -121,14 +121,14 @@ async fn quotes_are_kept_once() {
         response: json!({}),
     };
     let done = cut.engine.keep_quote(context, cut.key()).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     cut.check("select count(*) from quote_request", 1).await;
     cut.check("select count(*) from idempotency", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
     let quote = cut.firm_quote(cut.firm_terms().await);
     let done = cut.engine.keep_firm_quote(quote, cut.key()).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     cut.check("select count(*) from firm_quote", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
@@ -142,7 +142,7 @@ async fn quotes_are_kept_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_order_is_kept_once() {
+async fn a_legacy_order_is_stored_once() {
     let cut = Cut::next_commit().await;
     let (stage, run_at, expires_at) = legacy::beginning(Strategy::Scheduled, Utc::now(), 3_600_000);
     let new = NewLegacyIntent {
@@ -160,15 +160,15 @@ async fn an_older_order_is_kept_once() {
         run_at,
     };
     let done = cut.engine.keep_legacy_intent(new, cut.key()).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     cut.check("select count(*) from legacy_intent", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_and_a_sessions_own_numbers_are_kept_once() {
+async fn a_refusal_and_a_sessions_own_numbers_are_stored_once() {
     let cut = Cut::next_commit().await;
     let done = cut.engine.keep_refusal(cut.key()).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     cut.check("select count(*) from idempotency", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
@@ -177,13 +177,13 @@ async fn a_refusal_and_a_sessions_own_numbers_are_kept_once() {
     let lost = cut.engine.commit_fix(&cut.harness.tenant, part_of(&session, &chain, 1, b"a")).await;
     assert!(lost.is_err(), "the session loads its numbers again");
     cut.check("select next_out from fix_session", 2).await;
-    // What was queued behind it follows what was written.
+    // Units queued behind it follow the written numbers.
     cut.engine.commit_fix(&cut.harness.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
     cut.check("select count(*) from fix_outbound", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancellation_is_told_as_one() {
+async fn a_cancellation_is_reported_as_cancelled() {
     let cut = Cut::next_commit().await;
     let accepted = cut.harness.accept(order("000123450008")).await;
     let outcome = cut.engine.cancel(&cut.harness.tenant, &accepted.reference, None).await.unwrap();
@@ -195,13 +195,18 @@ async fn a_cancellation_is_told_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settlement_survives_each_of_its_commits_being_unacknowledged() {
+async fn settlement_survives_a_lost_acknowledgement_of_each_commit() {
     let cut = Cut::next_commit().await;
     let harness = &cut.harness;
     cut.proxy.set(Mode::CutEverySecondCommit);
     let stop = watch::Sender::new(false);
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    tokio::spawn(workflow::run(cut.engine.clone(), rails.clone(), rails, stop.subscribe()));
+    tokio::spawn(workflow::run(
+        cut.engine.clone(),
+        RailUse::of(rails.clone()),
+        RailUse::of(rails),
+        stop.subscribe(),
+    ));
     // Passes through `in_progress` in its conversion.
     let reference = harness.accept(order("000123450006")).await.reference;
     harness.play_chain(&reference).await;
@@ -210,12 +215,12 @@ async fn settlement_survives_each_of_its_commits_being_unacknowledged() {
     wait_for("the anchor", || async { (harness.count(anchored).await == 1).then_some(()) }).await;
     cut.proxy.set(Mode::Pass);
     assert!(cut.proxy.connections() > 5, "{} connections", cut.proxy.connections());
-    let told = harness.events(&reference).await;
+    let reported = harness.events(&reference).await;
     assert_eq!(
-        told[..4],
+        reported[..4],
         ["intent.accepted", "offramp.initiated", "offramp.in_progress", "offramp.completed"]
     );
-    assert_eq!(told[4..], ["payout.initiated", "payout.completed"]);
+    assert_eq!(reported[4..], ["payout.initiated", "payout.completed"]);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
     assert_eq!(harness.count("select count(*) from chain_fact where consumed_at is null").await, 0);
     assert_eq!(harness.count("select max(executed)::int8 from simulated_rail").await, 1);

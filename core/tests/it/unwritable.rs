@@ -1,11 +1,11 @@
-//! Units that cannot be written: they fail at once, with whatever builds on them, and cost the others next to nothing.
+//! Units that cannot be written: they fail immediately, with the units that depend on them, and hardly delay the
+//! others.
 
 use std::time::Duration;
 
 use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
 use dvp_core::writer::FixChain;
 use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
-use dvp_domain::chain::ChainFact;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
@@ -29,7 +29,7 @@ async fn accept_of(engine: &Engine, tenant: &Tenant, count: usize) -> usize {
         .count()
 }
 
-/// Queues everything while the database does not answer, then lets it answer, so that it meets in a batch.
+/// Queues everything while the database does not answer, then lets it answer, so that the units form one batch.
 async fn together<T>(proxy: &Proxy, work: impl Future<Output = T>) -> T {
     proxy.set(Mode::Hang);
     let release = async {
@@ -40,7 +40,7 @@ async fn together<T>(proxy: &Proxy, work: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions() {
+async fn two_hundred_bad_units_of_a_session_cost_few_transactions() {
     let harness = scenes::harness().await;
     let other = harness.other_tenant().await;
     let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
@@ -52,13 +52,13 @@ async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions()
     assert_eq!(accepted, 100);
     assert!(matches!(failed[0], Err(EngineError::Corrupt(_))), "{:?}", failed[0]);
     assert!(failed[1..].iter().all(|one| matches!(one, Err(EngineError::Unavailable(_)))));
-    // One bad unit of 300 is found in 2 log2 steps; the 199 that build on it are not looked at.
+    // One bad unit of 300 is found in 2 log2 steps; the 199 that depend on it are not tried.
     assert!(proxy.transactions() <= 24, "{} transactions", proxy.transactions());
-    // What comes later and builds on it fails without the database.
+    // A later unit that depends on it fails without the database.
     let before = proxy.transactions();
     assert!(engine.commit_fix(&other, part_of(&session, &chain, 201, b"")).await.is_err());
     assert_eq!(proxy.transactions(), before);
-    // Who loads the numbers again goes on.
+    // A session that loads its numbers again continues.
     let chain = FixChain::from_loaded(1);
     engine.commit_fix(&other, part_of(&session, &chain, 1, b"x")).await.unwrap();
     assert_eq!(harness.count("select next_out from fix_session").await, 2);
@@ -66,7 +66,7 @@ async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
+async fn independent_bad_units_are_separated_from_the_others() {
     let harness = scenes::harness().await;
     let bad_tenant = harness.other_tenant().await;
     let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
@@ -84,7 +84,7 @@ async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
     let (failed, (accepted, until_accepted)) = together(&proxy, work).await;
     assert_eq!(accepted, 100);
     assert!(failed.iter().all(|one| matches!(one, Err(EngineError::Corrupt(_)))));
-    // Two turns of the bad tenant at most, where one after another they would be four hundred.
+    // At most two turns of the bad tenant; one after another they would be four hundred.
     assert!(until_accepted <= 100, "{until_accepted} transactions before the good ones were written");
     // From now on the two share no batch: the good ones are written at the first attempt.
     let before = proxy.transactions();
@@ -96,7 +96,7 @@ async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_that_waits_for_a_lock_fails_alone_while_the_others_are_written() {
+async fn a_unit_that_waits_for_a_lock_fails_alone() {
     let harness = scenes::harness().await;
     let limits = WriterLimits { lock: Duration::from_millis(300), ..WriterLimits::default() };
     let (engine, _proxy) = engine_behind_proxy(&harness, limits).await;
@@ -115,7 +115,7 @@ async fn a_unit_that_waits_for_a_lock_fails_alone_while_the_others_are_written()
     assert_eq!(engine.cancel(&harness.tenant, &locked, None).await.unwrap(), CancelOutcome::Cancelled);
 }
 
-/// Makes every change of an execution fail because of what it is.
+/// Makes every change of an execution fail because of its data.
 async fn break_execution(harness: &Harness, reference: &str) {
     sqlx::query(
         "create function refuse() returns trigger language plpgsql as \
@@ -136,13 +136,12 @@ async fn mend_execution(harness: &Harness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_effect_that_cannot_be_written_is_put_off_and_the_others_settle() {
+async fn an_effect_that_cannot_be_written_is_postponed_and_the_others_settle() {
     let harness = scenes::harness().await;
     let broken = harness.accept(order("000123456789")).await.reference;
     break_execution(&harness, &broken).await;
     harness.start_workers();
-    let put_off =
-        "select count(*) from effect where unwritten >= 2 and heard like '%broken%' and lease_until is null";
+    let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%broken%' and lease_until is null";
     wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
     let good = harness.accept(order("000123456789")).await.reference;
     harness.play_chain(&good).await;
@@ -155,7 +154,7 @@ async fn an_effect_that_cannot_be_written_is_put_off_and_the_others_settle() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_that_cannot_be_read_puts_off_its_own_effect_and_no_other() {
+async fn an_unreadable_decision_postpones_only_its_own_effect() {
     let harness = scenes::harness().await;
     let broken = harness.accept(order("000123456789")).await.reference;
     let good = harness.accept(order("000123456789")).await.reference;
@@ -168,8 +167,7 @@ async fn a_decision_that_cannot_be_read_puts_off_its_own_effect_and_no_other() {
             .unwrap();
     }
     harness.start_workers();
-    let put_off =
-        "select count(*) from effect where unwritten >= 2 and heard like '%verdict%' and lease_until is null";
+    let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%verdict%' and lease_until is null";
     wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
     harness.play_chain(&good).await;
     harness.wait_for_state(&good, "completed").await;
@@ -184,14 +182,14 @@ async fn a_decision_that_cannot_be_read_puts_off_its_own_effect_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fact_that_cannot_be_written_is_put_off_and_holds_up_only_its_own_settlement() {
+async fn an_unwritable_fact_is_postponed_and_blocks_only_its_settlement() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let broken = harness.accept(order("000123456789")).await.reference;
     harness.wait_for_state(&broken, "locking").await;
     break_execution(&harness, &broken).await;
     harness.play_until(&broken, |kind| kind == "create").await;
-    let put_off = "select count(*) from chain_fact where unwritten >= 2 and heard like '%broken%' \
+    let put_off = "select count(*) from chain_fact where unwritten >= 2 and last_error like '%broken%' \
                    and retry_at is not null and consumed_at is null";
     wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
     let good = harness.accept(order("000123456789")).await.reference;
@@ -203,19 +201,21 @@ async fn a_fact_that_cannot_be_written_is_put_off_and_holds_up_only_its_own_sett
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fact_that_cannot_be_read_holds_up_no_other() {
+async fn an_unreadable_fact_blocks_no_other() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let first = harness.accept(order("000123456789")).await.reference;
     harness.wait_for_state(&first, "locking").await;
-    harness.report_fact(&[9; 32], &ChainFact::Settled { swap: None }).await;
-    sqlx::query("update chain_fact set payload = '{\"kind\": \"unheard_of\"}' where entity = $1")
-        .bind(&[9_u8; 32][..])
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload) values (31337, $1, 'x', '{\"kind\": \"unheard_of\"}')",
+    )
+    .bind(&[9_u8; 32][..])
+    .execute(harness.pool())
+    .await
+    .unwrap();
     harness.play_chain(&first).await;
     harness.wait_for_state(&first, "completed").await;
-    let put_off = "select count(*) from chain_fact where unwritten > 0 and heard like '%cannot be read%'";
+    let put_off =
+        "select count(*) from chain_fact where unwritten > 0 and last_error like '%cannot be read%'";
     wait_for("the fact", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
 }

@@ -1,4 +1,4 @@
-//! Orders and the node: whose wallet is known waits for nobody, whose is not waits for itself.
+//! Orders and the node: an order of a known wallet does not wait, one of an unknown wallet delays no other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use dvp_core::chain::{
 };
 use dvp_core::engine::{Engine, EngineError, SubmitCommand};
 use dvp_core::wallets::Wallets;
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::money::Minor;
@@ -22,12 +22,12 @@ use dvp_testing::orders::{Terms, order_for, order_of};
 
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
-/// A node that answers as often as it is allowed to.
+/// A node that gives only the permitted number of answers.
 struct Node {
     facts: WalletFacts,
     answers: Semaphore,
     block: AtomicU64,
-    asked: AtomicUsize,
+    requested: AtomicUsize,
     reads: AtomicUsize,
     at_once: AtomicUsize,
     at_once_max: AtomicUsize,
@@ -39,19 +39,19 @@ impl Node {
             facts,
             answers: Semaphore::new(answers),
             block: AtomicU64::new(1),
-            asked: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
             at_once: AtomicUsize::new(0),
             at_once_max: AtomicUsize::new(0),
         })
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requested(&self) -> usize {
+        self.requested.load(Ordering::SeqCst)
     }
 
     async fn answer(&self) -> Result<ChainHead, ChainUnavailable> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.requested.fetch_add(1, Ordering::SeqCst);
         let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.at_once_max.fetch_max(at_once, Ordering::SeqCst);
         self.answers.acquire().await.unwrap().forget();
@@ -84,7 +84,7 @@ fn wallet(n: usize) -> WalletKey {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_a_known_wallet_is_decided_though_the_node_is_frozen() {
+async fn an_order_of_a_known_wallet_is_decided_while_the_node_is_frozen() {
     let harness = scenes::harness().await;
     let node = Node::answering(RICH, 1);
     let engine = harness.engine_over(node.clone());
@@ -93,14 +93,17 @@ async fn an_order_of_a_known_wallet_is_decided_though_the_node_is_frozen() {
     second.intent_id.push_str("-again");
     second.client_reference = None;
     assert!(matches!(submit(&harness, &engine, first).await, Ok(Outcome::Accepted(_))));
-    assert_eq!(node.asked(), 1);
+    assert_eq!(node.requested(), 1);
     let again = submit(&harness, &engine, second).await;
-    assert!(matches!(again, Ok(Outcome::InvalidPermit(PermitDefect::NonceHeld { next: 1 }))), "{again:?}");
-    assert_eq!(node.asked(), 1, "the wallet is known");
+    assert!(
+        matches!(again, Ok(Outcome::Refused(Refusal::InvalidPermit(PermitDefect::NonceHeld { next: 1 })))),
+        "{again:?}"
+    );
+    assert_eq!(node.requested(), 1, "the wallet is known");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_holds_up_no_other() {
+async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_delays_none() {
     let harness = scenes::harness().await;
     harness.deposit("USD", 50_000_000).await;
     let node = Node::answering(RICH, 0);
@@ -125,19 +128,22 @@ async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_holds_up_no_other(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_is_asked_about_no_wallet_that_has_not_signed() {
+async fn the_node_is_not_queried_about_unsigned_wallets() {
     let harness = scenes::harness().await;
     let node = Node::answering(RICH, 10);
     let engine = harness.engine_over(node.clone());
     let mut forged = order_of(100_000_000, "12345678");
     forged.user = "0x00000000000000000000000000000000000000cc".to_owned();
     let refused = submit(&harness, &engine, forged).await;
-    assert!(matches!(refused, Ok(Outcome::InvalidPermit(PermitDefect::Signer))), "{refused:?}");
-    assert_eq!(node.asked(), 0);
+    assert!(
+        matches!(refused, Ok(Outcome::Refused(Refusal::InvalidPermit(PermitDefect::Signer)))),
+        "{refused:?}"
+    );
+    assert_eq!(node.requested(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_that_lacks_balance_or_allowance_is_told_which() {
+async fn a_wallet_without_balance_or_allowance_is_refused_with_the_reason() {
     let harness = scenes::harness().await;
     let short = 99_999_999;
     for (facts, lacking) in [
@@ -154,11 +160,11 @@ async fn a_wallet_that_lacks_balance_or_allowance_is_told_which() {
         for request in [fixed, priced] {
             let refused = submit(&harness, &engine, request).await;
             assert!(
-                matches!(refused, Ok(Outcome::InvalidPermit(defect)) if defect.to_string().contains(lacking)),
+                matches!(refused, Ok(Outcome::Refused(Refusal::InvalidPermit(defect))) if defect.to_string().contains(lacking)),
                 "{lacking}: {refused:?}"
             );
         }
-        // The permit's amount is a cap: what is not pulled need not be there.
+        // The permit's amount is a cap: the balance need only cover what is pulled.
         let small = IntentRequest {
             bounds: Bounds::ExactInput { input: Minor::new(50_000_000), min_output: Minor::new(1) },
             ..order_of(100_000_000, "12345678")
@@ -175,11 +181,11 @@ async fn one_partners_look_ups_leave_the_node_to_the_others() {
     let wallets = Wallets::new(node.clone());
     let flood: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
     let _joined: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
-    while node.asked() < 8 {
+    while node.requested() < 8 {
         tokio::task::yield_now().await;
     }
     let good = wallets.look_up("good", &wallet(1000));
-    while node.asked() < 9 {
+    while node.requested() < 9 {
         tokio::task::yield_now().await;
     }
     assert_eq!(node.at_once_max.load(Ordering::SeqCst), 9, "eight of the one, one of the other");
@@ -188,7 +194,7 @@ async fn one_partners_look_ups_leave_the_node_to_the_others() {
     for look_up in flood {
         assert_eq!(look_up.await.unwrap(), RICH);
     }
-    assert_eq!(node.asked(), 401, "whoever asks about the same wallet is told by the same look-up");
+    assert_eq!(node.requested(), 401, "look-ups of the same wallet are shared");
     assert!(node.at_once_max.load(Ordering::SeqCst) <= 9);
     assert_eq!(wallets.find("good", &wallet(1000)), Some(RICH));
     assert_eq!(wallets.find("good", &wallet(0)), None);
@@ -203,13 +209,13 @@ async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn known_wallets_are_read_again_when_the_chain_has_moved() {
+async fn known_wallets_are_read_again_after_a_new_block() {
     let node = Node::answering(RICH, 1000);
     let wallets = Wallets::new(node.clone());
     wallets.look_up("acme", &wallet(1)).await.unwrap();
     let stop = tokio::sync::watch::Sender::new(false);
     let running = tokio::spawn(wallets.clone().run(stop.subscribe()));
-    while node.asked() < 2 {
+    while node.requested() < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!(node.reads.load(Ordering::SeqCst), 1, "the newest block is the one the facts are of");

@@ -1,8 +1,8 @@
-//! The group-commit writer: whole or not at all, once, in order.
+//! The group-commit writer: completely or not at all, once, in order.
 
 use dvp_core::engine::{CancelOutcome, EngineError, SubmitCommand};
 use dvp_core::writer::FixChain;
-use dvp_core::writer::{Done, IdempotencyPart, Outcome, WriterLimits};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey, WriterLimits};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::money::Minor;
@@ -28,11 +28,11 @@ async fn submit_with(harness: &Harness, request: IntentRequest, part: Idempotenc
     harness.engine.submit(command).await.unwrap()
 }
 
-/// More than a tenant's share of the queue and a batch in hand take together.
+/// More than a tenant's share of the queue and one batch take together.
 const TOO_MANY: usize = 6_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_have_room() {
+async fn a_full_share_refuses_its_tenant_at_once_and_others_have_room() {
     let harness = scenes::harness().await;
     let other = harness.other_tenant().await;
     let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
@@ -42,7 +42,7 @@ async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_ha
         tokio::spawn(async move { engine.keep_refusal(part).await })
     };
     let sent: Vec<_> = (0..TOO_MANY).map(|_| refusal(&harness.tenant)).collect();
-    // Nothing can be written, so whoever has an answer was refused.
+    // Nothing can be written, so an answered unit was refused.
     let refused_one = || async { sent.iter().any(tokio::task::JoinHandle::is_finished).then_some(()) };
     wait_for("a refusal", refused_one).await;
     let of_other: Vec<_> = (0..100).map(|_| refusal(&other)).collect();
@@ -63,7 +63,7 @@ async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_intent_is_there_whole_when_it_is_answered() {
+async fn an_accepted_intent_is_stored_completely_when_it_is_answered() {
     let harness = scenes::harness().await;
     let accepted = harness.accept(order("000123456789")).await;
     assert_eq!(harness.events(&accepted.reference).await, ["intent.accepted"]);
@@ -77,7 +77,7 @@ async fn an_accepted_intent_is_there_whole_when_it_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_intent_leaves_its_id_and_nothing_else() {
+async fn a_rejected_intent_leaves_only_its_id() {
     let harness = scenes::harness().await;
     let mut request = order("000123456789");
     request.beneficiary = None;
@@ -90,28 +90,28 @@ async fn a_rejected_intent_leaves_its_id_and_nothing_else() {
     {
         assert_eq!(harness.count(table).await, 0);
     }
-    assert!(matches!(harness.submit(request).await, Outcome::DuplicateIntent));
+    assert!(matches!(harness.submit(request).await, Outcome::Refused(Refusal::DuplicateIntent)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_intent_id_and_a_client_reference_are_taken_once() {
+async fn an_intent_id_and_a_client_reference_are_used_once() {
     let harness = scenes::harness().await;
     let first = order("000123456789");
     harness.accept(first.clone()).await;
-    assert!(matches!(harness.submit(first.clone()).await, Outcome::DuplicateIntent));
+    assert!(matches!(harness.submit(first.clone()).await, Outcome::Refused(Refusal::DuplicateIntent)));
     let mut other = order("000123456789");
     other.client_reference = first.client_reference;
-    assert!(matches!(harness.submit(other).await, Outcome::DuplicateClientReference));
+    assert!(matches!(harness.submit(other).await, Outcome::Refused(Refusal::DuplicateClientReference)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permit_is_refused_when_it_is_not_the_users_or_backs_another_order() {
+async fn a_permit_of_another_wallet_or_order_is_refused() {
     let harness = scenes::harness().await;
     let first = order("000123456789");
     let mut stolen = order("000123456789");
     stolen.permit = first.permit.clone();
     let refused = |outcome: Outcome| match outcome {
-        Outcome::InvalidPermit(defect) => defect,
+        Outcome::Refused(Refusal::InvalidPermit(defect)) => defect,
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(harness.submit(stolen).await), PermitDefect::Signer);
@@ -121,15 +121,15 @@ async fn a_permit_is_refused_when_it_is_not_the_users_or_backs_another_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_key_gives_the_same_answer_and_another_request_under_it_conflicts() {
+async fn the_same_key_repeats_its_answer_and_conflicts_with_another_request() {
     let harness = scenes::harness().await;
     let (uuid, request) = (uuid::Uuid::new_v4(), order("000123456789"));
     let first = submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])).await;
     let again = submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])).await;
-    assert!(matches!(again.outcome, Outcome::Replayed(_)));
+    assert!(matches!(again.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     assert_eq!(again.response, first.response);
     let other = submit_with(&harness, order("000123456789"), key(&harness, uuid, &[2; 32])).await;
-    assert!(matches!(other.outcome, Outcome::KeyConflict));
+    assert!(matches!(other.outcome, Outcome::KeyUsed(UsedKey::Conflict)));
     assert_eq!(harness.count("select count(*) from intent").await, 1);
 }
 
@@ -148,20 +148,27 @@ async fn an_expired_record_is_a_new_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_key_sent_many_times_at_once_makes_one_intent() {
+async fn one_key_sent_concurrently_makes_one_intent() {
     let harness = scenes::harness().await;
     let (uuid, request) = (uuid::Uuid::new_v4(), order("000123456789"));
     let sends = (0..32).map(|_| submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])));
     let done = futures_util::future::join_all(sends).await;
     let accepted = done.iter().filter(|d| matches!(d.outcome, Outcome::Accepted(_))).count();
-    let others =
-        done.iter().filter(|d| matches!(d.outcome, Outcome::Replayed(_) | Outcome::KeyProcessing)).count();
+    let others = done
+        .iter()
+        .filter(|d| {
+            matches!(
+                d.outcome,
+                Outcome::KeyUsed(UsedKey::Replayed(_)) | Outcome::KeyUsed(UsedKey::Processing)
+            )
+        })
+        .count();
     assert_eq!((accepted, others), (1, 31));
     assert_eq!(harness.count("select count(*) from execution").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_orders_never_promise_more_than_the_provider_has() {
+async fn concurrent_orders_never_reserve_more_than_the_provider_has() {
     let harness = scenes::harness_with(9_985 * 5 + 100).await;
     let sends = (0..40).map(|_| harness.submit(order("000123456789")));
     let outcomes = futures_util::future::join_all(sends).await;
@@ -186,10 +193,10 @@ async fn positions_are_dense_and_sequences_contiguous_under_concurrency() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
+async fn a_firm_quote_is_used_by_one_of_many_concurrent_orders() {
     let harness = scenes::harness().await;
     let registry = &harness.engine.context().registry;
-    let asked = FirmRequest {
+    let requested = FirmRequest {
         input: registry.find("USDC").unwrap(),
         output: registry.find("USD").unwrap(),
         amount: Minor::new(100_000_000),
@@ -197,7 +204,7 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
         side: Side::Sell,
         actor: ActorType::Institution,
     };
-    let terms = harness.engine.firm_quote(&asked).await.unwrap().unwrap();
+    let terms = harness.engine.firm_quote(&requested).await.unwrap().unwrap();
     let quote = NewFirmQuote { tenant: harness.tenant.clone(), request_id: "r".into(), terms: terms.clone() };
     harness.engine.keep_firm_quote(quote, key(&harness, uuid::Uuid::new_v4(), &[3; 32])).await.unwrap();
     let with_quote = || IntentRequest {
@@ -213,14 +220,14 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
         .count();
     assert_eq!((accepted, used), (1, 19));
 
-    let stranger = Tenant { livemode: true, ..harness.tenant.clone() };
-    let command = SubmitCommand { tenant: stranger, request: with_quote(), idempotency: None, fix: None };
+    let other_tenant = Tenant { livemode: true, ..harness.tenant.clone() };
+    let command = SubmitCommand { tenant: other_tenant, request: with_quote(), idempotency: None, fix: None };
     let outcome = harness.engine.submit(command).await.unwrap().outcome;
     assert!(matches!(outcome, Outcome::Rejected { reason: Reason::QuoteNotFound, .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_of_a_session_that_does_not_exist_fails_alone() {
+async fn a_unit_of_a_missing_session_fails_alone() {
     let harness = scenes::harness().await;
     let part = part_of("FIX.4.4:DVP->NOBODY", &FixChain::default(), 1, b"");
     let poisoned = harness.engine.commit_fix(&harness.tenant, part);
@@ -233,7 +240,7 @@ async fn a_unit_of_a_session_that_does_not_exist_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_gives_everything_back_and_only_while_accepted() {
+async fn cancelling_releases_everything_and_only_while_accepted() {
     let harness = scenes::harness().await;
     let accepted = harness.accept(order("000123450008")).await;
     let cancel = || harness.engine.cancel(&harness.tenant, &accepted.reference, None);
@@ -243,8 +250,8 @@ async fn cancelling_gives_everything_back_and_only_while_accepted() {
     assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
     assert_eq!(harness.count("select count(*) from permit_use").await, 0);
-    let stranger = Tenant { livemode: true, ..harness.tenant.clone() };
-    let unknown = harness.engine.cancel(&stranger, &accepted.reference, None).await.unwrap();
+    let other_tenant = Tenant { livemode: true, ..harness.tenant.clone() };
+    let unknown = harness.engine.cancel(&other_tenant, &accepted.reference, None).await.unwrap();
     assert_eq!(unknown, CancelOutcome::Unknown);
 }
 
@@ -278,5 +285,5 @@ async fn a_second_signature_for_the_same_permit_is_refused() {
     let malleable =
         dvp_domain::intent::Permit { signature: format!("0x{}", hex::encode(high.as_bytes())), ..permit };
     request.permit = Some(malleable);
-    assert!(matches!(harness.submit(request).await, Outcome::InvalidPermit(_)));
+    assert!(matches!(harness.submit(request).await, Outcome::Refused(Refusal::InvalidPermit(_))));
 }

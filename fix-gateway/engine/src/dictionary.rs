@@ -1,4 +1,4 @@
-//! What the FIX versions allow: fields, values, messages, groups; and the check of a message against it.
+//! The FIX versions' fields, values, messages and groups, and the check of a message against them.
 //!
 //! The tables are constants made at build time, so that nothing is loaded or allocated: dense or sets of bits where
 //! every field of every message asks, sorted lists elsewhere.
@@ -41,12 +41,12 @@ pub struct FieldDef {
     pub values: &'static [&'static str],
 }
 
-/// What a message's body, one entry of a group, the header or the trailer is made of. All lists ascend.
+/// The members of a message's body, one entry of a group, the header or the trailer. All lists ascend.
 #[derive(Debug)]
 pub struct Section {
     /// The field that begins it: of a group's entry, the delimiter.
     first: Tag,
-    /// Fields of this level, group counts among them, but not what is inside groups.
+    /// Fields of this level, including group counts, excluding the fields inside groups.
     members: &'static [Tag],
     required: &'static [Tag],
     /// By the tag of the count field.

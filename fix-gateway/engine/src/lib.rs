@@ -1,10 +1,10 @@
 //! FIX without IO: bytes to messages, dictionary checks, and the session as a state machine.
 //!
 //! **Architecture invariant:** nothing here reads a clock, a socket, a file or the environment, and nothing waits.
-//! Time comes in as an argument; what has to happen outside goes out as a value.
+//! Time is an argument; effects are returned as values.
 //!
-//! Reading order: [`codec`] (frames, fields, encoding), [`dictionary`] (what a version allows), [`session`] (who is
-//! owed what, and in which order), [`schedule`] (when there is a session at all).
+//! Reading order: [`codec`] (frames, fields, encoding), [`dictionary`] (the versions' rules), [`session`] (the
+//! state machine), [`schedule`] (the windows of a session).
 
 pub mod codec;
 pub mod dictionary;

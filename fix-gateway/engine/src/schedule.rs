@@ -1,4 +1,4 @@
-//! When there is a session, and which one: schedules with an IANA time zone per boundary.
+//! The windows of a session: schedules with an IANA time zone per boundary.
 //!
 //! A schedule cuts time into windows. Each window has an [`Epoch`]: sequence numbers live as long as it does, and begin
 //! anew exactly when it changes. Between windows there is no session.
@@ -13,7 +13,7 @@
 //! - an instant belongs to one window at most, and the epoch of a later window is greater;
 //! - a window ends at the first end boundary after its start, and at the next start at the latest;
 //! - start and end at the same time of day in the same zone mean one session without end, never a reset once a day:
-//!   who wants that says [`Schedule::daily_reset`] or [`Schedule::weekly_reset`];
+//!   for that use [`Schedule::daily_reset`] or [`Schedule::weekly_reset`];
 //! - a boundary that clocks jump over happens when they jump; one that they pass twice happens the first
 //!   time; a day that a zone leaves out has none;
 //! - the epoch is a date, so moving a boundary by an hour resets nothing.
@@ -47,7 +47,7 @@ impl Epoch {
     pub const ENDLESS: Self = Self(0);
 }
 
-/// Where an instant lies in a schedule.
+/// The position of an instant in a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// There is a session. It ends at `until`; `None`: never.
@@ -105,7 +105,7 @@ impl Days {
     }
 }
 
-/// What is wrong with a schedule's description.
+/// A fault in a schedule's description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     #[error("not a time of day (HH:MM or HH:MM:SS)")]
@@ -195,7 +195,7 @@ impl Schedule {
     pub fn position(&self, now: UtcNanos) -> Position {
         let endless = Position::Open { epoch: Epoch::ENDLESS, until: None };
         let Some(start) = self.start() else { return endless };
-        // Beyond the year 9999 no calendar is asked.
+        // Beyond the year 9999 no calendar is consulted.
         let Ok(instant) = Timestamp::from_nanosecond(i128::from(now.0)) else { return endless };
         let today = start.date_of(instant);
         let began = (-DAYS_AROUND..=1).rev().find_map(|days| {
@@ -259,7 +259,7 @@ impl Schedule {
 }
 
 fn to_utc(instant: Timestamp) -> UtcNanos {
-    // Every boundary asked for lies around an instant after 1970.
+    // Every requested boundary lies around an instant after 1970.
     UtcNanos(u64::try_from(instant.as_nanosecond()).unwrap_or(0))
 }
 

@@ -7,15 +7,15 @@
 //!   └<──────────────────────── Disconnect / disconnected() ────────────────┴───────────────────────┘
 //! ```
 //!
-//! The driver reads both clocks once a turn, hands in what happened (`handle_…`), and then carries out the
+//! The driver reads both clocks once a turn, passes events in (`handle_…`), and then carries out the
 //! [`Output`]s in the order given, stopping at the first it cannot carry out. Invariants:
 //!
 //! - [`Output::Persist`] precedes the [`Output::Transmit`] that depends on it, so a crash costs a resend and never
 //!   lets one number stand for two messages;
 //! - nothing changes, no number and no store, before the peer is authenticated;
-//! - a gap is asked for once; what arrives beyond it waits in a bounded queue;
+//! - a gap is requested once; messages beyond it wait in a bounded queue;
 //! - every [`Output::Authenticate`] and [`Output::Fetch`] is answered before the next message is handed in;
-//! - a reset keeps what the driver says the peer has not seen, under new numbers ([`Session::handle_kept`]).
+//! - a reset keeps the messages that the peer has not received, under new numbers ([`Session::handle_kept`]).
 
 mod calendar;
 mod config;
@@ -55,7 +55,7 @@ const SPARE_MAX: usize = 64;
 /// A buffer that held more than this is not kept.
 const SPARE_BYTES_MAX: usize = 4096;
 
-/// Nobody is logged on.
+/// The peer is not logged on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not logged on")]
 pub struct NotLoggedOn;
@@ -70,7 +70,7 @@ pub enum SendError {
     Resending,
 }
 
-/// SessionStatus(1409), as far as we say it.
+/// The values of SessionStatus(1409) that we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     LogoutComplete = 4,
@@ -82,7 +82,7 @@ pub struct Session {
     config: Arc<SessionConfig>,
     next_in: SeqNum,
     next_out: SeqNum,
-    /// `next_in` as far as it is durable: what LastMsgSeqNumProcessed(369) may say.
+    /// The durable part of `next_in`: the limit of LastMsgSeqNumProcessed(369).
     durable_in: SeqNum,
     state: State,
     outputs: VecDeque<Output>,
@@ -97,12 +97,12 @@ pub struct Session {
 enum State {
     Idle,
     AwaitingLogon,
-    /// The driver was asked about this Logon. `link` is the session it wants to reset, if it came inside one.
+    /// The driver is authenticating this Logon. `link` is the session to reset, if the Logon came inside one.
     Authenticating {
         logon: Box<Message>,
         link: Option<Box<Link>>,
     },
-    /// Both numbers begin anew with this Logon. It is agreed on when the driver has said what the reset keeps.
+    /// Both numbers restart with this Logon. It is answered once the driver has given the number of kept messages.
     Resetting {
         logon: Box<Message>,
         kept: u64,
@@ -115,7 +115,7 @@ enum State {
     },
 }
 
-/// What exists only between Logon and the end of the connection.
+/// The state between Logon and the end of the connection.
 #[derive(Debug)]
 struct Link {
     /// HeartBtInt(108); `None` is 0: no heartbeats.
@@ -150,7 +150,8 @@ impl Session {
         self.next_in
     }
 
-    /// Everything before `next_in` is durable with all that it led to. A peer may forget what it is told was processed.
+    /// Everything before `next_in` is durable, with all its effects. A peer may discard messages that it is notified of
+    /// as processed.
     pub const fn note_durable(&mut self, next_in: SeqNum) {
         self.durable_in = next_in;
     }
@@ -165,7 +166,7 @@ impl Session {
         matches!(self.state, State::LoggedOn(_))
     }
 
-    /// Is there a connection, in whatever state?
+    /// Is there a connection, in any state?
     pub const fn is_connected(&self) -> bool {
         !matches!(self.state, State::Idle)
     }
@@ -181,7 +182,7 @@ impl Session {
         self.state = State::AwaitingLogon;
     }
 
-    /// The connection is gone, whoever ended it.
+    /// The connection has ended, on either side.
     pub fn disconnected(&mut self) {
         self.state = State::Idle;
         self.outputs.clear();
@@ -189,7 +190,7 @@ impl Session {
     }
 
     /// A frame arrived that is no message. In a session it is ignored, FIX 4.4 volume 2, "Message integrity": its
-    /// number is not used up, so the gap shows with the next message. Before Logon the peer is not worth the wait.
+    /// number is not used up, so the gap shows with the next message. Before Logon the connection is closed.
     pub fn handle_garbled(&mut self, now: Now) {
         self.now = now;
         if matches!(self.state, State::AwaitingLogon) {
@@ -197,14 +198,14 @@ impl Session {
         }
     }
 
-    /// Takes the next output. Queued messages whose turn has come are processed here, one at a time, so that what
-    /// the driver does for one precedes what the session says about the next.
+    /// Takes the next output. Queued messages whose turn has come are processed here, one at a time, so that the
+    /// driver's effects of one precede the session's output about the next.
     pub fn poll_output(&mut self) -> Option<Output> {
         loop {
             if let Some(output) = self.outputs.pop_front() {
                 return Some(output);
             }
-            if !self.agree_after_reset() && !self.ask_for_next_chunk() && !self.process_queued() {
+            if !self.agree_after_reset() && !self.request_next_chunk() && !self.process_queued() {
                 return None;
             }
         }
@@ -222,16 +223,16 @@ impl Session {
         Ok(self.emit(msg_type, body))
     }
 
-    /// Takes the next outbound number for a message whose content is not known yet, or that is stored because nobody
-    /// is logged on. The driver persists the number together with the message.
+    /// Takes the next outbound number for a message whose content is not known yet, or that is stored because the
+    /// peer is not logged on. The driver persists the number together with the message.
     pub fn reserve(&mut self) -> SeqNum {
         let seq = self.next_out;
         self.next_out = seq.next();
         seq
     }
 
-    /// The driver's answer to [`Output::Reset`]: so many messages go on under the numbers from `first_kept` on. Without
-    /// it none does.
+    /// The driver's answer to [`Output::Reset`]: the number of messages kept under the numbers from `first_kept` on.
+    /// Without a call none is kept.
     pub fn handle_kept(&mut self, messages: u64) {
         match &mut self.state {
             State::Resetting { kept, .. } => *kept = messages,
@@ -245,12 +246,12 @@ impl Session {
         }
     }
 
-    /// An operator has set the numbers, while nobody was connected.
+    /// An operator has set the numbers while the peer was not connected.
     pub fn set_numbers(&mut self, next_in: SeqNum, next_out: SeqNum) {
         (self.next_in, self.next_out, self.durable_in) = (next_in, next_out, next_in);
     }
 
-    /// Asks the peer to end the session.
+    /// Requests the end of the session from the peer.
     pub fn log_out(&mut self, now: Now, text: &str) -> Result<(), NotLoggedOn> {
         if !self.is_logged_on() {
             return Err(NotLoggedOn);
@@ -318,7 +319,7 @@ impl Session {
         self.persist();
         let sent = self.now.mono;
         if let Some(link) = self.link_mut() {
-            // Counted from now on already, so that a timer in the same turn does not say it again.
+            // Counted from now on already, so that a timer in the same turn does not send it again.
             link.last_sent = link.last_sent.max(sent);
         }
         let sending_time = self.now.utc;
@@ -341,7 +342,7 @@ impl Session {
 
     fn begin_logout(&mut self, text: Option<&str>, status: Option<Status>) {
         if matches!(self.state, State::LoggingOut { .. }) {
-            // Said once; the deadline stands.
+            // Sent once; the deadline stands.
             return;
         }
         let body = self.logout_body(text, status);

@@ -86,7 +86,7 @@ fn two(tens: u8, ones: u8) -> Option<u64> {
     (tens <= 9 && ones <= 9).then(|| u64::from(tens) * 10 + u64::from(ones))
 }
 
-/// Days since 1970-01-01, and what follows the date.
+/// Days since 1970-01-01, and the remainder of the text.
 #[inline]
 fn date(text: &[u8]) -> Option<(u64, &[u8])> {
     let (&[a, b, c, d, e, f, g, h], rest) = text.split_first_chunk()?;
@@ -110,7 +110,7 @@ fn time_of_day(text: &[u8]) -> Option<u64> {
 
 /// One to nine digits of a second's fraction.
 fn nanos(fraction: &[u8]) -> Option<u64> {
-    /// What the last of so many digits is worth.
+    /// The value of the last digit, by the number of digits.
     const WORTH: [u64; 10] = [0, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
     let worth = WORTH.get(fraction.len()).filter(|worth| **worth > 0)?;
     let value = fraction.iter().try_fold(0_u64, |value, byte| {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_of_four_hundred_years_is_the_day_it_came_from() {
+    fn dates_of_four_hundred_years_round_trip() {
         for days in 0..146_097 {
             let (year, month, day) = civil_from_days(days);
             assert_eq!(date(format!("{year:04}{month:02}{day:02}").as_bytes()), Some((days, &b""[..])));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_timestamp_is_refused() {
+    fn an_invalid_timestamp_is_refused() {
         for text in [
             "",
             "20040415",

@@ -1,6 +1,6 @@
 //! No message of an established session allocates: counted by the allocator, not believed.
 //!
-//! One test alone in its binary: what another thread allocates would be counted, too.
+//! One test alone in its binary: allocations of other threads would be counted, too.
 
 use std::{
     alloc::System,
@@ -22,7 +22,7 @@ static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const WARM_UP: u64 = 200;
 const COUNTED: u64 = 2_000;
 
-/// What a message goes through from the socket and back to it.
+/// The components that process a message.
 struct Path {
     framer: Framer,
     parser: Parser,
@@ -119,7 +119,7 @@ fn echo(session: &mut Session, now: Now, order: MessageRef<'_>) {
 }
 
 #[test]
-fn an_order_goes_through_parser_dictionary_session_and_encoder_without_an_allocation() {
+fn an_order_is_processed_without_allocations() {
     #[expect(
         clippy::disallowed_methods,
         reason = "an arbitrary origin: std has no other way to make an Instant"
@@ -127,7 +127,7 @@ fn an_order_goes_through_parser_dictionary_session_and_encoder_without_an_alloca
     let mono = Instant::now();
     let mut path = Path::new(Now { mono, utc: UtcNanos(1_800_000_000_000_000_000) });
     path.run(2..2 + WARM_UP);
-    // The harness's own thread is counted, too, when it happens to run: what a message costs shows in every round.
+    // The harness's own thread is counted, too, when it happens to run: the cost of a message shows in every round.
     let mut next = 2 + WARM_UP;
     let mut rounds = (0..5).map(|_| {
         let region = Region::new(GLOBAL);

@@ -1,7 +1,7 @@
 //! Whole conversations, byte for byte: framer, parser, session and encoder together, with an application that sends
 //! back what it gets, in virtual time and in all three versions.
 //!
-//! A script in `transcripts/scripts` says what the peer does; what it leads to is in `transcripts/<version>`
+//! A script in `transcripts/scripts` has the peer's actions; the results are in `transcripts/<version>`
 //! (`UPDATE_EXPECT=1` rewrites it). Each is played once a message at a time, once byte by byte, several times cut at
 //! random places, and once with everything that comes without a pause in one piece.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
@@ -41,7 +41,7 @@ fn is_about_others(script: &str, version: (&str, &str)) -> bool {
     script.lines().any(|line| line.strip_prefix("# not on ") == Some(version.0))
 }
 
-/// Plays a script; the transcript repeats it line by line, with what it led to.
+/// Plays a script; the transcript repeats it line by line, with the results.
 fn play(version: (&str, &str), script: &str, pieces: Pieces<'_>) -> String {
     let mut driver = Driver::new(version);
     let mut transcript = String::new();
@@ -54,7 +54,7 @@ fn play(version: (&str, &str), script: &str, pieces: Pieces<'_>) -> String {
     transcript
 }
 
-/// Only what was said, with messages that follow each other without a pause in one piece.
+/// Only the messages, with those that follow each other without a pause in one piece.
 fn play_in_one_piece(version: (&str, &str), script: &str) -> String {
     let mut driver = Driver::new(version);
     let mut waiting = Vec::new();
@@ -79,7 +79,7 @@ fn what_was_said(transcript: &str) -> String {
 }
 
 #[test]
-fn conversations_go_as_written_down_however_their_bytes_come() {
+fn conversations_match_their_transcripts() {
     let mut played = 0;
     for (name, script) in scripts() {
         for version in VERSIONS {

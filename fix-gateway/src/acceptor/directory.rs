@@ -47,6 +47,8 @@ impl SessionKey {
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     sessions: Arc<Mutex<HashMap<SessionKey, Entry>>>,
+    /// The sessions of other processes, and where these take forwarded connections.
+    elsewhere: Arc<Mutex<HashMap<SessionKey, String>>>,
     /// The state of a directory that a task refreshes.
     refreshes: Option<Arc<Refreshes>>,
 }
@@ -56,6 +58,14 @@ pub struct Directory {
 pub(crate) struct Entry {
     pub(crate) gatekeeper: Arc<dyn Gatekeeper>,
     pub(crate) sender: mpsc::Sender<Attach>,
+}
+
+/// The process that has a session.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Here(Entry),
+    /// The process that takes forwarded connections at this address.
+    At(String),
 }
 
 #[derive(Debug, Default)]
@@ -101,18 +111,43 @@ impl Directory {
         }
     }
 
-    /// The session, if it is registered, or is registered by the next refresh before `until`: it may have been added a
-    /// moment ago. An unknown name costs this wait and nothing else.
-    pub(crate) async fn find(&self, key: &SessionKey, until: Instant) -> Option<Entry> {
-        let refreshes = self.refreshes.as_deref();
-        let refreshed = refreshes.map(|refreshes| refreshes.done.notified());
-        let known = self.lock().get(key).cloned();
-        let (None, Some(refreshes), Some(refreshed)) = (&known, refreshes, refreshed) else { return known };
-        let has_begun = refreshes.has_begun.load(Ordering::Acquire);
-        let until = if has_begun { until } else { until.max(Instant::now() + BEGIN_WAIT) };
-        // A late refresh counts as a missing session.
-        let _ = tokio::time::timeout_at(until, refreshed).await;
+    /// Replaces the sessions of other processes.
+    pub(crate) fn set_elsewhere(&self, sessions: HashMap<SessionKey, String>) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
+    }
+
+    /// A session of this process.
+    pub(crate) fn find_here(&self, key: &SessionKey) -> Option<Entry> {
         self.lock().get(key).cloned()
+    }
+
+    fn find_now(&self, key: &SessionKey) -> Option<Place> {
+        let at = || self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        self.find_here(key).map(Place::Here).or_else(|| at().map(Place::At))
+    }
+
+    /// The session, if it is registered, or is registered by a refresh before `until`: it may have been added a moment
+    /// ago, or move to another process. An unknown name costs this wait and nothing else.
+    pub(crate) async fn find(&self, key: &SessionKey, until: Instant) -> Option<Place> {
+        let has_begun =
+            self.refreshes.as_deref().is_none_or(|refreshes| refreshes.has_begun.load(Ordering::Acquire));
+        let until = if has_begun { until } else { until.max(Instant::now() + BEGIN_WAIT) };
+        loop {
+            let refreshed = self.refreshes.as_deref().map(|refreshes| refreshes.done.notified());
+            let (None, Some(refreshed)) = (self.find_now(key), refreshed) else { break };
+            if tokio::time::timeout_at(until, refreshed).await.is_err() || !has_begun {
+                break;
+            }
+        }
+        self.find_now(key)
+    }
+
+    /// Waits for a refresh, until `until` at most.
+    pub(crate) async fn wait_for_refresh(&self, until: Instant) {
+        match self.refreshes.as_deref() {
+            Some(refreshes) => drop(tokio::time::timeout_at(until, refreshes.done.notified()).await),
+            None => tokio::time::sleep_until(until).await,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Entry>> {

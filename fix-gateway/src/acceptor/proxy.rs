@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_versions_tell_the_source_and_leave_what_follows() {
+    async fn both_versions_give_the_source_and_leave_later_bytes() {
         let v1 = read(b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n").await.unwrap();
         assert_eq!(v1, Some("203.0.113.7:4711".parse().unwrap()));
         let v1 = read(b"PROXY TCP6 2001:db8::7 2001:db8::1 4711 9880\r\n").await.unwrap();
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_may_speak_for_itself() {
+    async fn an_unknown_or_local_header_has_no_source() {
         assert_eq!(read(b"PROXY UNKNOWN\r\n").await.unwrap(), None);
         assert_eq!(read(&v2(0x20, 0, b"")).await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_refused() {
+    async fn an_invalid_header_is_refused() {
         let long = format!("PROXY TCP4 {}", "1".repeat(200));
         let udp = v2(0x21, 0x12, &[0; 12]);
         let cases: [&[u8]; 8] = [
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_cut_short_anywhere_is_refused() {
+    async fn a_truncated_header_is_refused() {
         let whole = b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n";
         for cut in 0..whole.len() {
             assert!(read_header(&mut &whole[..cut]).await.is_err(), "{cut}");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_in_pieces_is_taken_once_and_in_order() {
+    fn partial_writes_send_every_byte_once_in_order() {
         let mut out = Outgoing::default();
         let mut taken: Vec<u8> = Vec::new();
         for n in 0..100_u8 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_begins_anew_with_every_byte() {
+    fn the_write_timeout_restarts_with_every_byte() {
         let (start, slow) = (Instant::now(), SlowConsumer::default());
         let mut out = Outgoing::default();
         out.buffer().extend([0; 10]);

@@ -1,4 +1,4 @@
-//! Operators' control of a running session: to end it, or to change its numbers.
+//! Operators' control of a running session: to end it, to test it, or to change its numbers.
 
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ pub(crate) enum Ask {
     /// Log the peer out, and set both numbers. `with_reset`: messages that the peer has not received are renumbered
     /// from `next_out` on; without it `next_out` does not decrease.
     SetNumbers { next_in: SeqNum, next_out: SeqNum, with_reset: bool },
+    /// Close the connection without a Logout; the peer may connect again.
+    Disconnect,
+    /// Send a TestRequest, which the peer answers with a Heartbeat.
+    TestRequest,
 }
 
 impl<A: Application> Driver<A> {
@@ -47,9 +51,21 @@ impl<A: Application> Driver<A> {
                 self.begin_end(text).await
             }
             Ask::EndWhenIdle => {
-                let _ = control.answer.send(Ok("ending once nobody is connected".to_owned()));
+                let _ = control.answer.send(Ok("ending once no peer is connected".to_owned()));
                 self.ends_when_idle = true;
                 Ok(())
+            }
+            Ask::Disconnect => {
+                let is_connected = self.peer.is_some();
+                let outcome = if is_connected { Ok("disconnected") } else { Err("no peer is connected") };
+                let _ = control.answer.send(said(outcome));
+                if is_connected { Err(Broken::Connection(CloseReason::Operator)) } else { Ok(()) }
+            }
+            Ask::TestRequest => {
+                let outcome = self.session.request_test(self.now);
+                let outcome = outcome.map(|()| "TestRequest sent").map_err(|_| "the peer is not logged on");
+                let _ = control.answer.send(said(outcome));
+                self.drain(None).await
             }
             Ask::LogOut | Ask::Reset | Ask::SetNumbers { .. } => {
                 if self.errand.is_some() {
@@ -62,7 +78,7 @@ impl<A: Application> Driver<A> {
                 if self.session.log_out(self.now, OPERATOR_TEXT).is_ok() {
                     return self.drain(None).await;
                 }
-                if self.connection.is_some() && !self.session.is_logged_on() {
+                if self.peer.is_some() && !self.session.is_logged_on() {
                     // The session is logging on or out: the peer gets no Logout.
                     return Err(Broken::Connection(CloseReason::Operator));
                 }
@@ -86,7 +102,9 @@ impl<A: Application> Driver<A> {
     pub(super) async fn run_errand(&mut self) -> Result<(), Broken> {
         let Some((Control { ask, answer }, _)) = self.errand.take() else { return Ok(()) };
         let done = match ask {
-            Ask::End { .. } | Ask::EndWhenIdle | Ask::LogOut => Ok(Ok("logged out".to_owned())),
+            Ask::End { .. } | Ask::EndWhenIdle | Ask::LogOut | Ask::Disconnect | Ask::TestRequest => {
+                Ok(Ok("logged out".to_owned()))
+            }
             Ask::Reset => self.renumber(SeqNum::FIRST, SeqNum::FIRST).await.map(|kept| Ok(renumbered(kept))),
             Ask::SetNumbers { next_in, next_out, with_reset: true } => {
                 self.renumber(next_in, next_out).await.map(|kept| Ok(renumbered(kept)))
@@ -162,6 +180,10 @@ impl<A: Application> Driver<A> {
         }
         Ok(kept)
     }
+}
+
+fn said(outcome: Result<&str, &str>) -> Result<String, String> {
+    outcome.map(str::to_owned).map_err(str::to_owned)
 }
 
 fn renumbered(kept: u64) -> String {

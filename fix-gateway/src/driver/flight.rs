@@ -48,7 +48,7 @@ impl<A: Application> Driver<A> {
         let Some(Pending::Commit { generation, next_in, since, .. }) = front else { return Ok(()) };
         self.metrics.committed(self.now.mono.saturating_duration_since(since));
         self.session.note_durable(next_in);
-        if generation != self.generation || self.connection.is_none() {
+        if generation != self.generation || self.peer.is_none() {
             // Messages of an earlier connection are not written: the peer requests them.
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl<A: Application> Driver<A> {
 
     /// Makes the received numbers durable when the connection has ended.
     pub(super) async fn keep_mark(&mut self) -> Result<(), Broken> {
-        if self.connection.is_none() && self.reached.is_ahead() {
+        if self.peer.is_none() && self.reached.is_ahead() {
             let (app, mut turn) = self.turn();
             let commit = app.persist(turn.numbers()).await?;
             self.reached.queued();
@@ -119,25 +119,31 @@ impl<A: Application> Driver<A> {
     pub(super) fn encode_ready(&mut self) {
         while let Some(Pending::Message(_)) = self.pending.front() {
             let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
-            if self.connection.is_some() {
+            if let Some(peer) = &mut self.peer {
                 self.metrics.sent(&message);
-                let before = self.out.len();
-                self.session.encode(self.now, &message, self.out.buffer());
+                let buffer = self.out.buffer();
+                let begin = buffer.len();
+                self.session.encode(self.now, &message, buffer);
+                let frame = buffer.get(begin..).unwrap_or_default();
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.written(self.now.utc, frame);
+                }
+                let bytes = frame.len();
                 self.reached.writing(message.seq);
                 if message.orig_sending_time.is_some() {
-                    self.resent.spend(self.resend_pace, self.now.mono, self.out.len() - before);
+                    peer.resent.spend(self.resend_pace, self.now.mono, bytes);
                 }
             }
             self.session.recycle(message.body);
         }
     }
 
-    /// Writes what the socket accepts, and closes the connection when the close is next. The rest is written as the
-    /// peer takes it.
+    /// Writes as much as the socket accepts, and closes the connection when the close is next. The rest is written as
+    /// the peer takes it.
     pub(super) async fn write_out(&mut self) -> Result<(), Broken> {
         self.encode_ready();
-        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {
-            if let Err(error) = connection.write_now(&mut self.out).await {
+        if let Some(peer) = self.peer.as_mut().filter(|_| !self.out.is_done()) {
+            if let Err(error) = peer.connection.write_now(&mut self.out).await {
                 info!(session = self.name, %error, "writing to the socket failed");
                 return Err(Broken::Connection(CloseReason::PeerClosed));
             }

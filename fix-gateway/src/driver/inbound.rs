@@ -9,7 +9,7 @@ use dvp_fix::{
 };
 use tracing::{debug, warn};
 
-use super::{Broken, CloseReason, Driver, OUT_MAX};
+use super::{Broken, CloseReason, Driver, OUT_MAX, peer::Admitted};
 use crate::{application::Application, connection::Inbound};
 
 /// When one message took longer than this, durable output is written before the next one is processed.
@@ -20,12 +20,12 @@ const TURN_MAX: Duration = Duration::from_millis(1);
 impl<A: Application> Driver<A> {
     /// Processes complete frames of the input, as long as there is room in flight.
     pub(super) async fn read_frames(&mut self) -> Result<(), Broken> {
-        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let Some(peer) = &mut self.peer else { return Ok(()) };
         // Taken out while its frames are processed, so that no frame is copied.
-        let mut inbound = std::mem::take(&mut connection.inbound);
+        let mut inbound = std::mem::take(&mut peer.connection.inbound);
         let done = self.take_frames(&mut inbound).await;
-        if let Some(connection) = &mut self.connection {
-            connection.inbound = inbound;
+        if let Some(peer) = &mut self.peer {
+            peer.connection.inbound = inbound;
         }
         done
     }
@@ -33,8 +33,8 @@ impl<A: Application> Driver<A> {
     async fn take_frames(&mut self, inbound: &mut Inbound) -> Result<(), Broken> {
         let mut began = self.now.mono;
         while self.may_take_more() {
-            let Some(connection) = &self.connection else { return Ok(()) };
-            match inbound.next(connection.frame_max) {
+            let Some(peer) = &self.peer else { return Ok(()) };
+            match inbound.next(peer.connection.frame_max) {
                 Ok(Some(frame)) => self.frame(frame).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -82,7 +82,7 @@ impl<A: Application> Driver<A> {
             }
             b"2" => {
                 if let Some(begin) = message.get(tag::BEGIN_SEQ_NO).and_then(SeqNum::parse) {
-                    self.reached.asked_for(begin);
+                    self.reached.resend_requested(begin);
                 }
             }
             _ => {}
@@ -98,18 +98,24 @@ impl<A: Application> Driver<A> {
         match frame {
             Ok(message) => {
                 let now = self.now;
-                if self.is_cut_off && message.msg_type() != b"5" {
-                    return Ok(());
+                let Some(peer) = &mut self.peer else { return Ok(()) };
+                let admitted = peer.count(message.msg_type(), now.mono);
+                if admitted != Admitted::Ignored
+                    && let Some(recorder) = &mut self.recorder
+                {
+                    recorder.read(now.utc, message.bytes());
                 }
-                if !self.limiter.count(message.msg_type(), now.mono) {
-                    return self.cut_off(now).await;
+                match admitted {
+                    Admitted::Processed => {}
+                    Admitted::Ignored => return Ok(()),
+                    Admitted::RateExceeded => return self.cut_off(now).await,
                 }
                 self.note_evidence(message);
                 self.session.handle_message(now, message);
                 self.drain(Some(message)).await?;
                 if self.session.is_logged_on() {
                     let all_is_written = self.all_is_written();
-                    self.reached.heard(self.now.mono, all_is_written);
+                    self.reached.received(self.now.mono, all_is_written);
                 }
                 Ok(())
             }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_messages_and_orders_do_not_use_up_each_others_allowance() {
+    fn session_messages_and_orders_have_separate_limits() {
         let now = Instant::now();
         let limits = MessageLimits::per_second(Some(1), Some(3), Some(2));
         let mut limiter = Limiter::new(limits, now);

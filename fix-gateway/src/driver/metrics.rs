@@ -32,6 +32,11 @@ pub(super) struct Picture {
 impl SessionMetrics {
     pub(super) fn new(session: &str) -> Self {
         let labels = [("session", session.to_owned())];
+        // From the start, so that the first failure is an increase.
+        for kind in ["data", "unavailable"] {
+            counter!("dvp_fix_store_failures_total", "session" => session.to_owned(), "kind" => kind)
+                .increment(0);
+        }
         Self {
             session: session.to_owned(),
             next_in: gauge!("dvp_fix_next_in_seq", &labels),
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_read_from_what_we_say() {
+    fn the_reason_is_derived_from_the_logout_text() {
         assert_eq!(reason(b"45=3\x01373=5\x01", "373="), "5");
         assert_eq!(reason(b"45=3\x01", "373="), "");
     }

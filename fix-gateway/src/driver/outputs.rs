@@ -1,7 +1,7 @@
 //! Executes the session's outputs in order.
 
 use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{Broken, Driver, Pending, RATE_TEXT};
 use crate::application::{Application, Turn};
@@ -29,15 +29,18 @@ impl<A: Application> Driver<A> {
     async fn carry_out(&mut self, output: Output, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         match output {
             Output::Authenticate(_) => {
-                let is_genuine = self.may_log_on(handed_in).await;
+                let is_genuine = match (&mut self.peer, handed_in) {
+                    (Some(peer), Some(logon)) => peer.may_log_on(&self.name, logon).await,
+                    _ => false,
+                };
                 self.read_clocks();
                 self.session.handle_authentication(self.now, is_genuine);
             }
             Output::Persist { .. } => self.dirty = true,
             Output::Transmit(message) => self.batch.push(message),
             Output::LoggedOn => {
-                if let Some(connection) = &mut self.connection {
-                    connection.trust();
+                if let Some(peer) = &mut self.peer {
+                    peer.connection.trust();
                 }
                 info!(session = self.name, next_in = %self.session.next_in(), "logged on");
                 self.app.connected(true);
@@ -70,28 +73,13 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// The first Logon of a connection was authenticated before the connection came here; one within a session (for a
-    /// reset) is authenticated now.
-    async fn may_log_on(&mut self, logon: Option<MessageRef<'_>>) -> bool {
-        let (Some(logon), Some(pass)) = (logon, &mut self.pass) else { return false };
-        if std::mem::replace(&mut self.is_admitted, false) {
-            return true;
-        }
-        match pass.admits(&logon.to_owned()).await {
-            Ok(_) => true,
-            Err(reason) => {
-                warn!(session = self.name, %reason, "Logon within a session rejected");
-                false
-            }
-        }
-    }
-
     async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
         if self.app.is_about_earlier(message) {
             self.settle().await?;
         }
         self.flush_batch().await?;
-        let may_act = self.limiter.may_act(|| self.now.mono);
+        let now = self.now.mono;
+        let may_act = self.peer.as_mut().is_none_or(|peer| peer.may_act(|| now));
         let (app, mut turn) = self.turn();
         let commit = if may_act || is_refusal(message) {
             app.deliver(message, &mut turn).await?

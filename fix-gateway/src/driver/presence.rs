@@ -5,7 +5,7 @@ use std::time::Duration;
 use dvp_fix::session::Now;
 use tracing::{info, warn};
 
-use super::{Broken, CloseReason, Driver, RATE_TEXT};
+use super::{Broken, CloseReason, DRAIN_TEXT, Driver, RATE_TEXT};
 use crate::{application::Application, connection::Attach};
 
 /// How long a silent connection has to answer when a second connection arrives.
@@ -37,10 +37,21 @@ impl<A: Application> Driver<A> {
         }
     }
 
+    /// The process that forwards the connection stops: the peer is to connect again, and its answer is still awaited.
+    pub(super) async fn forwarder_stops(&mut self) -> Result<(), Broken> {
+        if self.session.log_out(self.now, DRAIN_TEXT).is_err() {
+            // Not logged on, or already logging out.
+            return Err(Broken::Connection(CloseReason::Draining));
+        }
+        self.drain(None).await
+    }
+
     /// The peer exceeds its message rate: it gets a Logout, and its answer is still awaited.
     pub(super) async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
         warn!(session = self.name, "message rate exceeded, logging out");
-        self.is_cut_off = true;
+        if let Some(peer) = &mut self.peer {
+            peer.cut_off();
+        }
         if self.session.log_out(now, RATE_TEXT).is_err() {
             // Not logged on, or already logging out.
             return Err(Broken::Connection(CloseReason::RateExceeded));

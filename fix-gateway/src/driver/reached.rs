@@ -49,7 +49,7 @@ impl Reached {
     }
 
     /// The logged-on peer has sent something. `all_is_written`: nothing waits to be written or resent.
-    pub(super) fn heard(&mut self, now: Instant, all_is_written: bool) {
+    pub(super) fn received(&mut self, now: Instant, all_is_written: bool) {
         if let Some((_, seq)) = self.candidate.take_if(|(at, _)| now >= *at + GRACE) {
             self.see(seq);
             self.is_owing = false;
@@ -60,7 +60,7 @@ impl Reached {
     }
 
     /// The peer requests a resend from this number on.
-    pub(super) fn asked_for(&mut self, begin: SeqNum) {
+    pub(super) fn resend_requested(&mut self, begin: SeqNum) {
         self.reach.seen = self.reach.seen.min(begin.previous());
         (self.is_owing, self.candidate) = (true, None);
     }
@@ -99,16 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_seen_when_the_peer_is_heard_later_and_not_before() {
+    fn written_messages_count_as_received_once_the_peer_sends_after_the_grace() {
         let (mut reached, start) = (reached(4, 4), Instant::now());
         reached.writing(SeqNum(5));
-        reached.heard(start, true);
+        reached.received(start, true);
         reached.writing(SeqNum(6));
-        reached.heard(start + GRACE / 2, true);
+        reached.received(start + GRACE / 2, true);
         assert_eq!(reached.reach.seen, SeqNum(4));
-        reached.heard(start + GRACE, true);
+        reached.received(start + GRACE, true);
         assert_eq!(reached.reach.seen, SeqNum(5), "6 was written later");
-        reached.heard(start + GRACE * 2, true);
+        reached.received(start + GRACE * 2, true);
         assert_eq!(reached.reach.seen, SeqNum(6));
         assert!(reached.is_ahead());
         reached.queued();
@@ -116,17 +116,17 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_our_buffers_is_not_seen() {
+    fn buffered_messages_do_not_count_as_received() {
         let (mut reached, start) = (reached(4, 4), Instant::now());
         reached.writing(SeqNum(5));
-        reached.heard(start, false);
-        reached.heard(start + GRACE, false);
+        reached.received(start, false);
+        reached.received(start + GRACE, false);
         reached.logged_out(false);
         assert_eq!(reached.reach.seen, SeqNum(4));
     }
 
     #[test]
-    fn a_logout_proves_what_was_written_unless_something_older_is_owed() {
+    fn a_logout_proves_receipt_unless_older_messages_are_outstanding() {
         let mut clean = reached(4, 4);
         clean.writing(SeqNum(5));
         clean.logged_out(true);
@@ -138,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_asks_again_has_not_seen_it_until_it_is_heard_after_the_answer() {
+    fn a_resend_request_revokes_receipt_until_the_peer_sends_after_the_answer() {
         let (mut reached, start) = (reached(8, 8), Instant::now());
         reached.writing(SeqNum(9));
-        reached.heard(start, true);
-        reached.asked_for(SeqNum(3));
+        reached.received(start, true);
+        reached.resend_requested(SeqNum(3));
         assert_eq!(reached.reach.seen, SeqNum(2));
-        reached.heard(start + GRACE * 2, true);
+        reached.received(start + GRACE * 2, true);
         assert_eq!(reached.reach.seen, SeqNum(2));
-        reached.heard(start + GRACE * 3, true);
+        reached.received(start + GRACE * 3, true);
         assert_eq!(reached.reach.seen, SeqNum(9));
     }
 }

@@ -10,7 +10,7 @@ use dvp_fix::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{Broken, CloseReason, Driver, Pending, reached::Reached};
+use super::{Broken, CloseReason, Driver, Pending, peer::Peer, reached::Reached};
 use crate::application::{Application, Reach, Unavailable};
 
 /// The delay between attempts to load a session's numbers.
@@ -26,8 +26,7 @@ impl<A: Application> Driver<A> {
         self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
         self.session.disconnected();
         self.app.connected(false);
-        self.pass = None;
-        if let Some(connection) = self.connection.take() {
+        if let Some(Peer { connection, .. }) = self.peer.take() {
             info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
             self.metrics.disconnected(reason);
             connection.close().await;
@@ -51,11 +50,11 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Waits for the commits in flight, then loads the numbers. `false` when told to stop before that.
+    /// Waits for the commits in flight, then loads the numbers. `false` when shutdown was requested before that.
     pub(super) async fn load(&mut self, shutdown: &CancellationToken) -> bool {
         while let Some(pending) = self.pending.pop_front() {
             if let Pending::Commit { commit, .. } = pending {
-                // The store contains the result, whatever it is.
+                // The store contains the result of either outcome.
                 let _ = commit.await;
             }
         }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_resets_are_free_then_one_a_second_and_many_messages_cost_more() {
+    fn ten_resets_pass_then_one_a_second_and_kept_messages_cost_more() {
         let start = Instant::now();
         let mut resets = Resets::new(start);
         let mut wait_and_count = |kept| {

@@ -43,6 +43,8 @@ pub(super) enum Event {
     Control(Control),
     /// The connection did not end in time for the command.
     ErrandDue,
+    /// The process that forwards the connection stops.
+    ForwarderStops,
     Shutdown,
 }
 
@@ -56,7 +58,7 @@ impl<A: Application> Driver<A> {
         let due = self.first_due();
         self.turns = self.turns.wrapping_add(1);
         let reports_first = self.turns.is_multiple_of(2);
-        let Self { app, alarm, attach, control, connection, out, pending, .. } = self;
+        let Self { app, alarm, attach, control, peer, out, pending, .. } = self;
         let mut reports = pin!(app.wait_for_reports());
         poll_fn(|cx| {
             if !is_draining && stop.as_mut().poll(cx).is_ready() {
@@ -68,11 +70,11 @@ impl<A: Application> Driver<A> {
                 return Poll::Ready(ring.event());
             }
             if !is_draining
-                && let Some(asked) = control
-                && let Poll::Ready(asked) = asked.poll_recv(cx)
+                && let Some(command) = control
+                && let Poll::Ready(command) = command.poll_recv(cx)
             {
-                match asked {
-                    Some(asked) => return Poll::Ready(Event::Control(asked)),
+                match command {
+                    Some(command) => return Poll::Ready(Event::Control(command)),
                     // The sender of commands is gone.
                     None => *control = None,
                 }
@@ -82,6 +84,11 @@ impl<A: Application> Driver<A> {
                     attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
                 );
             }
+            if let Some(peer) = peer
+                && peer.poll_stopping(cx).is_ready()
+            {
+                return Poll::Ready(Event::ForwarderStops);
+            }
             if let Some(Pending::Commit { commit, .. }) = pending.front_mut()
                 && let Poll::Ready(done) = commit.as_mut().poll(cx)
             {
@@ -90,8 +97,8 @@ impl<A: Application> Driver<A> {
             if may_report && reports_first && reports.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Event::Reports);
             }
-            if let Some(connection) = connection
-                && let Poll::Ready(done) = connection.poll_progress(cx, out, may_read)
+            if let Some(peer) = peer
+                && let Poll::Ready(done) = peer.connection.poll_progress(cx, out, may_read)
             {
                 return Poll::Ready(Event::Progress(done));
             }
@@ -188,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_alarm_rings_at_the_deadline_of_the_moment_and_not_at_an_earlier_one() {
+    async fn an_alarm_fires_at_its_current_deadline_only() {
         let mut alarm = Alarm::default();
         let soon = Instant::now() + Duration::from_millis(20);
         assert!(!look(&mut alarm, Some(soon)));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_entries_is_bounded() {
         let (lockouts, now) = (Lockouts::new(Lockout { attempts: 1, per_minute: 60 }), Instant::now());
         let here = HERE.parse().unwrap();
         let counted =
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn success_forgives() {
+    fn success_clears_the_failures() {
         let (lockouts, now) = (Lockouts::new(Lockout::default()), Instant::now());
         assert_eq!(attempts(&lockouts, "a", HERE, now, 9), 9);
         lockouts.succeeded("a", HERE.parse().unwrap());

@@ -10,9 +10,9 @@ pub struct BytePace {
 }
 
 impl BytePace {
-    /// What a connection may have resent.
+    /// The limit on a connection's resends.
     pub const RESENDS: Self = Self { bytes_per_second: 8 * 1024 * 1024, burst_bytes: 16 * 1024 * 1024 };
-    /// What is read of a connection: some 25,000 orders a second.
+    /// The limit on a connection's input: some 25,000 orders a second.
     pub const READS: Self = Self { bytes_per_second: 8 * 1024 * 1024, burst_bytes: 512 * 1024 };
 
     /// The time for this many bytes at the pace.
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_at_the_pace() {
+    fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
         let pace = BytePace { bytes_per_second: 1_000, burst_bytes: 2_000 };
         let start = Instant::now() + Duration::from_secs(60);
         let mut bucket = ByteBucket::new(start);

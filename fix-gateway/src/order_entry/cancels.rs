@@ -59,7 +59,7 @@ impl OrderEntry {
             );
             return match known {
                 Some((order, facts)) if same && is_repetition(message) => {
-                    self.tell_again(order, &facts, slot, numbers).await
+                    self.report_again(order, &facts, slot, numbers).await
                 }
                 known => {
                     let order = known.map(|(order, _)| order);

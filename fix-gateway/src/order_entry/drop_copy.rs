@@ -46,7 +46,7 @@ impl OrderEntry {
         let facts = order
             .and_then(order_facts)
             .unwrap_or_else(|| facts_of(&event.object, &self.engine.context().registry));
-        let told =
+        let content =
             ReportContent::of_event(event.kind, &event.object, &facts, (&event.reference, event.sequence));
         let named = order.map(|order| order.cl_ord_id.as_str());
         let named = named.or(event.client_reference.as_deref()).unwrap_or(&event.intent_id);
@@ -63,7 +63,7 @@ impl OrderEntry {
             at: occurred_at(stored),
             is_status: false,
         };
-        slot.holds(MsgType::EXECUTION_REPORT, report::execution_report(self.version, &facts, &told, &ids))
+        slot.holds(MsgType::EXECUTION_REPORT, report::execution_report(self.version, &facts, &content, &ids))
     }
 }
 

@@ -24,10 +24,10 @@ use crate::{
 };
 
 impl OrderEntry {
-    /// What an event has to tell; `None` when it was told already.
+    /// An event's report; `None` when it was reported already.
     fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, ReportContent)> {
         let facts = order_facts(order)?;
-        let is_told = match stored.event.kind {
+        let is_reported = match stored.event.kind {
             EventType::IntentAccepted => true,
             EventType::IntentCancelled => facts.cancelled_by.is_some(),
             EventType::OfframpInitiated
@@ -43,11 +43,11 @@ impl OrderEntry {
             | EventType::IntentFailed => false,
         };
         let at = (stored.event.reference.as_str(), stored.event.sequence);
-        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts, at);
-        (!is_told).then_some((facts, told))
+        let content = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts, at);
+        (!is_reported).then_some((facts, content))
     }
 
-    /// Reports of what a page of the feed tells about the session's orders, and the position read up to.
+    /// Reports of a page of the feed about the session's orders, and the position read up to.
     pub(super) async fn own_reports(
         &self,
         turn: &mut Turn<'_>,
@@ -65,7 +65,7 @@ impl OrderEntry {
         stored: &StoredEvent,
         order: &FixOrder,
     ) -> Option<FixOutbound> {
-        let (facts, told) = Self::reportable(stored, order)?;
+        let (facts, content) = Self::reportable(stored, order)?;
         let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
         let ids = Ids {
             cl_ord_id: &order.cl_ord_id,
@@ -79,13 +79,13 @@ impl OrderEntry {
         Some(
             slot.holds(
                 MsgType::EXECUTION_REPORT,
-                report::execution_report(self.version, &facts, &told, &ids),
+                report::execution_report(self.version, &facts, &content, &ids),
             ),
         )
     }
 }
 
-/// TransactTime(60) of what an event tells.
+/// TransactTime(60) of an event's report.
 pub(super) fn occurred_at(stored: &StoredEvent) -> UtcNanos {
     let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
     UtcNanos(millis.saturating_mul(1_000_000))

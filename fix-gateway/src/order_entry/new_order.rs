@@ -1,6 +1,7 @@
 //! NewOrderSingle(D): read, or refused with the reason.
 
 use dvp_core::context;
+use dvp_core::trace;
 use dvp_domain::{
     liquidity::{Market, Unlimited},
     quote::FirmTerms,
@@ -8,6 +9,7 @@ use dvp_domain::{
 };
 use dvp_fix::codec::MessageRef;
 use dvp_store::orders::quotes as quotes_store;
+use tracing::field::Empty;
 use tracing::{Instrument as _, info, info_span};
 
 use super::{
@@ -42,7 +44,7 @@ impl OrderEntry {
             && known.fingerprint == facts.fingerprint
         {
             let (slot, numbers) = Slot::take(turn);
-            return self.tell_again(&order, &known, slot, numbers).await;
+            return self.report_again(&order, &known, slot, numbers).await;
         }
         if self.parked.has(&cl_ord_id) {
             return self.refuse_duplicate(&cl_ord_id, &facts, turn).await;
@@ -55,9 +57,15 @@ impl OrderEntry {
         match parsed {
             Ok(order) => {
                 let span = info_span!(
-                    "fix_order", session = self.session.session_id, intent_id = %order.request.intent_id
+                    "fix_order",
+                    session = self.session.session_id,
+                    intent_id = %order.request.intent_id,
+                    trace_id = Empty,
+                    span_id = Empty,
                 );
-                self.place(message, order, facts, turn).instrument(span).await
+                let context = trace::of_request(None);
+                trace::mark(&span, context, None);
+                trace::within(context, self.place(message, order, facts, turn)).instrument(span).await
             }
             Err(rejection) => {
                 info!(session = self.session.session_id, cl_ord_id, reason = rejection.text, "order refused");
@@ -90,7 +98,7 @@ impl OrderEntry {
         )
     }
 
-    /// What the quote has fixed that is the only bound of an order.
+    /// The amount fixed by the quote, which is the only bound of an order.
     pub(super) async fn quoted(&self, message: MessageRef<'_>) -> Result<Option<FirmTerms>, Unavailable> {
         let Some(quote_id) = parse::bounding_quote(message) else { return Ok(None) };
         let mut conn = self.connection().await?;

@@ -11,9 +11,11 @@ use dvp_core::{
     chain::{ChainUnavailable, WalletFacts, WalletKey},
     context,
     engine::{JudgedPermit, PermitCheck},
+    trace,
     wallets::AGE_MAX,
 };
 use dvp_domain::time::Timestamp;
+use dvp_domain::trace::TraceContext;
 use dvp_fix::codec::{Message, MessageRef, MsgType};
 use dvp_store::fix::{
     parked as fix_parked,
@@ -21,6 +23,7 @@ use dvp_store::fix::{
 };
 use metrics::gauge;
 use tokio::task::JoinSet;
+use tracing::field::Empty;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::{
@@ -46,6 +49,8 @@ pub(super) struct Parked {
     /// The parsed order as of its arrival, or as of the take-over by a later owner of the session.
     read: Result<Order, Rejection>,
     facts: OrderFacts,
+    /// The order's trace. An order that another owner of the session had parked begins a new one.
+    trace: Option<TraceContext>,
 }
 
 /// The result of a look-up, and its time.
@@ -174,7 +179,8 @@ impl OrderEntry {
             "order parked for a wallet look-up"
         );
         let cl_ord_id = order.cl_ord_id.clone();
-        self.wait_for(cl_ord_id, wallet, Parked { message: message.to_owned(), read: Ok(order), facts });
+        let parked = Parked { message: message.to_owned(), read: Ok(order), facts, trace: trace::current() };
+        self.wait_for(cl_ord_id, wallet, parked);
         Ok(commit)
     }
 
@@ -227,7 +233,7 @@ impl OrderEntry {
                 Some(PermitCheck::Judged(permit)) => permit.wallet().cloned(),
                 None => None,
             };
-            let parked = Parked { message, read, facts };
+            let parked = Parked { message, read, facts, trace: None };
             match wallet {
                 Some(wallet) => self.wait_for(cl_ord_id, wallet, parked),
                 None => self.decide_next(cl_ord_id, parked),
@@ -241,8 +247,8 @@ impl OrderEntry {
     fn decide_next(&mut self, cl_ord_id: String, parked: Parked) {
         let no_wallet = WalletKey { owner: String::new(), token: String::new() };
         let ticket = self.parked.waiting.push(cl_ord_id, no_wallet, parked);
-        let not_asked = Err(ChainUnavailable("not asked".to_owned()));
-        self.parked.waiting.answered(ticket, Answer { facts: not_asked, at: Instant::now() });
+        let not_queried = Err(ChainUnavailable("not queried".to_owned()));
+        self.parked.waiting.answered(ticket, Answer { facts: not_queried, at: Instant::now() });
     }
 
     /// Decides the next order whose look-up has ended. `None`: there is none.
@@ -263,15 +269,24 @@ impl OrderEntry {
             self.look_up(ticket, &wallet);
             return Ok(None);
         }
-        let Waiter { cl_ord_id, wallet, order: Parked { message, read, facts }, .. } = waiter;
-        let span = info_span!("fix_parked_order", session = self.session.session_id, cl_ord_id);
+        let Waiter { cl_ord_id, wallet, order: Parked { message, read, facts, trace: placed }, .. } = waiter;
+        let span = info_span!(
+            "fix_parked_order",
+            session = self.session.session_id,
+            cl_ord_id,
+            trace_id = Empty,
+            span_id = Empty,
+            parent_span_id = Empty,
+        );
+        let context = trace::of_request(placed);
+        trace::mark(&span, context, placed);
         let (slot, numbers) = Slot::take(turn);
         let judged = match check {
             Some(PermitCheck::Judged(permit)) => Some(permit),
             Some(PermitCheck::UnknownWallet(_)) | None => None,
         };
         let subject = Subject::Parked(cl_ord_id.clone());
-        let commit = async {
+        let deciding = async {
             if self.unwritable.take(&subject) {
                 let refused = refusal(message.view(), slot, 0, unwritable::TEXT);
                 let parking = vec![Parking::Decide { cl_ord_id }];
@@ -295,9 +310,8 @@ impl OrderEntry {
                     self.write(numbers, FixRows { parking, ..refused }).await
                 }
             }
-        }
-        .instrument(span)
-        .await?;
+        };
+        let commit = trace::within(context, deciding).instrument(span).await?;
         Ok(Some(self.unwritable.watch(subject, commit)))
     }
 

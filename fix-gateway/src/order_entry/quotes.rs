@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dvp_core::writer::{FixPart, Outcome, RenderFix};
+use dvp_core::writer::{FixPart, Outcome, Refusal, RenderFix};
 use dvp_fix::codec::{MessageRef, MsgType};
 use dvp_store::{fix::rows::FixRows, orders::quotes::NewFirmQuote};
 use tracing::{info, warn};
@@ -27,11 +27,11 @@ impl OrderEntry {
         if let Err(fault) = fields::id(message, tags::QUOTE_REQ_ID) {
             return self.refuse_fields(message, slot, numbers, &fault).await;
         }
-        let asked = match QuoteRequest::of(message, &self.engine.context().registry) {
-            Ok(asked) => asked,
+        let parsed = match QuoteRequest::of(message, &self.engine.context().registry) {
+            Ok(parsed) => parsed,
             Err(refusal) => return self.refuse_quote(message, slot, numbers, refusal).await,
         };
-        let terms = match self.engine.firm_quote(&asked.request()).await {
+        let terms = match self.engine.firm_quote(&parsed.request()).await {
             Ok(Some(terms)) => terms,
             Ok(None) => return self.refuse_quote(message, slot, numbers, NoQuote::NoLiquidity).await,
             Err(error) => {
@@ -39,7 +39,7 @@ impl OrderEntry {
                 return self.refuse_message(message, slot, numbers, 4, "not available, try again").await;
             }
         };
-        let Some(body) = asked.quoted(self.version, message, &terms, slot.at) else {
+        let Some(body) = parsed.quoted(self.version, message, &terms, slot.at) else {
             let refusal = NoQuote::Unusable("no price for this quantity".to_owned());
             return self.refuse_quote(message, slot, numbers, refusal).await;
         };
@@ -50,7 +50,7 @@ impl OrderEntry {
         let (msg_type, body) = refused(self.version, message, &NoQuote::NoLiquidity);
         let refusal = FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() };
         let render: RenderFix = Arc::new(move |outcome| match outcome {
-            Outcome::NotHeld => refusal.clone(),
+            Outcome::Refused(Refusal::NotHeld) => refusal.clone(),
             _ => rows.clone(),
         });
         let part = self.part(numbers, render);

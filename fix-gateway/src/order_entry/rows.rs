@@ -1,6 +1,6 @@
 //! The rows of a session's store: messages under their numbers, orders under their ClOrdIDs.
 
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::{
     fees::{Collection, FeeItem},
     plan::plan_id,
@@ -66,7 +66,7 @@ pub(super) fn submitted_rows(
     slot: Slot,
     cl_ord_id: &str,
     facts: &OrderFacts,
-    told: &ReportContent,
+    content: &ReportContent,
     outcome: Option<&Outcome>,
 ) -> FixRows {
     let intent_id = intent_id(session_id, cl_ord_id);
@@ -80,13 +80,16 @@ pub(super) fn submitted_rows(
     let facts = OrderFacts {
         plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
         fees: fees.iter().filter(is_deducted).cloned().collect(),
-        rejection: match told {
+        rejection: match content {
             ReportContent::Rejected(rejection) => Some(rejection.clone()),
             _ => None,
         },
         ..facts.clone()
     };
-    let is_repeated = matches!(outcome, Some(Outcome::DuplicateIntent | Outcome::DuplicateClientReference));
+    let is_repeated = matches!(
+        outcome,
+        Some(Outcome::Refused(Refusal::DuplicateIntent | Refusal::DuplicateClientReference))
+    );
     let exec_id = match &reference {
         Some(reference) => format!("{reference}.1"),
         None if is_repeated => format!("{intent_id}.{}", slot.unique()),
@@ -101,7 +104,7 @@ pub(super) fn submitted_rows(
         at: slot.at,
         is_status: false,
     };
-    let body = report::execution_report(version, &facts, told, &ids);
+    let body = report::execution_report(version, &facts, content, &ids);
     let order = FixOrder {
         cl_ord_id: cl_ord_id.to_owned(),
         reference,

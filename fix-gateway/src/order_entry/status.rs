@@ -39,7 +39,7 @@ impl OrderEntry {
             Ok(cl_ord_id) => cl_ord_id,
             Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
         };
-        let asked = StatusRequest {
+        let request = StatusRequest {
             ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID),
             ..StatusRequest::default()
         };
@@ -47,10 +47,10 @@ impl OrderEntry {
         let body = if let Some(order) = order
             && let Some(facts) = order_facts(&order)
         {
-            let (told, sequence) = self.latest(&order, &facts).await?;
-            let asked = StatusRequest { receipt: self.receipt(&order, &told).await?, ..asked };
+            let (content, sequence) = self.latest(&order, &facts).await?;
+            let request = StatusRequest { receipt: self.receipt(&order, &content).await?, ..request };
             let ids = status_ids(&order, sequence, slot);
-            report::status_report(self.version, &facts, &told, &ids, &asked)
+            report::status_report(self.version, &facts, &content, &ids, &request)
         } else {
             let ids = Ids {
                 cl_ord_id,
@@ -61,7 +61,7 @@ impl OrderEntry {
                 is_status: true,
             };
             let facts = OrderFacts::of(message);
-            report::status_report(self.version, &facts, &report::unknown_order(), &ids, &asked)
+            report::status_report(self.version, &facts, &report::unknown_order(), &ids, &request)
         };
         self.write(numbers, reports(vec![slot.holds(MsgType::EXECUTION_REPORT, body)])).await
     }
@@ -70,9 +70,9 @@ impl OrderEntry {
     async fn receipt(
         &self,
         order: &FixOrder,
-        told: &ReportContent,
+        content: &ReportContent,
     ) -> Result<Option<ReceiptFacts>, Unavailable> {
-        let (ReportContent::Filled { .. }, Some(reference)) = (told, &order.reference) else {
+        let (ReportContent::Filled { .. }, Some(reference)) = (content, &order.reference) else {
             return Ok(None);
         };
         let found = self.engine.issued_receipt(&self.tenant, RefType::ExecutionId, reference).await?;
@@ -135,12 +135,12 @@ impl OrderEntry {
         open: &[OpenOrderStatus],
         turn: &mut Turn<'_>,
     ) -> Vec<FixOutbound> {
-        let one = |(at, OpenOrderStatus { order, facts, told, sequence }): (usize, &OpenOrderStatus)| {
+        let one = |(at, OpenOrderStatus { order, facts, content, sequence }): (usize, &OpenOrderStatus)| {
             let slot = Slot::next(turn);
             let mass = MassAnswer { request_id, total: open.len(), is_last: at + 1 == open.len() };
-            let asked = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
+            let request = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
             let ids = status_ids(order, *sequence, slot);
-            let body = report::status_report(self.version, facts, told, &ids, &asked);
+            let body = report::status_report(self.version, facts, content, &ids, &request);
             slot.holds(MsgType::EXECUTION_REPORT, body)
         };
         open.iter().enumerate().map(one).collect()
@@ -164,8 +164,8 @@ impl OrderEntry {
             is_status: true,
         };
         let mass = MassAnswer { request_id, total: 0, is_last: true };
-        let asked = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
-        let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &asked);
+        let request = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
+        let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &request);
         slot.holds(MsgType::EXECUTION_REPORT, body)
     }
 }
@@ -180,7 +180,7 @@ fn is_of_order_id(message: MessageRef<'_>, order: &FixOrder) -> bool {
 struct OpenOrderStatus {
     order: FixOrder,
     facts: OrderFacts,
-    told: ReportContent,
+    content: ReportContent,
     sequence: i64,
 }
 
@@ -188,13 +188,13 @@ impl OpenOrderStatus {
     fn of_open(open: OpenOrder) -> Self {
         let facts = order_facts(&open.order).unwrap_or_default();
         let reference = open.order.reference.as_deref().unwrap_or("NONE");
-        let told = ReportContent::of_event(open.kind, &open.object, &facts, (reference, open.sequence));
-        Self { order: open.order, facts, told, sequence: open.sequence }
+        let content = ReportContent::of_event(open.kind, &open.object, &facts, (reference, open.sequence));
+        Self { order: open.order, facts, content, sequence: open.sequence }
     }
 
     fn of_parked(order: FixOrder) -> Self {
         let facts = order_facts(&order).unwrap_or_default();
-        Self { order, facts, told: ReportContent::Pending, sequence: 0 }
+        Self { order, facts, content: ReportContent::Pending, sequence: 0 }
     }
 }
 

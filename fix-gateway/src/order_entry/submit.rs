@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dvp_core::{
     engine::{JudgedPermit, SubmitCommand},
-    writer::{Outcome, RenderFix},
+    writer::{Outcome, Refusal, RenderFix},
 };
 use dvp_store::fix::rows::Parking;
 use tracing::info;
@@ -56,13 +56,16 @@ impl OrderEntry {
     ) -> RenderFix {
         let (version, session_id) = (self.version, self.session.session_id.clone());
         Arc::new(move |outcome| {
-            let told = match (&refused, outcome) {
+            let content = match (&refused, outcome) {
                 (Some(rejection), Outcome::Written) => ReportContent::Rejected(rejection.clone()),
                 _ => ReportContent::of_outcome(outcome, version),
             };
             let mut rows =
-                submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &told, Some(outcome));
-            if matches!(outcome, Outcome::DuplicateIntent | Outcome::DuplicateClientReference) {
+                submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &content, Some(outcome));
+            if matches!(
+                outcome,
+                Outcome::Refused(Refusal::DuplicateIntent | Refusal::DuplicateClientReference)
+            ) {
                 // The ClOrdID stands for another order already.
                 rows.orders.clear();
             }

@@ -1,5 +1,5 @@
-//! What the database refused because of its data. The peer sends it again after the disconnect; then it is refused, so
-//! that one message cannot keep a session from going on.
+//! Messages that the database refused because of their data. The peer sends them again after the disconnect; then it is
+//! refused, so that one message cannot keep a session from going on.
 
 use std::{
     collections::HashSet,
@@ -13,7 +13,7 @@ use crate::application::Commit;
 /// The text of the refusal.
 pub(super) const TEXT: &str = "the message cannot be stored";
 
-/// What a commit was about.
+/// The subject of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// A message of the peer's, until the numbers restart.

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_waiting_orders_are_refused_and_no_others() {
+    fn only_waiting_orders_over_the_limit_are_refused() {
         let mut waiting = Waiting::<(), u8>::new(3);
         for n in 0..3 {
             assert_eq!(waiting.arrival(&n.to_string(), Some(&wallet(n)), false), Arrival::Waits);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_one_wallet_are_decided_as_they_came_whatever_is_answered_first() {
+    fn orders_of_one_wallet_are_decided_in_arrival_order() {
         let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 2), ("c", 1)]);
         waiting.answered(tickets[2], 3);
         assert!(!waiting.has_decidable(), "the first of its wallet still waits");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_order_lets_the_next_of_its_wallet_go_and_its_answer_is_nobodys() {
+    fn a_cancelled_order_releases_the_next_of_its_wallet() {
         let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 1)]);
         waiting.answered(tickets[1], 2);
         assert_eq!(waiting.take("a").map(|waiter| waiter.cl_ord_id), Some("a".to_owned()));
@@ -220,7 +220,7 @@ mod tests {
     /// Every interleaving of three arrivals, of two wallets, with their look-ups: the order within a wallet is kept, no
     /// order is decided before its look-up, and each is decided exactly once.
     #[test]
-    fn in_every_interleaving_each_order_is_decided_once_and_in_the_order_of_its_wallet() {
+    fn every_interleaving_decides_each_order_once_in_wallet_order() {
         #[derive(Clone, Copy, PartialEq)]
         enum Step {
             Arrive(usize),

@@ -205,6 +205,11 @@ impl OrderBounds<'_> {
     fn bounds(&self, context: &OrderContext<'_>, refuse: &Refuse) -> Result<Bounds, Rejection> {
         let ord_type = self.message.text(tags::ORD_TYPE);
         let price = self.message.text(tags::PRICE);
+        if let Some(target) = self.message.text(tags::TARGET_PRICE) {
+            return self
+                .falling(target, ord_type, price, context.received_at)
+                .map_err(|problem| refuse.other(problem));
+        }
         match (ord_type, price) {
             (Some("2" | "D"), Some(price)) => {
                 let value = price::value_at(price, self.quantity, self.base, self.quote);
@@ -231,6 +236,30 @@ impl OrderBounds<'_> {
         }
     }
 
+    /// A range: the output falls from what the target price gives for the quantity to what the price gives.
+    fn falling(
+        &self,
+        target: &str,
+        ord_type: Option<&str>,
+        price: Option<&str>,
+        received_at: Timestamp,
+    ) -> Result<Bounds, &'static str> {
+        if self.side == Side::Buy {
+            return Err("TargetPrice(20030) is for Side(54) 2");
+        }
+        let (Some("2"), Some(limit)) = (ord_type, price) else {
+            return Err("TargetPrice(20030) is for OrdType(40) 2 with Price(44)");
+        };
+        let value = |price| price::value_at(price, self.quantity, self.base, self.quote);
+        let limit = value(limit).ok_or("Price out of range")?;
+        let target = value(target).ok_or("TargetPrice out of range")?;
+        if target <= limit {
+            return Err("TargetPrice(20030) must be above Price(44)");
+        }
+        let max_input = self.quantity;
+        Ok(Bounds::Range { max_input, target_output: target, min_output: limit, received_at })
+    }
+
     fn bounded_by(&self, value: Minor) -> Bounds {
         match self.side {
             Side::Sell => Bounds::ExactInput { input: self.quantity, min_output: value },
@@ -246,7 +275,7 @@ impl OrderBounds<'_> {
         }
     }
 
-    /// What the best price gives now, net of fees, were there liquidity without end.
+    /// The output at the best current price, net of fees, assuming unlimited liquidity.
     fn at_market(&self, market: &Market<'_>) -> Option<Bounds> {
         let (input, output, want) = match self.side {
             Side::Sell => (self.base, self.quote, Want::Input(self.quantity)),

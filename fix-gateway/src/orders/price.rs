@@ -29,7 +29,7 @@ pub(crate) fn slipped(bounds: Bounds, bps: u32) -> Bounds {
             let more = max_input.checked_add(max_input.bps_floor(bps));
             Bounds::ExactOutput { output, max_input: more.unwrap_or(max_input) }
         }
-        // A FIX order has no range; the ladder of its limit replaces it.
+        // A range is bounded by its own prices.
         Bounds::Range { .. } => bounds,
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn price_of(base: Amount, quote: Amount) -> Option<String> {
     Some(scaled.to_decimal_string(u8::try_from(PLACES).unwrap_or(u8::MAX)))
 }
 
-/// Minor units and what they mean.
+/// Minor units with their exponent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) minor: Minor,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn quantity_times_the_price_told_gives_back_what_was_delivered() {
+    fn quantity_times_the_reported_price_equals_the_delivered_amount() {
         for (base, base_exponent, quote, quote_exponent) in [
             (100_000_000, 6, 9935, 2),
             (3, 6, 1, 2),
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_floored_and_nonsense_is_no_price() {
+    fn a_limit_is_floored_and_invalid_prices_are_refused() {
         let value = |price| value_at(price, Minor::new(1_000_000), &asset(6), &asset(2));
         assert_eq!(value("0.9999"), Some(Minor::new(99)));
         assert_eq!(["0", "-1", "x", ""].map(value), [None; 4]);
     }
 
     #[test]
-    fn slippage_loosens_either_bound() {
+    fn slippage_loosens_the_bound_of_either_side() {
         let sell = Bounds::ExactInput { input: Minor::new(5), min_output: Minor::new(10_000) };
         assert_eq!(
             slipped(sell, 50),

@@ -3,7 +3,7 @@
 mod cancel_reject;
 mod fields;
 
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::{
     decision::Reason, event::EventType, money::Minor, permit::PermitDefect, snapshot::IntentSnapshot,
 };
@@ -36,6 +36,8 @@ pub(crate) enum ReportContent {
     Filled {
         base: Amount,
         quote: Amount,
+        /// What was deducted from the input, where the event shows it: a range's is known at its fill only.
+        protocol_fee: Option<Minor>,
     },
     Canceled(Option<Failure>),
     /// The payment of a filled order came back: the fill with this ExecID(17) is taken back.
@@ -127,7 +129,7 @@ impl ReportContent {
             (Self::Filled { .. }, Version::Fix42) => ("2", "2"),
             (Self::Filled { .. }, Version::Fix44) => ("F", "2"),
             (Self::Canceled(_), _) => ("4", "4"),
-            // FIX 4.2 says by ExecTransType(20) that the fill is taken back; later versions: Trade Cancel.
+            // FIX 4.2 cancels the fill with ExecTransType(20); later versions with Trade Cancel.
             (Self::Reversed { .. }, Version::Fix42) => ("4", "4"),
             (Self::Reversed { .. }, Version::Fix44) => ("H", "4"),
             (Self::Expired, _) => ("C", "C"),
@@ -144,15 +146,14 @@ impl ReportContent {
         match outcome {
             Outcome::Accepted(_) => Self::New,
             Outcome::Rejected { reason, .. } => Self::Rejected(rejection(*reason, version)),
-            Outcome::DuplicateIntent | Outcome::DuplicateClientReference => Self::duplicate(),
-            Outcome::InvalidPermit(defect) => other(permit_text(*defect)),
-            Outcome::Unpayable(why) => other(format!("beneficiary: {why}")),
-            Outcome::PartnerDisabled => other("partner disabled".to_owned()),
-            Outcome::NotHeld
-            | Outcome::Written
-            | Outcome::Replayed(_)
-            | Outcome::KeyConflict
-            | Outcome::KeyProcessing => other("not accepted".to_owned()),
+            Outcome::Refused(refusal) => match refusal {
+                Refusal::DuplicateIntent | Refusal::DuplicateClientReference => Self::duplicate(),
+                Refusal::InvalidPermit(defect) => other(permit_text(*defect)),
+                Refusal::Unpayable(why) => other(format!("beneficiary: {why}")),
+                Refusal::PartnerDisabled => other("partner disabled".to_owned()),
+                Refusal::NotHeld => other("not accepted".to_owned()),
+            },
+            Outcome::Unfilled(_) | Outcome::Written | Outcome::KeyUsed(_) => other("not accepted".to_owned()),
         }
     }
 
@@ -160,8 +161,8 @@ impl ReportContent {
         Self::Rejected(Rejection { ord_rej_reason: 6, text: "duplicate ClOrdID".to_owned() })
     }
 
-    /// What an event tells; its snapshot has the amounts and the failure. `at`: the execution's reference and the event's
-    /// number, of which reports make their ExecID(17).
+    /// The report content of an event; its snapshot has the amounts and the failure. `at`: the execution's reference
+    /// and the event's number, of which reports make their ExecID(17).
     pub(crate) fn of_event(
         kind: EventType,
         snapshot: &Value,
@@ -182,13 +183,13 @@ impl ReportContent {
                 let (input, output) = amounts(snapshot);
                 let is_sell = facts.side == "2";
                 let (base, quote) = if is_sell { (input, output) } else { (output, input) };
-                Self::Filled { base, quote }
+                Self::Filled { base, quote, protocol_fee: protocol_fee(snapshot) }
             }
             EventType::OfframpFailed | EventType::PayoutFailed | EventType::IntentFailed => {
                 Self::Canceled(failure(snapshot))
             }
             EventType::PayoutReversed => {
-                // The fill was told by the event before.
+                // The fill was reported by the event before.
                 let fill = format!("{reference}.{}", sequence.saturating_sub(1));
                 Self::Reversed { failure: failure(snapshot), fill }
             }
@@ -237,6 +238,12 @@ pub(crate) fn snapshot(object: &Value) -> Option<IntentSnapshot> {
     IntentSnapshot::deserialize(object).ok()
 }
 
+/// The input less what was converted.
+fn protocol_fee(object: &Value) -> Option<Minor> {
+    let IntentSnapshot { input, offramp, .. } = snapshot(object)?;
+    input.amount_minor.checked_sub(offramp?.from_amount_minor)
+}
+
 /// Input and output.
 fn amounts(object: &Value) -> (Amount, Amount) {
     let nothing = Amount { minor: Minor::ZERO, exponent: 0 };
@@ -255,37 +262,39 @@ fn failure(object: &Value) -> Option<Failure> {
 pub(crate) fn execution_report(
     version: Version,
     facts: &OrderFacts,
-    told: &ReportContent,
+    content: &ReportContent,
     ids: &Ids<'_>,
 ) -> Body {
-    standard_fields(version, facts, told, ids).and(own_fields(told)).and(own_fees(version, facts, told))
+    standard_fields(version, facts, content, ids)
+        .and(own_fields(content))
+        .and(own_fees(version, facts, content))
 }
 
 /// The body of a report that answers a status request, tags ascending.
 pub(crate) fn status_report(
     version: Version,
     facts: &OrderFacts,
-    told: &ReportContent,
+    content: &ReportContent,
     ids: &Ids<'_>,
-    asked: &StatusRequest<'_>,
+    request: &StatusRequest<'_>,
 ) -> Body {
-    let standard = standard_fields(version, facts, told, ids).and(asked.standard_fields());
-    standard.and(own_fields(told)).and(asked.own_fields()).and(own_fees(version, facts, told))
+    let standard = standard_fields(version, facts, content, ids).and(request.standard_fields());
+    standard.and(own_fields(content)).and(request.own_fields()).and(own_fees(version, facts, content))
 }
 
-fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, ids: &Ids<'_>) -> Body {
-    let (exec_type, ord_status) = told.codes(version);
-    let changes_nothing = ids.is_status || matches!(told, ReportContent::Progress { .. });
+fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent, ids: &Ids<'_>) -> Body {
+    let (exec_type, ord_status) = content.codes(version);
+    let changes_nothing = ids.is_status || matches!(content, ReportContent::Progress { .. });
     let (exec_type, exec_trans_type) = match version {
-        Version::Fix42 if !ids.is_status && matches!(told, ReportContent::Reversed { .. }) => {
+        Version::Fix42 if !ids.is_status && matches!(content, ReportContent::Reversed { .. }) => {
             (exec_type, Some("1"))
         }
         Version::Fix42 => (exec_type, Some(if changes_nothing { "3" } else { "0" })),
         Version::Fix44 if ids.is_status => ("I", None),
         Version::Fix44 => (exec_type, None),
     };
-    let fill = match told {
-        ReportContent::Filled { base, quote } => {
+    let fill = match content {
+        ReportContent::Filled { base, quote, .. } => {
             Some((base.minor.to_decimal_string(base.exponent), price_of(*base, *quote).unwrap_or_default()))
         }
         ReportContent::Pending
@@ -297,15 +306,15 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, i
         | ReportContent::Expired => None,
     };
     let (last_qty, last_px) = fill.unzip();
-    let leaves = if told.is_open() { facts.order_qty.as_str() } else { "0" };
-    let (text, ord_rej_reason) = words(told);
+    let leaves = if content.is_open() { facts.order_qty.as_str() } else { "0" };
+    let (text, ord_rej_reason) = words(content);
     let is_fill_now = !ids.is_status;
-    let taken_back = match told {
+    let taken_back = match content {
         ReportContent::Reversed { fill, .. } if is_fill_now => Some(fill.as_str()),
         _ => None,
     };
-    let fees = Fees::of(facts, told);
-    let commission = fees.protocol.map(|fee| fee.amount_minor.to_decimal_string(fee.exponent));
+    let fees = Fees::of(facts, content);
+    let commission = fees.commission();
     let is_later = version == Version::Fix44;
     Body::new()
         .maybe(tags::ACCOUNT, facts.account.as_deref())
@@ -345,8 +354,8 @@ fn base_of(symbol: &str) -> Option<&str> {
 }
 
 /// OrdStatus(39) of the last report.
-pub(crate) const fn ord_status(told: &ReportContent) -> &'static str {
-    told.codes(Version::Fix44).1
+pub(crate) const fn ord_status(content: &ReportContent) -> &'static str {
+    content.codes(Version::Fix44).1
 }
 
 /// The report about an unknown order.

@@ -29,13 +29,14 @@ tags! {
     BENEFICIARY_NAME = 20010, BENEFICIARY_ACCOUNT = 20011, BENEFICIARY_COUNTRY = 20012, PAYOUT_METHOD = 20013,
     SWIFT_CODE = 20014, BENEFICIARY_BANK = 20015, ADDRESS_LINE1 = 20016, ADDRESS_CITY = 20017,
     ADDRESS_STATE = 20018, ADDRESS_POSTAL_CODE = 20019, OUTPUT_RECIPIENT = 20020, USER_WALLET = 20021,
+    TARGET_PRICE = 20030,
 
     PHASE = 20101, PHASE_STATE = 20102, FAILURE_STAGE = 20103, FAILURE_CODE = 20104, RECEIPT_HASH = 20105,
     ANCHOR_TX_HASH = 20106, PAYOUT_FEE = 20107, PAYOUT_FEE_CURRENCY = 20108,
 }
 
 /// Our own fields of an order.
-const OWN: [FieldDef; 16] = [
+const OWN: [FieldDef; 17] = [
     of(PERMIT_NONCE, Kind::Integer),
     of(PERMIT_DEADLINE, Kind::Integer),
     of(PERMIT_SIGNATURE, Kind::Text),
@@ -52,6 +53,7 @@ const OWN: [FieldDef; 16] = [
     of(ADDRESS_POSTAL_CODE, Kind::Text),
     of(OUTPUT_RECIPIENT, Kind::Text),
     of(USER_WALLET, Kind::Text),
+    of(TARGET_PRICE, Kind::Decimal),
 ];
 
 const fn of(tag: Tag, kind: Kind) -> FieldDef {
@@ -61,16 +63,16 @@ const fn of(tag: Tag, kind: Kind) -> FieldDef {
 /// Fields beyond the dictionary of its version that a peer may send: our tags on NewOrderSingle(D), the fields of a
 /// Logon(A) that FIX 4.2 does not have, and on OrderCancelReplaceRequest(G) every field of an order, so that it is
 /// rejected as such and not for its fields.
-pub(crate) static EXTRA: [(&str, FieldDef); 35] = {
-    let mut extra = [("", of(0, Kind::Text)); 35];
+pub(crate) static EXTRA: [(&str, FieldDef); 37] = {
+    let mut extra = [("", of(0, Kind::Text)); 37];
     let mut at = 0;
     while at < OWN.len() {
         extra[at] = ("D", OWN[at]);
         extra[at + OWN.len()] = ("G", OWN[at]);
         at += 1;
     }
-    extra[32] = ("G", of(QUOTE_ID, Kind::Text));
-    extra[33] = ("A", of(dvp_fix::tag::USERNAME, Kind::Text));
-    extra[34] = ("A", of(dvp_fix::tag::PASSWORD, Kind::Text));
+    extra[34] = ("G", of(QUOTE_ID, Kind::Text));
+    extra[35] = ("A", of(dvp_fix::tag::USERNAME, Kind::Text));
+    extra[36] = ("A", of(dvp_fix::tag::PASSWORD, Kind::Text));
     extra
 };

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_more_than_is_left_forgets_its_own_oldest() {
+    fn a_session_over_the_limit_drops_its_own_oldest_messages() {
         let allowance = Allowance::of_bytes(3 * PIECE);
         let early = filled(&allowance, 1..=4);
         let late = filled(&allowance, 1..=6);

@@ -59,6 +59,8 @@ const fn ask(action: SessionAction) -> Option<Ask> {
         SessionAction::SetSeq { next_in, next_out, with_reset } => {
             Some(Ask::SetNumbers { next_in: SeqNum(next_in), next_out: SeqNum(next_out), with_reset })
         }
+        SessionAction::Disconnect => Some(Ask::Disconnect),
+        SessionAction::TestRequest => Some(Ask::TestRequest),
         // They are in the session's row.
         SessionAction::Enable | SessionAction::Disable => None,
     }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_that_fails_again_and_again_is_started_later_each_time_up_to_a_minute() {
+    fn restarts_of_a_failing_driver_back_off_up_to_a_minute() {
         let (mut faults, now) = (Faults::default(), Instant::now());
         let briefly = Duration::from_secs(1);
         let pauses: Vec<u64> = (0..8).map(|_| faults.failed("a", briefly, now).as_secs()).collect();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_once() {
+    fn a_fault_is_reported_once() {
         let mut faults = Faults::default();
         assert!(faults.is_news("a", None));
         assert!(!faults.is_news("a", None));

@@ -1,4 +1,4 @@
-//! Who is let in, and that a refused Logon changes nothing.
+//! Admission, and that a refused Logon changes nothing.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dvp_fix_gateway::{
@@ -29,7 +29,7 @@ async fn is_let_in(client: &mut Client, logon: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_by_somebody_who_is_not_let_in_resets_nothing() {
+async fn an_unauthenticated_reset_changes_nothing() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -44,8 +44,8 @@ async fn a_reset_by_somebody_who_is_not_let_in_resets_nothing() {
     let before = harness.count(STATE).await;
     assert!(before > 2_002_001);
     for wrong in ["553=acme|554=wrong|141=Y", "554=secret|141=Y", "141=Y", "95=6|96=secret|141=Y"] {
-        let mut stranger = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        assert!(!is_let_in(&mut stranger, wrong).await, "{wrong}");
+        let mut unauthenticated = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert!(!is_let_in(&mut unauthenticated, wrong).await, "{wrong}");
         assert_eq!(harness.count(STATE).await, before, "{wrong}");
     }
     gateway.stop().await;
@@ -66,7 +66,7 @@ async fn a_reset_inside_a_session_needs_the_credentials_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signed_logon_opens_once_and_a_password_no_more() {
+async fn a_signed_logon_is_accepted_once_and_replaces_the_password() {
     let harness = FixHarness::new().await;
     let secret = b"a secret of this session";
     let sealed = harness.sealed(secret);
@@ -82,21 +82,21 @@ async fn a_signed_logon_opens_once_and_a_password_no_more() {
     client.expect("A").await;
     client.send_as(2, None, "5", "").await;
     client.expect("5").await;
-    let mut overheard = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    overheard.send_raw(&signed).await;
-    assert!(overheard.next().await.is_none(), "used before");
+    let mut captured = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    captured.send_raw(&signed).await;
+    assert!(captured.next().await.is_none(), "used before");
 
     let forged = client.signed_logon("98=0|108=30|553=acme", |prehash| gate::signature(b"guessed", prehash));
-    let mut stranger = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    stranger.send_raw(&forged).await;
-    assert!(stranger.next().await.is_none(), "another secret");
+    let mut unauthenticated = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    unauthenticated.send_raw(&forged).await;
+    assert!(unauthenticated.next().await.is_none(), "another secret");
     assert!(STANDARD.decode(gate::signature(secret, b"")).unwrap().len() == 32);
     // Not even another gateway takes it again.
     gateway.stop().await;
     let gateway = harness.gateway().await;
-    let mut overheard = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    overheard.send_raw(&signed).await;
-    assert!(overheard.next().await.is_none(), "used before, elsewhere");
+    let mut captured = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    captured.send_raw(&signed).await;
+    assert!(captured.next().await.is_none(), "used before, elsewhere");
     gateway.stop().await;
 }
 
@@ -136,7 +136,7 @@ async fn a_session_may_demand_a_certificate_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_may_be_bound_to_addresses() {
+async fn a_session_may_be_restricted_to_addresses() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     for (allowed, expected) in [
@@ -153,7 +153,7 @@ async fn a_session_may_be_bound_to_addresses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
+async fn a_guessing_source_is_locked_out_and_the_owner_is_not() {
     let harness = FixHarness::new().await;
     let listener =
         ListenerConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..ListenerConfig::default() };
@@ -174,7 +174,7 @@ async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
     // Now not even the right password helps there.
     assert!(!is_let_in(&mut from("203.0.113.66", "ACME").await, LOGON).await);
     assert!(is_let_in(&mut from("203.0.113.7", "ACME").await, LOGON).await);
-    // What is heard about a session that does not exist is the same.
+    // The answer about a session that does not exist is the same.
     let mut nobody = from("203.0.113.8", "NOBODY").await;
     nobody.send("A", &format!("98=0|108=30|{LOGON}")).await;
     let refused = nobody.expect("5").await;
@@ -183,7 +183,7 @@ async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disabled_session_is_for_nobody() {
+async fn a_disabled_session_refuses_every_logon() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -200,7 +200,7 @@ async fn a_disabled_session_is_for_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_sessions_stale_password_locks_out_no_other_session_behind_the_same_address() {
+async fn a_lockout_applies_to_one_session_of_an_address() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     for n in 0..60 {
@@ -215,7 +215,7 @@ async fn one_sessions_stale_password_locks_out_no_other_session_behind_the_same_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listener() {
+async fn refusals_are_identical_and_delayed_on_every_listener() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.client_cert_names = Some(vec!["acme.example".into()])).await;
     sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME42'")
@@ -251,12 +251,12 @@ async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listen
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_password_is_refused_with_words_and_only_to_whom_the_session_belongs() {
+async fn a_refused_new_password_is_explained_to_authenticated_peers_only() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
-    let mut stranger = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    stranger.send("A", "98=0|108=30|1137=9|553=acme|554=wrong|925=mine").await;
-    assert!(stranger.next().await.is_none());
+    let mut unauthenticated = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    unauthenticated.send("A", "98=0|108=30|1137=9|553=acme|554=wrong|925=mine").await;
+    assert!(unauthenticated.next().await.is_none());
     let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
     client.send("A", &format!("98=0|108=30|1137=9|{LOGON}|925=another")).await;
     let refused = client.expect("5").await;

@@ -1,4 +1,4 @@
-//! A FIX client that says what it is told and checks every number it hears.
+//! A FIX client that sends the given messages and checks every number it receives.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What a client may be connected by.
+/// A client's transport.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the service says beyond the standard, as it is published.
+/// The service's own fields beyond the standard, as published.
 static OWN: LazyLock<Vec<(&str, FieldDef)>> = LazyLock::new(|| {
     let field = |own: &dvp_fix_gateway::dictionaries::OwnField| {
         (own.message, FieldDef { tag: own.tag, kind: Kind::Text, values: own.values })
@@ -40,10 +40,10 @@ pub(crate) struct Client {
     begin_string: &'static str,
     comp_id: &'static str,
     pub(crate) next_out: u64,
-    /// What each number stood for, through all connections: never two things.
-    pub(crate) heard: BTreeMap<u64, String>,
+    /// The content of each number, across all connections: one number, one message.
+    pub(crate) received: BTreeMap<u64, String>,
     has_failed: bool,
-    /// Is everything heard to be what the version's dictionary allows? Not what an application of a test makes up.
+    /// Must every received message conform to the version's dictionary? Messages of a test's own application do not.
     pub(crate) is_strict: bool,
 }
 
@@ -60,7 +60,7 @@ impl Client {
         Self::over(TcpStream::connect(addr).await.unwrap(), begin_string, comp_id)
     }
 
-    /// Over a connection that somebody made.
+    /// Uses an existing connection.
     pub(crate) fn over(
         stream: impl Stream + 'static,
         begin_string: &'static str,
@@ -73,7 +73,7 @@ impl Client {
             begin_string,
             comp_id,
             next_out: 1,
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             has_failed: false,
             is_strict: true,
         }
@@ -88,6 +88,14 @@ impl Client {
     pub(crate) async fn log_on(&mut self, extra: &str) -> Message {
         self.send("A", &format!("98=0|108=30|{extra}")).await;
         self.expect("A").await
+    }
+
+    /// Logs on, and requests what the service has sent, or stored for this client, since the last connection.
+    pub(crate) async fn resume(&mut self, extra: &str) {
+        let logon = self.log_on(extra).await.seq().unwrap().0;
+        if let Some(missed) = (1..logon).find(|seq| !self.received.contains_key(seq)) {
+            self.send("2", &format!("7={missed}|16={}", logon - 1)).await;
+        }
     }
 
     pub(crate) fn utc() -> UtcNanos {
@@ -110,7 +118,7 @@ impl Client {
         self.stream.write_all(&out).await.unwrap();
     }
 
-    /// To somebody who may have closed the connection already.
+    /// Sends on a connection that the peer may have closed already.
     pub(crate) async fn try_send(&mut self, msg_type: &str, body: &str) {
         let bytes = self.encoded(self.next_out, None, msg_type, body);
         self.next_out += 1;
@@ -134,7 +142,7 @@ impl Client {
         }
     }
 
-    /// A Logon with number 1, `body` and a signature over what is documented.
+    /// A Logon with number 1, `body` and a signature over the documented fields.
     pub(crate) fn signed_logon(&self, body: &str, sign: impl FnOnce(&[u8]) -> String) -> Vec<u8> {
         let at = Self::utc();
         let prehash = format!("{}\u{1}A\u{1}1\u{1}{}\u{1}DVP", at.to_millis_text(), self.comp_id);
@@ -229,7 +237,7 @@ impl Client {
             .map(|field| format!("{}={}|", field.tag, String::from_utf8_lossy(message.value(field))))
             .collect();
         let seq = message.seq().unwrap().0;
-        let before = self.heard.entry(seq).or_insert_with(|| content.clone());
+        let before = self.received.entry(seq).or_insert_with(|| content.clone());
         assert_eq!(*before, content, "number {seq} stands for two messages");
     }
 

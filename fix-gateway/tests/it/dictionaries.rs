@@ -11,14 +11,14 @@ use dvp_fix_gateway::dictionaries::{Messages, OWN_FIELDS, OwnField, PUBLISHED, T
 use hotfix_dictionary::{Dictionary, Field, LayoutItem, LayoutItemKind};
 
 const ADMIN: [&str; 7] = ["0", "1", "2", "3", "4", "5", "A"];
-/// What is taken and what is answered; those that a version does not have are not in its file.
+/// The inbound and outbound messages; messages that a version lacks are not in its file.
 const APPLICATION: [&str; 12] = ["8", "9", "AF", "AG", "D", "F", "G", "H", "R", "S", "b", "j"];
 /// Whose fields are taken one by one.
 const TO_US: [&str; 6] = ["D", "F", "H", "AF", "R", "G"];
 /// FIX 4.4 and later refuse a quote with AG.
 const ONLY_42: &str = "b";
 
-/// One file: what it is called, which version it says it is, and its messages.
+/// One file: its name, its version, and its messages.
 struct File {
     name: &'static str,
     head: &'static str,
@@ -277,7 +277,7 @@ fn members<'d>(items: impl Iterator<Item = LayoutItem<'d>>, found: &mut BTreeMap
     }
 }
 
-/// The table of docs/fix.md: what is done with each field in each of the messages.
+/// The table of docs/fix.md: the processing of each field in each message.
 fn table() -> String {
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     let mut defined: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();

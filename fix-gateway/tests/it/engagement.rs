@@ -1,4 +1,4 @@
-//! Quotes, states, copies, and what a peer that goes away leaves behind.
+//! Quotes, order status, drop copies, and cancel on disconnect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quote_nobody_can_give_is_refused_in_the_words_of_the_version() {
+async fn a_quote_without_liquidity_is_refused_in_the_versions_fields() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let cases = [
@@ -82,7 +82,7 @@ async fn a_quote_nobody_can_give_is_refused_in_the_words_of_the_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
+async fn a_mass_status_reports_open_orders_only() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -98,17 +98,17 @@ async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
         [("585=7", &["a", "c"][..]), ("585=1|55=USDC/USD", &["a", "c"]), ("585=1|55=WETH/USD", &[])]
     {
         client.send("AF", &format!("584=m1|{kind}")).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         loop {
             let report = client.expect("8").await;
             assert_eq!((report.text(150), report.text(584)), (Some("I"), Some("m1")), "{report:?}");
             assert_eq!(report.text(911), Some(expected.len().to_string().as_str()), "{report:?}");
-            told.extend(report.text(11).filter(|_| report.text(37) != Some("NONE")).map(str::to_owned));
+            reported.extend(report.text(11).filter(|_| report.text(37) != Some("NONE")).map(str::to_owned));
             if report.is_yes(912) {
                 break;
             }
         }
-        assert_eq!(told, expected, "{kind}");
+        assert_eq!(reported, expected, "{kind}");
     }
     for (body, reason) in [("585=8", "0"), ("585=1", "5")] {
         client.send("AF", &format!("584=m|{body}")).await;
@@ -127,7 +127,7 @@ async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() {
+async fn the_status_of_a_filled_order_has_its_receipt_and_anchor() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
@@ -139,7 +139,7 @@ async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() 
         client.send("H", "11=o|54=2|55=USDC/USD").await;
         client.expect("8").await
     };
-    // The anchor is told once it is final.
+    // The anchor is reported once it is final.
     let deadline = Instant::now() + Duration::from_secs(60);
     let status = loop {
         let status = ask(&mut client).await;
@@ -157,20 +157,20 @@ async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() 
     gateway.stop().await;
 }
 
-/// Reports by ExecID, until there are so many.
+/// The next `count` reports, by ExecID.
 async fn reports(client: &mut Client, count: usize) -> BTreeMap<String, String> {
-    let mut told = BTreeMap::new();
-    while told.len() < count {
+    let mut reported = BTreeMap::new();
+    while reported.len() < count {
         let report = client.expect("8").await;
         let said = |tag| report.text(tag).unwrap_or("-").to_owned();
         let words = [11, 37, 39, 14, 6, 54, 55, 20101, 20102].map(said).join("|");
-        assert!(told.insert(said(17), words).is_none(), "told twice: {report:?}");
+        assert!(reported.insert(said(17), words).is_none(), "reported twice: {report:?}");
     }
-    told
+    reported
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_and_takes_none() {
+async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.drop_copy = true).await;
     let gateway = harness.gateway().await;
@@ -205,15 +205,15 @@ async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_an
     copy.reconnect(gateway.addr).await;
     let logon = copy.log_on(LOGON).await.seq().unwrap().0;
     copy.send("2", &format!("7={}|16={}", logout + 1, logon - 1)).await;
-    let told: BTreeSet<String> = reports(&mut copy, 5).await.into_values().collect();
-    let filled = told.iter().find(|words| words.contains("|2|100|")).expect("a fill");
+    let reported: BTreeSet<String> = reports(&mut copy, 5).await.into_values().collect();
+    let filled = reported.iter().find(|words| words.contains("|2|100|")).expect("a fill");
     assert!(filled.starts_with(&format!("by rest|{reference}|")), "{filled}");
     assert!(filled.contains("|2|USDC/USD|payout|completed"), "{filled}");
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_comes_back() {
+async fn cancel_on_disconnect_cancels_and_reports_on_the_next_logon() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(2)).await;
     let gateway = harness.gateway().await;
@@ -246,7 +246,7 @@ async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_co
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_owner_of_a_session_cancels_what_rests_when_the_one_before_died() {
+async fn cancel_on_disconnect_survives_the_death_of_the_sessions_owner() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
     let gateway = harness.gateway().await;

@@ -107,7 +107,7 @@ async fn serve() -> (SocketAddr, CancellationToken, JoinSet<()>) {
 }
 
 #[tokio::test]
-async fn a_commit_that_fails_ends_the_connection_is_counted_and_the_order_comes_again() {
+async fn a_failed_commit_ends_the_connection_and_the_order_is_resent() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let figures = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
@@ -119,7 +119,7 @@ async fn a_commit_that_fails_ends_the_connection_is_counted_and_the_order_comes_
     for _ in 0..3 {
         client.try_send("D", order).await;
     }
-    assert!(client.next().await.is_none(), "nothing is told that was not stored");
+    assert!(client.next().await.is_none(), "nothing is reported that was not stored");
     let figures = figures.render();
     for figure in [
         "dvp_fix_store_failures_total{session=\"FIX.4.4:DVP->ACME\",kind=\"data\"} 1",
@@ -159,7 +159,7 @@ async fn a_peer_that_resets_in_a_loop_is_delayed_and_answered_each_time() {
     let mut delayed: u64 = 0;
     for _ in 0..100 {
         client.next_out = 1;
-        client.heard.clear();
+        client.received.clear();
         let answer = client.log_on("141=Y").await;
         assert_eq!((answer.seq().unwrap().0, answer.is_yes(141)), (1, true));
         let figures = figures.render();

@@ -1,4 +1,4 @@
-//! What a peer may write into the fields of its messages, and what it is told when it may not.
+//! The permitted values of each field of a peer's messages, and the answers to others.
 
 use std::collections::BTreeSet;
 
@@ -53,14 +53,14 @@ fn names(answer: &Message, tag: u32) -> bool {
     match answer.msg_type() {
         b"3" => answer.text(371) == Some(named.as_str()),
         b"8" => answer.text(39) == Some("8") && in_text,
-        // A replacement is refused whatever it says.
+        // A replace request is always refused.
         b"9" => in_text || answer.text(434) == Some("2"),
         b"j" | b"AG" | b"b" => in_text,
         _ => false,
     }
 }
 
-/// What no field may have, with a name for it, and the SessionRejectReason(373) where only one will do.
+/// Invalid values of a field, with a name, and the SessionRejectReason(373) where exactly one is correct.
 fn hostile(field: &TakenField) -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
     let mut values = vec![
         ("NUL", b"a\0b".to_vec(), Some("6")),
@@ -113,7 +113,7 @@ async fn every_field_refuses_what_cannot_be_stored(
         }
     }
     assert!(sent > 500);
-    // The session is up, nothing of all that was kept, and whoever else is there is served.
+    // The session is up, none of the messages was stored, and other sessions are served.
     client.send("D", &order("last", "00000008", LIMIT)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
     assert_eq!(harness.count("select count(*) from execution").await, 2);
@@ -123,22 +123,22 @@ async fn every_field_refuses_what_cannot_be_stored(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_field_of_fix_42_refuses_what_cannot_be_stored() {
+async fn every_field_of_fix_42_refuses_values_that_cannot_be_stored() {
     every_field_refuses_what_cannot_be_stored("FIX.4.2", "ACME42", LOGON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_field_of_fix_44_refuses_what_cannot_be_stored() {
+async fn every_field_of_fix_44_refuses_values_that_cannot_be_stored() {
     every_field_refuses_what_cannot_be_stored("FIX.4.4", "ACME", LOGON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_field_of_fix_50_refuses_what_cannot_be_stored() {
+async fn every_field_of_fix_50_refuses_values_that_cannot_be_stored() {
     every_field_refuses_what_cannot_be_stored("FIXT.1.1", "ACME50", &format!("{LOGON}|1137=9")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_identifier_that_no_answer_could_repeat_gets_a_business_reject() {
+async fn an_unusable_identifier_gets_a_business_reject() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -167,7 +167,7 @@ async fn an_identifier_that_no_answer_could_repeat_gets_a_business_reject() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_not_be_done_is_refused_by_its_tag() {
+async fn an_unsupported_instruction_is_refused_by_its_tag() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -232,7 +232,7 @@ async fn what_would_not_be_done_is_refused_by_its_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replacement_is_refused_as_one_in_every_version() {
+async fn a_replace_request_is_refused_in_every_version() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     for (begin_string, comp_id, more) in
@@ -260,7 +260,7 @@ async fn a_replacement_is_refused_as_one_in_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cl_ord_id_of_any_request_is_used_up() {
+async fn every_request_consumes_its_cl_ord_id() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -298,8 +298,8 @@ async fn a_cl_ord_id_of_any_request_is_used_up() {
     for answer in &answers {
         assert_eq!((answer.text(39), answer.text(103)), (Some("8"), Some("6")), "{answer:?}");
     }
-    let told: BTreeSet<&str> = answers.iter().map(|answer| answer.text(11).unwrap()).collect();
-    assert_eq!(told, BTreeSet::from(["done", "listener", "engine", "late", "permit", "unknown"]));
+    let reported: BTreeSet<&str> = answers.iter().map(|answer| answer.text(11).unwrap()).collect();
+    assert_eq!(reported, BTreeSet::from(["done", "listener", "engine", "late", "permit", "unknown"]));
     // A cancel request cannot take an order's name either.
     client.send("F", &cancel("listener", "rests")).await;
     assert_eq!(client.expect("9").await.text(102), Some("6"));

@@ -14,7 +14,7 @@ const LISTENERS: &str = "select count(*) from pg_stat_activity \
                          where datname = current_database() and query ilike 'listen %' and pid <> pg_backend_pid()";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_whose_connection_is_cut_connects_again_and_loses_no_event() {
+async fn a_follower_reconnects_without_losing_events() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;

@@ -7,8 +7,9 @@ use std::{
 };
 
 use alloy::signers::local::PrivateKeySigner;
+use dvp_core::engine::Engine;
 use dvp_domain::{asset::Pair, intent::Permit, money::Minor};
-use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig, SlowConsumer};
+use dvp_fix_gateway::{FixGateway, ForwardConfig, GatewayConfig, ListenerConfig, SlowConsumer};
 use dvp_store::fix::{
     NewFixSession,
     settings::{FixSessionSettings, find_settings, update_settings},
@@ -49,6 +50,8 @@ pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
     /// The further listeners.
     pub(crate) listener_addrs: Vec<SocketAddr>,
+    /// Where other processes forward connections to it.
+    pub(crate) forward_address: Option<String>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -101,7 +104,7 @@ impl FixHarness {
         Self { harness }
     }
 
-    /// What another process begins with: nothing in memory.
+    /// The state of another process: empty caches.
     pub(crate) fn forget(&mut self) {
         self.engine = self.another_engine();
     }
@@ -121,6 +124,30 @@ impl FixHarness {
         listeners: Vec<ListenerConfig>,
         change: impl FnOnce(&mut GatewayConfig),
     ) -> Gateway {
+        self.gateway_over(self.engine.clone(), listeners, change).await
+    }
+
+    /// The gateway of another process, which shares the sessions with others.
+    pub(crate) async fn process(
+        &self,
+        listeners: Vec<ListenerConfig>,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> Gateway {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let engine = self.another_engine();
+        let change = |config: &mut GatewayConfig| {
+            config.forward = Some(ForwardConfig { listen, address: None });
+            change(config);
+        };
+        self.gateway_over(engine, listeners, change).await
+    }
+
+    async fn gateway_over(
+        &self,
+        engine: Engine,
+        listeners: Vec<ListenerConfig>,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> Gateway {
         let mut config = GatewayConfig {
             lease_ttl: Duration::from_secs(3),
             refresh: Duration::from_millis(100),
@@ -131,14 +158,15 @@ impl FixHarness {
         change(&mut config);
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
-        let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
+        let (mut gateway, addr) = FixGateway::bind(any, engine, pool, config).await.unwrap();
         let mut listener_addrs = Vec::new();
         for listener in listeners {
             listener_addrs.push(gateway.listen(any, listener).await.unwrap());
         }
+        let forward_address = gateway.forward_address().map(str::to_owned);
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
-        Gateway { addr, listener_addrs, shutdown, task }
+        Gateway { addr, listener_addrs, forward_address, shutdown, task }
     }
 
     /// Starts the workflow and plays the chain side: every command succeeds.
@@ -191,7 +219,7 @@ pub(crate) fn order_by(
     )
 }
 
-/// A NewOrderSingle's body: buys 100 USDC with money, for which no node is asked anything. Nobody sells it.
+/// A NewOrderSingle's body: buys 100 USDC with money, for which no node is queried. The order has no seller.
 pub(crate) fn purchase(cl_ord_id: &str) -> String {
     let time = super::client::Client::utc().to_millis_text();
     format!(

@@ -41,7 +41,7 @@ const READS: &str =
 /// The database counts a second late.
 const COUNTED: Duration = Duration::from_secs(3);
 
-/// The count when the database has caught up with what was done until now.
+/// The count once the database's statistics include all earlier statements.
 async fn reads(harness: &FixHarness) -> i64 {
     let began = Instant::now();
     let mut most = 0;
@@ -53,7 +53,7 @@ async fn reads(harness: &FixHarness) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_partners_events_make_idle_sessions_read_nothing() {
+async fn idle_sessions_do_not_query_for_other_partners_events() {
     let harness = FixHarness::new().await;
     add_idle_sessions(&harness).await;
     let gateway = harness.gateway().await;

@@ -1,4 +1,4 @@
-//! A process that is killed, and what the next one says.
+//! A process that is killed, and the messages of the next one.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ impl Acceptor {
         Self::start_with(&format!("postgres:{}", database.url()), 1024)
     }
 
-    /// With a store, and so many file descriptors.
+    /// With a store, and a limit of file descriptors.
     fn start_with(store: &str, descriptors: u32) -> Self {
         let dir = tempfile::TempDir::new().unwrap();
         let config = dir.path().join("echo.toml");
@@ -65,7 +65,7 @@ fn order(n: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
+async fn after_a_kill_each_number_still_has_the_same_message() {
     let database = TestDatabase::create().await;
     let mut acceptor = Acceptor::start(&database);
     let mut client = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
@@ -80,7 +80,7 @@ async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
         }
         drop(acceptor);
         while client.next().await.is_some() {}
-        let heard: BTreeSet<u64> = client.heard.keys().copied().collect();
+        let received: BTreeSet<u64> = client.received.keys().copied().collect();
         acceptor = Acceptor::start(&database);
         let numbers: (i64, i64) = sqlx::query_as(
             "select next_in, next_out from fix_session where session_id = 'FIX.4.4:DVP->ACME'",
@@ -89,13 +89,13 @@ async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
         .await
         .unwrap();
         assert!(
-            heard.iter().all(|seq| i64::try_from(*seq).unwrap() < numbers.1),
-            "told before it was durable"
+            received.iter().all(|seq| i64::try_from(*seq).unwrap() < numbers.1),
+            "sent before it was durable"
         );
         client.next_out = u64::try_from(numbers.0).unwrap();
         client.reconnect(acceptor.addr).await;
         client.log_on("").await;
-        // The client compares what it hears under a number with what it heard under it before.
+        // The client compares each message with the one that it received under the same number before.
         client.send("2", "7=1|16=0").await;
         client.send("1", "112=all").await;
         let mut again = BTreeSet::new();
@@ -121,20 +121,20 @@ async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_out_of_file_descriptors_lets_peers_in_again_when_there_are_some() {
+async fn accepting_resumes_once_file_descriptors_are_free() {
     let acceptor = Acceptor::start_with("memory", 24);
     let mut early = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
     early.log_on("").await;
     // More than it can accept; the kernel takes the rest.
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..60 {
-        strangers.push(TcpStream::connect(acceptor.addr).await.unwrap());
+        unauthenticated.push(TcpStream::connect(acceptor.addr).await.unwrap());
     }
     early.send("1", "112=while it cannot accept").await;
     assert_eq!(early.expect("0").await.text(112), Some("while it cannot accept"));
     early.send("5", "").await;
     early.expect("5").await;
-    drop(strangers);
+    drop(unauthenticated);
     let mut late = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
     late.log_on("141=Y").await;
 }

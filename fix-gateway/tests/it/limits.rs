@@ -1,4 +1,4 @@
-//! Messages a second: what is refused, and what ends the session.
+//! Limits on messages a second: refusals, and the end of the session.
 
 use super::{
     client::Client,
@@ -9,7 +9,7 @@ const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goes_on() {
+async fn orders_over_the_soft_limit_are_refused_and_the_session_continues() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.soft_messages_per_sec = Some(1)).await;
     let gateway = harness.gateway().await;
@@ -20,11 +20,11 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
     for order in &orders {
         client.send("D", order).await;
     }
-    // A refusal of what was said about an order is taken, and answered with nothing.
+    // A peer's reject of a report is accepted without an answer.
     client.send("j", "45=1|372=8|380=0").await;
     client.send("1", "112=end").await;
     let (mut reports, mut refused, mut has_ended) = (0, Vec::new(), false);
-    // Orders that wait for their wallets are told after what came behind them.
+    // Orders that wait for their wallets are reported after later orders.
     while !has_ended || reports + refused.len() < 20 {
         let message = client.next().await.unwrap();
         match message.text(35) {
@@ -41,7 +41,7 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
     assert_eq!(reports + refused.len(), 20);
     assert!(refused.len() >= 10, "{refused:?}");
     assert_eq!(harness.count("select count(*) from execution").await, i64::try_from(reports).unwrap());
-    // What was refused was not taken: it may come again.
+    // A refused order was not accepted: it may be sent again.
     let again = usize::try_from(refused[0]).unwrap();
     let wait = tokio::time::Duration::from_millis(1500);
     tokio::time::sleep(wait).await;

@@ -1,4 +1,4 @@
-//! What happens before a Logon is believed: addresses, proxies, budgets.
+//! The checks before authentication: addresses, proxies, budgets.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,8 +13,8 @@ use super::{client::Client, harness::FixHarness};
 const LOGON: &str = "553=acme|554=secret";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything the other side says until it closes; it must close.
-async fn all_that_is_said(mut stream: TcpStream) -> Vec<u8> {
+/// All bytes that the other side sends until it closes the connection, which it must.
+async fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     // A reset is an end, too: unread bytes are thrown away with the connection.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("not closed");
@@ -24,7 +24,7 @@ async fn all_that_is_said(mut stream: TcpStream) -> Vec<u8> {
 async fn after(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
-    all_that_is_said(stream).await
+    read_to_end(stream).await
 }
 
 async fn via_proxy(addr: SocketAddr, header: &str) -> Client {
@@ -40,7 +40,7 @@ fn budget(change: impl FnOnce(&mut Budget)) -> ListenerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
+async fn behind_a_proxy_the_header_is_required_and_gives_the_source() {
     let harness = FixHarness::new().await;
     let listener = ListenerConfig {
         proxies: vec!["127.0.0.0/8".parse().unwrap()],
@@ -69,7 +69,7 @@ async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_without_a_word() {
+async fn unauthenticated_connections_are_closed_silently() {
     let harness = FixHarness::new().await;
     let listener = budget(|budget| {
         budget.logon = Duration::from_millis(300);
@@ -105,7 +105,7 @@ async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_have_so_many_places_and_a_session_needs_none() {
+async fn the_limit_on_unauthenticated_connections_excludes_sessions() {
     let harness = FixHarness::new().await;
     let listener = budget(|budget| {
         budget.logon = Duration::from_millis(1500);
@@ -116,11 +116,11 @@ async fn strangers_have_so_many_places_and_a_session_needs_none() {
     let mut first = Client::connect(listener, "FIX.4.4", "ACME").await;
     first.log_on(LOGON).await;
     let idle = [TcpStream::connect(listener).await.unwrap(), TcpStream::connect(listener).await.unwrap()];
-    // Each is taken in by a task: both are once the third is refused, and it must be.
+    // A task accepts each connection: both have been accepted once the third is refused.
     let mut third = Client::connect(listener, "FIX.4.4", "ACME42").await;
     assert!(third.next().await.is_none());
     for stream in idle {
-        assert_eq!(all_that_is_said(stream).await, b"");
+        assert_eq!(read_to_end(stream).await, b"");
     }
     let mut second = Client::connect(listener, "FIX.4.2", "ACME42").await;
     second.log_on("95=6|96=secret").await;
@@ -130,7 +130,7 @@ async fn strangers_have_so_many_places_and_a_session_needs_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_connects_so_often_and_not_more() {
+async fn connections_of_a_source_are_limited_per_minute() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway_with(vec![budget(|budget| budget.connections_per_minute = 3)]).await;
     let listener = gateway.listener_addrs[0];
@@ -145,13 +145,13 @@ async fn a_source_connects_so_often_and_not_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_sends_strangers_away_too() {
+async fn shutdown_closes_unauthenticated_connections() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
-    let stranger = TcpStream::connect(gateway.addr).await.unwrap();
+    let unauthenticated = TcpStream::connect(gateway.addr).await.unwrap();
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     gateway.stop().await;
-    assert_eq!(all_that_is_said(stranger).await, b"");
+    assert_eq!(read_to_end(unauthenticated).await, b"");
     client.expect("5").await;
 }

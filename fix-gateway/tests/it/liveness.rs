@@ -20,22 +20,22 @@ async fn narrow(addr: SocketAddr) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_connection_gives_way_to_a_new_one_and_a_living_one_does_not() {
+async fn only_a_dead_connection_gives_way_to_a_new_one() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut first = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     first.send("A", &format!("98=0|108=1|{LOGON}")).await;
     first.expect("A").await;
-    // It says nothing until it is asked; then another connection comes for its session.
+    // The peer is silent until the TestRequest; then another connection logs on to its session.
     first.expect("1").await;
     let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     second.send_as(first.next_out, None, "A", &format!("98=0|108=1|{LOGON}")).await;
-    // The first shows that it is alive: it stays.
+    // The first answers, and keeps its session.
     first.send("0", "112=TEST").await;
     assert!(second.next().await.is_none());
     first.send("1", "112=still").await;
     while first.expect("0").await.text(112) != Some("still") {}
-    // Now it is asked and does not answer.
+    // Now it does not answer the TestRequest.
     first.expect("1").await;
     let mut third = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     third.send_as(first.next_out, None, "A", &format!("98=0|108=1|{LOGON}")).await;
@@ -48,7 +48,7 @@ async fn a_dead_connection_gives_way_to_a_new_one_and_a_living_one_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_reads_nothing_is_cut_off_and_its_session_is_free_again() {
+async fn a_peer_that_reads_nothing_is_disconnected_and_may_log_on_again() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = narrow(gateway.addr).await;
@@ -70,7 +70,7 @@ async fn a_peer_that_reads_nothing_is_cut_off_and_its_session_is_free_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resend_to_a_peer_that_reads_slowly_waits_for_it_and_is_whole() {
+async fn a_resend_to_a_slow_reader_is_complete() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = narrow(gateway.addr).await;
@@ -104,7 +104,7 @@ async fn a_resend_to_a_peer_that_reads_slowly_waits_for_it_and_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_asks_the_peer_to_reconnect_and_waits_for_its_answer() {
+async fn shutdown_sends_a_logout_and_awaits_the_answer() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -129,13 +129,13 @@ async fn stopping_asks_the_peer_to_reconnect_and_waits_for_its_answer() {
         reports += usize::from(message.text(35) == Some("8"));
     }
     stopping.await.unwrap();
-    // The answer to the Logout was counted, and everything that was taken was told or can be asked for.
+    // The answer to the Logout was counted, and every accepted order was reported or can be requested again.
     let next_in = harness.count("select next_in from fix_session where client_comp_id = 'ACME'").await;
     assert_eq!(next_in, i64::try_from(answer).unwrap() + 1);
     let taken = "select (select count(*) from execution) + (select count(*) from fix_parked)";
     assert_eq!(harness.count(taken).await, 50);
     assert!(reports <= 50);
-    // What still waited for its wallet is decided by the next process.
+    // The next process decides the orders that still wait for their wallets.
     let gateway = harness.gateway().await;
     harness.wait_for_count("select count(*) from execution", 50).await;
     gateway.stop().await;

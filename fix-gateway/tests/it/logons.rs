@@ -9,7 +9,7 @@ use super::{client::Client, harness::FixHarness};
 /// any bytes are right in it, and it is neither stored nor logged.
 const FIELDS: [u32; 16] = [50, 57, 98, 108, 95, 141, 789, 383, 384, 372, 385, 464, 553, 554, 925, 58];
 
-/// What no field of a Logon may have.
+/// Invalid values of a Logon's fields.
 const HOSTILE: [(&str, &[u8]); 9] = [
     ("NUL", b"a\0b"),
     ("padding", b"1\0\0\0"),
@@ -34,7 +34,7 @@ fn logon(tag: u32, value: &[u8]) -> Body {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_logon_with_hostile_bytes_in_any_field_is_refused_and_changes_nothing() {
+async fn hostile_bytes_in_any_logon_field_are_refused_without_effect() {
     let harness = FixHarness::new().await;
     let gateway = harness
         .gateway_as(Vec::new(), |config| config.lockout = Lockout { attempts: 10_000, per_minute: 1 })

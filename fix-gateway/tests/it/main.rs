@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they are called from")]
 
 mod admission;
+mod archive;
 mod client;
 mod dictionaries;
 mod engagement;
@@ -20,6 +21,8 @@ mod operators;
 mod orders;
 mod paced;
 mod parked;
+mod processes;
+mod ranges;
 mod resets;
 mod schedule;
 mod secrecy;

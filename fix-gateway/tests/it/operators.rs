@@ -1,4 +1,4 @@
-//! What operators do to sessions while the service runs, and sessions that cannot be run.
+//! Operators' commands for sessions of a running service, and sessions that cannot be run.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Asks the session's owner, and returns what it answers, and whether it failed.
+/// Sends a command to the session's owner; returns the answer, and whether it failed.
 async fn ask(harness: &FixHarness, action: SessionAction) -> (String, bool) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let command = NewSessionCommand {
@@ -71,7 +71,7 @@ async fn log_on(client: &mut Client, addr: std::net::SocketAddr) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
+async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -93,7 +93,7 @@ async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_kept_under_an_earlier_master_key_lets_in_and_is_kept_under_the_current_one() {
+async fn a_password_under_an_earlier_master_key_is_accepted_and_reencrypted() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
@@ -123,13 +123,13 @@ async fn switch_partner(harness: &FixHarness, enabled: bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     let harness = FixHarness::new().await;
-    // The owner looks at its sessions when it is told of a change, and not by itself.
+    // The owner reloads its sessions when it is notified of a change only.
     let gateway = harness.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     log_on(&mut client, gateway.addr).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
-    // Before the session's owner is told: the order is refused by the commit.
+    // Before the session's owner is notified, the commit refuses the order.
     run(&harness, "alter table partner disable trigger partner_switched").await;
     switch_partner(&harness, false).await;
     client.send("D", &order("b", "00000008", LIMIT)).await;
@@ -151,38 +151,38 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_logs_a_peer_out_and_it_may_come_back() {
+async fn an_operator_logs_a_peer_out_and_it_may_log_on_again() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    let (asked, logout) = tokio::join!(ask(&harness, SessionAction::Logout), async {
+    let (answer, logout) = tokio::join!(ask(&harness, SessionAction::Logout), async {
         let logout = client.expect("5").await;
         client.send("5", "").await;
         logout
     });
     assert_eq!(logout.text(58), Some("logged out by an operator"));
-    assert_eq!(asked, ("logged out".to_owned(), false));
+    assert_eq!(answer, ("logged out".to_owned(), false));
     log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
+async fn an_operators_reset_keeps_reports_that_were_not_received() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
-    let (asked, ()) = tokio::join!(ask(&harness, SessionAction::Reset), async {
+    let (answer, ()) = tokio::join!(ask(&harness, SessionAction::Reset), async {
         client.expect("5").await;
-        // It hangs up instead of answering: what it read is unsure.
+        // The peer disconnects instead of answering: its received messages are unsure.
         client.reconnect(gateway.addr).await;
     });
-    assert_eq!(asked, ("reset; 1 messages that the peer has not seen were kept".to_owned(), false));
+    assert_eq!(answer, ("reset; 1 messages that the peer has not seen were kept".to_owned(), false));
     client.next_out = 1;
-    client.heard.clear();
+    client.received.clear();
     assert_eq!(log_on(&mut client, gateway.addr).await, 2);
     client.send("2", "7=1|16=1").await;
     let again = client.expect("8").await;
@@ -192,7 +192,7 @@ async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
+async fn numbers_are_set_forwards_and_never_reused() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -209,13 +209,13 @@ async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
     client.expect("5").await;
     assert!(!ask(&harness, set(5, 2, true)).await.1);
     client.next_out = 5;
-    client.heard.clear();
+    client.received.clear();
     assert_eq!(log_on(&mut client, gateway.addr).await, 2);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_settings_hold_from_the_next_connection_on_and_disturb_nobody_who_is_logged_on() {
+async fn changed_settings_apply_from_the_next_connection_on() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -238,7 +238,7 @@ async fn changed_settings_hold_from_the_next_connection_on_and_disturb_nobody_wh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_cannot_be_run_or_read_keeps_nobody_else_away_and_is_run_once_it_is_mended() {
+async fn a_broken_session_affects_no_other_and_runs_once_repaired() {
     let harness = FixHarness::new().await;
     run(&harness, "update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
     // An array with nothing in one of its places is no list of fingerprints.
@@ -260,7 +260,7 @@ async fn a_session_that_cannot_be_run_or_read_keeps_nobody_else_away_and_is_run_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_rests_is_cancelled_for_an_absent_peer_while_the_schedule_is_closed() {
+async fn cancel_on_disconnect_works_outside_the_schedule() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
     let gateway = harness.gateway().await;
@@ -280,5 +280,27 @@ async fn what_rests_is_cancelled_for_an_absent_peer_while_the_schedule_is_closed
         .await;
     let gateway = harness.gateway().await;
     harness.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 1).await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_tests_a_peer_and_disconnects_it_without_a_logout() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    let nobody = ask(&harness, SessionAction::TestRequest).await;
+    assert_eq!(nobody, ("the peer is not logged on".to_owned(), true));
+    assert_eq!(ask(&harness, SessionAction::Disconnect).await, ("no peer is connected".to_owned(), true));
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let (answer, test) =
+        tokio::join!(ask(&harness, SessionAction::TestRequest), async { client.expect("1").await });
+    assert_eq!(answer, ("TestRequest sent".to_owned(), false));
+    client.send("0", &format!("112={}", test.text(112).unwrap())).await;
+    // The session goes on.
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    client.report("a", "0").await;
+    assert_eq!(ask(&harness, SessionAction::Disconnect).await, ("disconnected".to_owned(), false));
+    assert!(client.next().await.is_none(), "a connection that ends, and no Logout");
+    log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
 }

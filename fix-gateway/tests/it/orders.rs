@@ -9,7 +9,7 @@ const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_is_told_from_new_to_filled() {
+async fn an_order_is_reported_from_new_to_filled() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
@@ -82,7 +82,7 @@ async fn a_bad_order_is_rejected_with_its_reason() {
         assert_eq!((report.text(103), report.text(58)), (Some(reason), Some(text)), "{report:?}");
         assert_eq!((report.text(37), report.text(151)), (Some("NONE"), Some("0")), "{report:?}");
     }
-    // What the dictionary refuses is a Reject; what no order is, a BusinessMessageReject.
+    // A violation of the dictionary is a Reject; an unsupported message, a BusinessMessageReject.
     client.send("D", &good("x").replace("|54=2", "|54=?")).await;
     let reject = client.expect("3").await;
     assert_eq!((reject.text(371), reject.text(373)), (Some("54"), Some("5")), "{reject:?}");
@@ -92,7 +92,7 @@ async fn a_bad_order_is_rejected_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
+async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -115,11 +115,11 @@ async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
     let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
     client.next_out = 1;
-    client.heard.clear();
+    client.received.clear();
     client.log_on(&format!("141=Y|{LOGON}")).await;
     for again in [&body, &bad] {
         client.send("D", again).await;
-        // It did not log out: what it may not have read comes again, and says so.
+        // The peer did not log out: unsure messages are sent again, marked as such.
         let mut report = client.expect("8").await;
         while report.is_yes(97) {
             report = client.expect("8").await;
@@ -170,12 +170,12 @@ async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     let status = client.expect("8").await;
     assert_eq!((status.text(39), status.text(103), status.text(37)), (Some("8"), Some("5"), Some("NONE")));
     gateway.stop().await;
-    // The cancellation's event was told by the answer and is not told again.
+    // The answer reported the cancellation; its event is not reported again.
     assert_eq!(harness.count("select count(*) from fix_outbound where seq > 9").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_versions_log_on_and_are_told_in_their_own_words() {
+async fn other_versions_log_on_and_get_reports_in_their_fields() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;

@@ -97,7 +97,7 @@ async fn session(
 const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
 
 #[tokio::test]
-async fn a_resend_beyond_its_pace_waits_and_is_whole_and_nothing_comes_in_between() {
+async fn a_paced_resend_is_complete_and_uninterrupted() {
     // Two slices at once; the others some milliseconds apart.
     let pace = BytePace { bytes_per_second: 400_000, burst_bytes: 20_000 };
     let (mut client, stop, driver, listener) = session(|driver| driver.with_resend_pace(pace)).await;
@@ -130,7 +130,7 @@ async fn flood(client: &mut Client) {
 }
 
 #[tokio::test]
-async fn what_a_peer_sends_beyond_the_pace_is_left_unread() {
+async fn messages_over_the_pace_are_left_unread() {
     let pace = BytePace { bytes_per_second: 1, burst_bytes: 20_000 };
     let (mut client, stop, driver, listener) = session(|driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
@@ -148,7 +148,7 @@ async fn what_a_peer_sends_beyond_the_pace_is_left_unread() {
 }
 
 #[tokio::test]
-async fn what_waits_for_the_pace_is_read_in_the_end() {
+async fn messages_over_the_pace_are_read_eventually() {
     let pace = BytePace { bytes_per_second: 1_000_000, burst_bytes: 20_000 };
     let (mut client, stop, driver, listener) = session(|driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;

@@ -1,4 +1,4 @@
-//! Orders of wallets that have to be looked up first: they wait for themselves, and nothing is lost or told twice.
+//! Orders that wait for the look-up of their wallet: other orders go on, and nothing is lost or reported twice.
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_fix::codec::Message;
@@ -26,33 +26,33 @@ fn cancel(id: &str, orig: &str) -> String {
 }
 
 #[track_caller]
-fn told(report: &Message, cl_ord_id: &str, exec_type: &str, ord_status: &str) {
+fn assert_report(report: &Message, cl_ord_id: &str, exec_type: &str, ord_status: &str) {
     let said = (report.text(11), report.text(150), report.text(39));
     assert_eq!(said, (Some(cl_ord_id), Some(exec_type), Some(ord_status)), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_wallet_is_looked_up_the_session_goes_on() {
+async fn the_session_continues_during_a_wallet_look_up() {
     let harness = FixHarness::new().await;
     let (gateway, mut client) = logged_on(&harness).await;
     let known = PrivateKeySigner::random();
     client.send("D", &order_by(&known, 0, "rests", "00000008", LIMIT)).await;
-    told(&client.expect("8").await, "rests", "0", "0");
+    assert_report(&client.expect("8").await, "rests", "0", "0");
     harness.node.close();
     client.send("D", &order("unknown", "12345678", LIMIT)).await;
     client.send("1", "112=still here").await;
     assert_eq!(client.expect("0").await.text(112), Some("still here"));
     client.send("D", &order_by(&known, 1, "known", "12345678", LIMIT)).await;
-    told(&client.expect("8").await, "known", "0", "0");
+    assert_report(&client.expect("8").await, "known", "0", "0");
     client.send("D", &purchase("fiat")).await;
     let fiat = client.expect("8").await;
-    told(&fiat, "fiat", "8", "8");
+    assert_report(&fiat, "fiat", "8", "8");
     assert_eq!(fiat.text(58), Some("no_liquidity"), "decided, by the engine");
     client.send("F", &cancel("c1", "rests")).await;
-    told(&client.expect("8").await, "c1", "4", "4");
+    assert_report(&client.expect("8").await, "c1", "4", "4");
     client.send("H", "11=unknown|54=2|55=USDC/USD").await;
     let status = client.expect("8").await;
-    told(&status, "unknown", "I", "A");
+    assert_report(&status, "unknown", "I", "A");
     assert_eq!((status.text(37), status.text(151)), (Some("NONE"), Some("100")), "{status:?}");
     client.send("AF", "584=all|585=7").await;
     let open = [client.expect("8").await, client.expect("8").await];
@@ -62,14 +62,14 @@ async fn while_a_wallet_is_looked_up_the_session_goes_on() {
     assert_eq!(harness.count(PARKED).await, 1);
     harness.node.open();
     let new = client.expect("8").await;
-    told(&new, "unknown", "0", "0");
+    assert_report(&new, "unknown", "0", "0");
     assert!(new.text(37).unwrap().starts_with("exe_"), "{new:?}");
     assert_eq!(harness.count(PARKED).await, 0);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_of_one_wallet_are_decided_in_their_order_by_one_look_up() {
+async fn orders_of_one_wallet_are_decided_in_order_by_one_look_up() {
     let harness = FixHarness::new().await;
     harness.node.close();
     let (gateway, mut client) = logged_on(&harness).await;
@@ -80,14 +80,14 @@ async fn orders_of_one_wallet_are_decided_in_their_order_by_one_look_up() {
     harness.wait_for_count(PARKED, 5).await;
     harness.node.open();
     for nonce in 0..5 {
-        told(&client.expect("8").await, &format!("o{nonce}"), "0", "0");
+        assert_report(&client.expect("8").await, &format!("o{nonce}"), "0", "0");
     }
     assert_eq!(harness.node.reads(), 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_order_is_cancelled_before_it_was_begun() {
+async fn a_parked_order_can_be_cancelled() {
     let harness = FixHarness::new().await;
     harness.node.close();
     let (gateway, mut client) = logged_on(&harness).await;
@@ -95,24 +95,24 @@ async fn a_waiting_order_is_cancelled_before_it_was_begun() {
     client.send("D", &body).await;
     client.send("F", &cancel("c1", "waits")).await;
     let canceled = client.expect("8").await;
-    told(&canceled, "c1", "4", "4");
+    assert_report(&canceled, "c1", "4", "4");
     assert_eq!((canceled.text(41), canceled.text(37)), (Some("waits"), Some("NONE")), "{canceled:?}");
     client.send("F", &cancel("c2", "waits")).await;
     let late = client.expect("9").await;
     assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("4")), "{late:?}");
     client.send("H", "11=waits|54=2|55=USDC/USD").await;
-    told(&client.expect("8").await, "waits", "I", "4");
+    assert_report(&client.expect("8").await, "waits", "I", "4");
     harness.node.open();
     client.send("D", &body).await;
     let again = client.expect("8").await;
-    told(&again, "waits", "8", "8");
+    assert_report(&again, "waits", "8", "8");
     assert_eq!(again.text(103), Some("6"), "{again:?}");
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 0));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_orders_cl_ord_id_is_used_up() {
+async fn a_parked_order_consumes_its_cl_ord_id() {
     let harness = FixHarness::new().await;
     harness.node.close();
     let (gateway, mut client) = logged_on(&harness).await;
@@ -123,21 +123,21 @@ async fn a_waiting_orders_cl_ord_id_is_used_up() {
     {
         client.send("D", &other).await;
         let again = client.expect("8").await;
-        told(&again, "waits", "8", "8");
+        assert_report(&again, "waits", "8", "8");
         assert_eq!(again.text(103), Some("6"), "{again:?}");
     }
     client.send("F", &cancel("waits", "waits")).await;
     assert_eq!(client.expect("9").await.text(102), Some("6"));
     client.send("D", &format!("97=Y|{body}")).await;
-    told(&client.expect("8").await, "waits", "A", "A");
+    assert_report(&client.expect("8").await, "waits", "A", "A");
     harness.node.open();
-    told(&client.expect("8").await, "waits", "0", "0");
+    assert_report(&client.expect("8").await, "waits", "0", "0");
     assert_eq!(harness.count(EXECUTIONS).await, 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_whose_look_up_fails_is_not_taken_and_may_be_sent_again() {
+async fn an_order_whose_look_up_fails_may_be_sent_again() {
     let harness = FixHarness::new().await;
     harness.node.set_failing(true);
     let (gateway, mut client) = logged_on(&harness).await;
@@ -147,13 +147,13 @@ async fn an_order_whose_look_up_fails_is_not_taken_and_may_be_sent_again() {
     assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("2")), "{refused:?}");
     harness.node.set_failing(false);
     client.send("D", &body).await;
-    told(&client.expect("8").await, "again", "0", "0");
+    assert_report(&client.expect("8").await, "again", "0", "0");
     assert_eq!(harness.count(PARKED).await, 0);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_that_waited_when_its_process_was_killed_is_decided_once_by_the_next() {
+async fn a_parked_order_is_decided_once_after_a_kill() {
     let mut harness = FixHarness::new().await;
     harness.node.close();
     let (gateway, mut client) = logged_on(&harness).await;
@@ -161,7 +161,7 @@ async fn an_order_that_waited_when_its_process_was_killed_is_decided_once_by_the
     client.send("D", &body).await;
     client.send("D", &order("cancelled", "12345678", LIMIT)).await;
     client.send("F", &cancel("c1", "cancelled")).await;
-    told(&client.expect("8").await, "c1", "4", "4");
+    assert_report(&client.expect("8").await, "c1", "4", "4");
     gateway.kill().await;
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (1, 0));
     harness.forget();
@@ -171,21 +171,21 @@ async fn an_order_that_waited_when_its_process_was_killed_is_decided_once_by_the
     wait_until("the wallet is looked up again", || harness.node.reads() == 3).await;
     client.reconnect(gateway.addr).await;
     client.log_on(LOGON).await;
-    // It still waits: a second one of its name is refused, and its own repetition is told where it is.
+    // The order still waits: another order with its ClOrdID is refused, and its own repetition gets its status.
     client.send("D", &order("waits", "12345678", LIMIT)).await;
-    told(&client.expect("8").await, "waits", "8", "8");
+    assert_report(&client.expect("8").await, "waits", "8", "8");
     client.send("D", &format!("97=Y|{body}")).await;
-    told(&client.expect("8").await, "waits", "A", "A");
+    assert_report(&client.expect("8").await, "waits", "A", "A");
     harness.node.open();
-    told(&client.expect("8").await, "waits", "0", "0");
+    assert_report(&client.expect("8").await, "waits", "0", "0");
     client.send("D", &format!("97=Y|{body}")).await;
-    told(&client.expect("8").await, "waits", "0", "0");
+    assert_report(&client.expect("8").await, "waits", "0", "0");
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 1));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_of_the_numbers_loses_no_waiting_order() {
+async fn a_reset_of_the_numbers_loses_no_parked_order() {
     let harness = FixHarness::new().await;
     harness.node.close();
     let (gateway, mut client) = logged_on(&harness).await;
@@ -193,18 +193,18 @@ async fn a_reset_of_the_numbers_loses_no_waiting_order() {
     harness.wait_for_count(PARKED, 1).await;
     client.reconnect(gateway.addr).await;
     client.next_out = 1;
-    client.heard.clear();
+    client.received.clear();
     client.log_on(&format!("141=Y|{LOGON}")).await;
     harness.node.open();
     let new = client.expect("8").await;
-    told(&new, "waits", "0", "0");
+    assert_report(&new, "waits", "0", "0");
     assert_eq!(new.seq().unwrap().0, 2, "{new:?}");
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 1));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_waiting_orders_than_the_bound_are_refused_and_others_are_not() {
+async fn only_parked_orders_over_the_limit_are_refused() {
     const BOUND: usize = 4;
     let harness = FixHarness::new().await;
     harness.node.close();
@@ -218,7 +218,7 @@ async fn more_waiting_orders_than_the_bound_are_refused_and_others_are_not() {
     let refused = client.expect("j").await;
     assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("6")), "{refused:?}");
     client.send("D", &purchase("fiat")).await;
-    told(&client.expect("8").await, "fiat", "8", "8");
+    assert_report(&client.expect("8").await, "fiat", "8", "8");
     harness.node.open();
     for _ in 0..BOUND {
         let report = client.expect("8").await;

@@ -32,7 +32,7 @@ async fn away(harness: &FixHarness, gateway: &Gateway) {
 }
 
 /// The states of the reports that follow, each under the number after the one before, and their ExecIDs.
-async fn told(client: &mut Client, first: u64, count: u64) -> (Vec<String>, BTreeSet<String>) {
+async fn next_reports(client: &mut Client, first: u64, count: u64) -> (Vec<String>, BTreeSet<String>) {
     let (mut states, mut ids) = (Vec::new(), BTreeSet::new());
     for seq in first..first + count {
         let report = client.expect("8").await;
@@ -44,15 +44,15 @@ async fn told(client: &mut Client, first: u64, count: u64) -> (Vec<String>, BTre
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_logon_that_resets_is_followed_by_the_reports_its_peer_has_not_seen() {
+async fn a_reset_on_logon_is_followed_by_the_reports_not_yet_received() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert_eq!(client.log_on(&format!("{LOGON}|141=Y")).await.seq().unwrap().0, 1);
-    let (states, ids) = told(&mut client, 2, 4).await;
+    let (states, ids) = next_reports(&mut client, 2, 4).await;
     assert_eq!(states, ["0", "0", "0", "2"]);
-    // They can be had again under their new numbers, and what comes next follows them.
+    // They can be requested again under their new numbers, and later messages follow them.
     client.send("2", "7=2|16=0").await;
     let mut again = BTreeSet::new();
     for _ in 0..4 {
@@ -67,7 +67,7 @@ async fn a_logon_that_resets_is_followed_by_the_reports_its_peer_has_not_seen() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_on_logon_keeps_what_was_not_seen_and_a_second_one_after_a_cut_marks_it() {
+async fn a_second_reset_after_a_cut_marks_the_kept_reports() {
     let harness = FixHarness::new().await;
     let update = "update fix_session set reset_on_logon = true where session_id = $1";
     sqlx::query(update).bind(SESSION).execute(harness.pool()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_reset_on_logon_keeps_what_was_not_seen_and_a_second_one_after_a_cut_m
     away(&harness, &gateway).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    let (_, ids) = told(&mut client, 2, 4).await;
+    let (_, ids) = next_reports(&mut client, 2, 4).await;
     // Cut off: whether they were read is not known here.
     drop(client);
     harness
@@ -118,7 +118,7 @@ async fn log_on_when_free(client: &mut Client, addr: SocketAddr, logon: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_window_of_a_schedule_begins_with_the_reports_that_were_not_seen() {
+async fn a_new_window_begins_with_the_reports_not_yet_received() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;
@@ -132,12 +132,12 @@ async fn the_next_window_of_a_schedule_begins_with_the_reports_that_were_not_see
     let logon = client.log_on(LOGON).await;
     assert_eq!(logon.seq().unwrap().0, 5, "four were kept before it");
     client.send("2", "7=1|16=4").await;
-    assert_eq!(told(&mut client, 1, 4).await.0, ["0", "0", "0", "2"]);
+    assert_eq!(next_reports(&mut client, 1, 4).await.0, ["0", "0", "0", "2"]);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() {
+async fn a_reset_inside_a_session_resends_unsure_reports_with_poss_resend() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -145,7 +145,7 @@ async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() 
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
     client.next_out = 1;
-    client.heard.clear();
+    client.received.clear();
     let answer = client.log_on(&format!("{LOGON}|141=Y")).await;
     assert_eq!((answer.seq().unwrap().0, answer.text(141)), (1, Some("Y")));
     let again = client.expect("8").await;
@@ -155,7 +155,7 @@ async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no_old_number() {
+async fn a_rejection_kept_by_a_reset_names_no_old_number() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -166,7 +166,7 @@ async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no
     let reject = client.expect("j").await;
     assert_eq!((reject.text(45), reject.text(379)), (Some("2"), Some("c")), "{reject:?}");
     client.next_out = 1;
-    client.heard.clear();
+    client.received.clear();
     client.log_on(&format!("{LOGON}|141=Y")).await;
     let again = client.expect("j").await;
     assert!(again.is_yes(97) && again.get(45).is_none(), "{again:?}");
@@ -177,12 +177,12 @@ async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no
     gateway.stop().await;
 }
 
-/// A peer that counts what it hears, and asks for what is missing.
+/// A peer that counts the messages it receives, and requests missing ones.
 struct Peer {
     client: Client,
     next_in: u64,
-    /// How often each ExecID was told without any mark.
-    told: BTreeMap<String, usize>,
+    /// The number of unmarked reports by ExecID.
+    unmarked: BTreeMap<String, usize>,
 }
 
 impl Peer {
@@ -206,7 +206,7 @@ impl Peer {
 
     fn forget_numbers(&mut self) {
         (self.client.next_out, self.next_in) = (1, 1);
-        self.client.heard.clear();
+        self.client.received.clear();
     }
 
     async fn take(&mut self, message: &Message) {
@@ -223,10 +223,11 @@ impl Peer {
             Some("4") => return self.next_in = message.text(36).unwrap().parse().unwrap(),
             Some("8") => {
                 let marked = message.is_yes(43) || message.is_yes(97);
-                *self.told.entry(message.text(17).unwrap().to_owned()).or_default() += usize::from(!marked);
+                *self.unmarked.entry(message.text(17).unwrap().to_owned()).or_default() +=
+                    usize::from(!marked);
             }
             Some("2") => {
-                // What it misses are our session messages.
+                // It misses our session messages.
                 let begin = message.text(7).unwrap().parse().unwrap();
                 let end = self.client.next_out;
                 self.client.send_as(begin, Some(Client::utc()), "4", &format!("36={end}|123=Y")).await;
@@ -236,7 +237,7 @@ impl Peer {
         self.next_in += 1;
     }
 
-    /// Reads so many messages, or until there is none for a while.
+    /// Reads up to `count` messages, or until none arrives for a while.
     async fn read(&mut self, count: usize) {
         for _ in 0..count {
             let next = tokio::time::timeout(Duration::from_millis(150), self.client.next()).await;
@@ -257,7 +258,7 @@ impl Dice {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_random() {
+async fn every_report_survives_random_resets_and_disconnects() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.drop_copy = true).await;
     let gateway = harness.gateway().await;
@@ -265,7 +266,7 @@ async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_
     for seed in 1..4 {
         let mut dice = Dice(seed);
         let client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        let mut peer = Peer { client, next_in: 1, told: BTreeMap::new() };
+        let mut peer = Peer { client, next_in: 1, unmarked: BTreeMap::new() };
         peer.log_on(gateway.addr, true).await;
         for round in 0..12 {
             harness.submit_otherwise(&format!("s{seed}r{round}")).await;
@@ -284,7 +285,7 @@ async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_
                 _ => {
                     peer.forget_numbers();
                     peer.client.try_send("A", &format!("98=0|108=30|{LOGON}|141=Y")).await;
-                    // What was on its way has numbers of before.
+                    // Messages in flight have earlier numbers.
                     while let Ok(Some(message)) =
                         tokio::time::timeout(Duration::from_secs(5), peer.client.next()).await
                     {
@@ -292,39 +293,39 @@ async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_
                             peer.take(&message).await;
                             break;
                         }
-                        peer.client.heard.clear();
+                        peer.client.received.clear();
                     }
                 }
             }
         }
         let completed = "select count(*) from event where type = 'payout.completed'";
         harness.wait_for_count(completed, 12 * i64::try_from(seed).unwrap()).await;
-        check_all_told(&harness, &mut peer, gateway.addr, seed).await;
+        check_all_reported(&harness, &mut peer, gateway.addr, seed).await;
     }
     gateway.stop().await;
 }
 
-/// Every event of the seed's orders was told once, or was marked.
-async fn check_all_told(harness: &FixHarness, peer: &mut Peer, addr: SocketAddr, seed: u64) {
+/// Every event of the seed's orders was reported once, or was marked.
+async fn check_all_reported(harness: &FixHarness, peer: &mut Peer, addr: SocketAddr, seed: u64) {
     let events = "select reference || '.' || sequence from event where client_reference like $1";
     let all: Vec<(String,)> =
         sqlx::query_as(events).bind(format!("s{seed}r%")).fetch_all(harness.pool()).await.unwrap();
     assert!(all.len() >= 12 * 5, "{all:?}");
     for _ in 0..50 {
-        if all.iter().all(|(id,)| peer.told.contains_key(id)) {
+        if all.iter().all(|(id,)| peer.unmarked.contains_key(id)) {
             break;
         }
         peer.read(200).await;
         peer.log_on(addr, false).await;
     }
-    let missing: Vec<_> = all.iter().filter(|(id,)| !peer.told.contains_key(id)).collect();
-    assert!(missing.is_empty(), "never told: {missing:?}");
-    let twice: Vec<_> = peer.told.iter().filter(|(_, times)| **times > 1).collect();
-    assert!(twice.is_empty(), "told twice without a mark: {twice:?}");
+    let missing: Vec<_> = all.iter().filter(|(id,)| !peer.unmarked.contains_key(id)).collect();
+    assert!(missing.is_empty(), "never reported: {missing:?}");
+    let twice: Vec<_> = peer.unmarked.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "reported twice without a mark: {twice:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_messages_that_were_seen_become_a_gap_fill_and_those_that_were_not_stay() {
+async fn retention_deletes_received_messages_only() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;

@@ -21,7 +21,7 @@ async fn numbers_of_another_day(harness: &FixHarness) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outside_its_schedule_a_session_lets_nobody_in_and_keeps_its_numbers() {
+async fn outside_its_schedule_a_session_refuses_logons() {
     let harness = FixHarness::new().await;
     let now = Client::utc().0;
     let schedule =
@@ -42,7 +42,7 @@ async fn outside_its_schedule_a_session_lets_nobody_in_and_keeps_its_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn numbers_begin_anew_with_a_window_once_also_over_a_restart() {
+async fn numbers_reset_once_per_window_across_a_restart() {
     let harness = FixHarness::new().await;
     let began = time_of_day(Client::utc().0 - HOUR);
     let schedule = format!("daily reset {began} UTC");

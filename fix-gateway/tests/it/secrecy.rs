@@ -1,4 +1,4 @@
-//! No secret of a Logon is in any log line, whatever happens to the Logon.
+//! No secret of a Logon is in any log line, for every outcome of the Logon.
 
 use std::{
     io::{self, Write},

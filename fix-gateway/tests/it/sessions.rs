@@ -4,6 +4,7 @@ use std::{
 };
 
 use dvp_fix::codec::Message;
+use dvp_testing::wait::wait_for;
 
 use super::{
     client::Client,
@@ -14,7 +15,7 @@ const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_is_sent_away_and_changes_nothing() {
+async fn an_unauthenticated_logon_is_refused_without_effect() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     for logon in ["553=acme|554=wrong|141=Y", "553=other|554=secret|141=Y", "554=secret|141=Y", "141=Y"] {
@@ -38,7 +39,7 @@ async fn a_stranger_is_sent_away_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
+async fn numbers_continue_after_a_kill_and_nothing_is_lost_or_repeated() {
     let harness = FixHarness::new().await;
     let mut gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -59,21 +60,21 @@ async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
         client = log_on_again(client, gateway.addr, &sent).await;
     }
     harness.wait_for_count("select count(*) from execution", 120).await;
-    // Everything ever said can be had again, and is what it was.
+    // Every message ever sent can be requested again, unchanged.
     client.send("2", "7=1|16=0").await;
     client.send("1", "112=end").await;
-    let mut told = std::collections::BTreeSet::new();
+    let mut reported = std::collections::BTreeSet::new();
     loop {
         let message = client.next().await.unwrap();
         match message.text(35) {
             Some("8") => {
-                told.insert(message.text(11).unwrap().to_owned());
+                reported.insert(message.text(11).unwrap().to_owned());
             }
             Some("0") if message.text(112) == Some("end") => break,
             _ => {}
         }
     }
-    assert_eq!(told.len(), 120);
+    assert_eq!(reported.len(), 120);
     gateway.stop().await;
 }
 
@@ -92,7 +93,7 @@ async fn log_on_when_let_in(client: &mut Client, addr: SocketAddr, seq: u64) -> 
     }
 }
 
-/// Logs on with the numbers of before, and answers what the other side asks for until both agree.
+/// Logs on with the earlier numbers, and answers resend requests until both sides agree.
 async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String)]) -> Client {
     let logon_seq = client.next_out;
     log_on_when_let_in(&mut client, addr, logon_seq).await;
@@ -123,7 +124,7 @@ async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reports_for_a_peer_that_is_away_come_by_resend() {
+async fn reports_for_a_disconnected_peer_come_by_resend() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -138,13 +139,13 @@ async fn reports_for_a_peer_that_is_away_come_by_resend() {
     let logon = client.log_on(LOGON).await.seq().unwrap().0;
     assert_eq!(logon, logout + 5, "four reports were numbered meanwhile");
     client.send("2", &format!("7={}|16={}", logout + 1, logon - 1)).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..4 {
         let report = client.expect("8").await;
         assert!(report.is_yes(43), "{report:?}");
-        told.push(report.text(39).unwrap().to_owned());
+        reported.push(report.text(39).unwrap().to_owned());
     }
-    assert_eq!(told, ["0", "0", "0", "2"]);
+    assert_eq!(reported, ["0", "0", "0", "2"]);
     gateway.stop().await;
 }
 
@@ -162,4 +163,27 @@ async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
     let answer = log_on_when_let_in(&mut client, second.addr, seq).await;
     assert_eq!(answer.seq().unwrap().0, 3);
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_releases_each_session_once() {
+    let harness = FixHarness::new().await;
+    for starts in 1..=5_i64 {
+        let gateway = harness.gateway().await;
+        let leases = || async {
+            let held =
+                "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
+            let held: i64 = sqlx::query_scalar(held).fetch_one(harness.pool()).await.unwrap();
+            (held == 3).then_some(())
+        };
+        wait_for("the leases of all sessions", leases).await;
+        gateway.stop().await;
+        let released: Vec<(i64, bool)> = sqlx::query_as(
+            "select fence, expires_at <= clock_timestamp() from lease where name like 'fix:%'",
+        )
+        .fetch_all(harness.pool())
+        .await
+        .unwrap();
+        assert_eq!(released, [(starts, true); 3]);
+    }
 }

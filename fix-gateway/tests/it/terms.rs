@@ -1,4 +1,4 @@
-//! The terms an order is taken on, and what its reports say of them, however late.
+//! The terms of an order, and their fields in its reports, also in late ones.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
-/// The body with TransactTime(60) so long ago.
+/// The body with an earlier TransactTime(60).
 fn sent_ago(body: &str, ago: Duration) -> String {
     let now = Client::utc();
     let then = UtcNanos(now.0 - u64::try_from(ago.as_nanos()).unwrap()).to_millis_text();
@@ -23,7 +23,7 @@ fn sent_ago(body: &str, ago: Duration) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_is_right_after_the_events_have_left_the_feed() {
+async fn a_status_is_correct_after_the_events_left_the_feed() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
@@ -55,7 +55,7 @@ async fn a_status_is_right_after_the_events_have_left_the_feed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
+async fn an_old_order_with_poss_resend_is_not_executed() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -100,7 +100,7 @@ async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terms_that_contradict_each_other_or_cannot_be_read_are_refused() {
+async fn contradictory_or_invalid_terms_are_refused() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -139,7 +139,7 @@ async fn terms_that_contradict_each_other_or_cannot_be_read_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fill_tells_account_currency_and_fees_in_every_version() {
+async fn a_fill_reports_account_currency_and_fees_in_every_version() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
@@ -171,7 +171,7 @@ async fn a_fill_tells_account_currency_and_fees_in_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_report_keeps_its_exec_id_when_it_is_repeated_and_a_status_has_its_own() {
+async fn a_repeated_report_keeps_its_exec_id_and_a_status_has_its_own() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -188,10 +188,10 @@ async fn a_report_keeps_its_exec_id_when_it_is_repeated_and_a_status_has_its_own
             assert_eq!(first.text(tag), again.text(tag), "{tag} of {again:?}");
         }
     }
-    let mut told = std::collections::BTreeSet::new();
+    let mut reported = std::collections::BTreeSet::new();
     for _ in 0..3 {
         client.send("H", "11=good|54=2|55=USDC/USD").await;
-        assert!(told.insert(client.expect("8").await.text(17).unwrap().to_owned()));
+        assert!(reported.insert(client.expect("8").await.text(17).unwrap().to_owned()));
     }
     gateway.stop().await;
 }
@@ -204,7 +204,7 @@ async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
     client.log_on(LOGON).await;
     client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100").await;
     let quote = client.expect("S").await;
-    // The quote is for a sale, so the engine refuses: what it was asked is kept.
+    // The quote is for a sale, so the engine refuses; the bounds of the request are stored.
     let time = Client::utc().to_millis_text();
     let wallet = "0x00000000000000000000000000000000000000cc";
     let id = quote.text(117).unwrap();
@@ -218,7 +218,7 @@ async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permit_that_does_not_continue_what_its_wallet_has_pending_is_refused_by_its_tag() {
+async fn a_permit_out_of_nonce_order_is_refused_by_its_tag() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;

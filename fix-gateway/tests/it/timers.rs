@@ -69,7 +69,7 @@ impl Application for Slow {
 }
 
 #[tokio::test]
-async fn heartbeats_go_out_between_frames_that_were_read_at_once_and_the_peer_is_not_given_up() {
+async fn heartbeats_are_sent_while_a_burst_is_processed() {
     let directory = Directory::default();
     let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let attach = directory.announce(SessionKey {
@@ -94,15 +94,15 @@ async fn heartbeats_go_out_between_frames_that_were_read_at_once_and_the_peer_is
         client.send("D", ORDER).await;
     }
     client.send("1", "112=done").await;
-    let (mut heartbeats, mut longest, mut heard) = (0, Duration::ZERO, Instant::now());
+    let (mut heartbeats, mut longest, mut received_at) = (0, Duration::ZERO, Instant::now());
     loop {
         let message = client.next().await.expect("the session goes on");
-        longest = longest.max(heard.elapsed());
-        heard = Instant::now();
+        longest = longest.max(received_at.elapsed());
+        received_at = Instant::now();
         match message.text(35) {
             Some("0") if message.text(112) == Some("done") => break,
             Some("0") => heartbeats += 1,
-            // Another peer might be asked whether it is there, but this one has said enough.
+            // A TestRequest may go to a silent peer, but this one has sent enough.
             other => panic!("{other:?}"),
         }
     }

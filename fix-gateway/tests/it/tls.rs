@@ -107,7 +107,7 @@ pub(crate) async fn connect(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
+async fn sessions_use_tls_1_2_and_1_3_beside_plain_ones() {
     let (harness, files) = (FixHarness::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
     let newest = files.tls(ClientCertificates::Ignored, TlsVersion::Tls13);
@@ -127,7 +127,7 @@ async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
     let mut no_tls = Client::connect(addr, "FIX.4.4", "ACME").await;
     no_tls.send("A", &format!("98=0|108=30|{LOGON}")).await;
     let mut answer = Vec::new();
-    // Whatever is said is a TLS alert, and then it is over.
+    // The server sends at most a TLS alert, and then closes.
     let _ = no_tls.into_stream().read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"8=FIX"));
     assert!(connect(gateway.listener_addrs[1], &files.servers, &[&TLS12], None).await.is_err());
@@ -135,7 +135,7 @@ async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handshake_that_stalls_is_given_up_and_keeps_nobody_waiting() {
+async fn a_stalled_handshake_is_given_up_without_delaying_others() {
     let (harness, files) = (FixHarness::new().await, Files::new());
     let budget = Budget { handshake: Duration::from_millis(400), ..Budget::default() };
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
@@ -183,7 +183,7 @@ async fn a_certificate_can_be_replaced_while_sessions_are_up() {
 }
 
 #[test]
-fn files_that_make_no_server_are_refused() {
+fn invalid_certificate_files_are_refused() {
     let files = Files::new();
     let load = |certificate: &Path, key: &Path, clients: ClientCertificates| {
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
@@ -199,7 +199,7 @@ fn files_that_make_no_server_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_of_another_authority_opens_nothing() {
+async fn a_certificate_of_another_authority_is_refused() {
     let (harness, files) = (FixHarness::new().await, Files::new());
     let required = ClientCertificates::Required(files.path("clients.pem"));
     let gateway = harness.gateway_with(vec![listener(files.tls(required, TlsVersion::Tls12))]).await;

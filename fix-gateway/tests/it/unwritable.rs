@@ -30,7 +30,7 @@ async fn until_closed(client: &mut Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_that_cannot_be_stored_is_refused_when_it_comes_again() {
+async fn an_order_that_cannot_be_stored_is_refused_when_it_is_resent() {
     let harness = harness().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -63,16 +63,17 @@ async fn an_order_that_cannot_be_stored_is_refused_when_it_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_order_that_cannot_be_stored_is_refused_by_itself() {
+async fn a_parked_order_that_cannot_be_stored_is_refused_alone() {
     let harness = harness().await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    // Of a wallet that nobody knows: its number is durable before the order is decided.
+    // Of an uncached wallet: the message's number is durable before the order is decided.
     client.send("D", &order("bad", "00000008", LIMIT)).await;
     until_closed(&mut client).await;
     client.reconnect(gateway.addr).await;
-    client.log_on(LOGON).await;
+    // The order may be refused before the client is back.
+    client.resume(LOGON).await;
     let refused = client.expect("j").await;
     assert_eq!((refused.text(45), refused.text(379), refused.text(380)), (Some("2"), Some("bad"), Some("0")));
     assert_eq!(refused.text(58), Some("the message cannot be stored"));

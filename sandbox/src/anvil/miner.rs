@@ -2,8 +2,8 @@
 //!
 //! anvil writes its state part by part, and its own clock does not wait for it: a file written while a block was made
 //! has the block's effects and not the block, and a chain that is loaded from it has balances, nonces and counts of
-//! events that no transaction of its explains. So it gets no clock: blocks are asked for from here, one at a time, and
-//! none is when the state is written for the last time. [`SETTLE`] is for one that was asked for as we were killed.
+//! events that no transaction of its explains. So it gets no clock: this module requests blocks one at a time, and
+//! none while the state is written for the last time. [`SETTLE`] covers a block that was requested as we were killed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who a started program runs as. PostgreSQL refuses root, so when we are root its programs run as `postgres`, or
+//! The account of a started program. PostgreSQL refuses root, so when we are root its programs run as `postgres`, or
 //! else as `nobody`; anyone else runs them as themselves.
 
 use std::os::unix::fs::{MetadataExt, chown};
@@ -49,8 +49,8 @@ impl Account {
         chown(path, Some(self.uid), Some(self.gid)).map_err(EmbeddedError::file("change the owner of", path))
     }
 
-    /// Whether this account can enter a directory: every directory above has to let it pass. Asked of the kernel by
-    /// trying, because modes alone do not tell (access lists, mounts).
+    /// Whether this account can enter a directory: every directory above has to let it pass. Determined by
+    /// trying, because modes alone do not decide it (access lists, mounts).
     pub(super) fn can_enter(&self, dir: &Path) -> bool {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", "cd -- \"$1\"", "sh"]).arg(dir).current_dir("/");

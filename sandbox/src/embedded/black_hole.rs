@@ -8,8 +8,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Forwards connections until it is told to swallow them. A connection that was open then, or is begun meanwhile,
-/// is lost for good, and neither side is told.
+/// Forwards connections until it is switched to drop all packets. A connection that was open then, or is begun
+/// meanwhile, is lost for good, and neither side is notified.
 #[derive(Debug)]
 pub struct BlackHole {
     addr: SocketAddr,

@@ -6,17 +6,17 @@
 //! ```
 //!
 //! The write end of the pipe exists only in our process, so the kernel closes it when we end, however we end. The
-//! watcher then signals the program, kills it after a grace, and removes what was to be removed. To stop the
-//! program ourselves we close the pipe: there is one way to die, and it is used every day.
+//! watcher then signals the program, kills it after a grace, and removes its temporary files. To stop the
+//! program ourselves we close the pipe: there is one way to stop it, and every run uses it.
 //!
-//! - The program replaces the shell, so its process id and exit status are what [`std::process::Child`] says. (A
+//! - The program replaces the shell, so its process id and exit status are those of [`std::process::Child`]. (A
 //!   program put into the background of a shell would also start with SIGINT ignored.)
 //! - The watcher is forked twice: it must not be a child of the program, which may wait for any child (postgres).
 //! - The program has neither end of our pipes: a grandchild of its cannot hold us up.
-//! - When we are dead somebody else has to collect the program, and not every first process of a container does: a
+//! - When we are dead another process has to collect the program, and not every first process of a container does: a
 //!   zombie counts as ended.
-//! - Once the program has ended by itself the watcher is told so, and signals nobody: the process id may be
-//!   somebody else's by then.
+//! - Once the program has ended by itself the watcher is notified, and sends no signal: the process id may belong to
+//!   another process by then.
 //! - The own process group keeps a terminal's Ctrl-C away from the program: we decide when it stops.
 //!
 //! A program that several processes use ([`Sharing`]) is handed over to its users once it is ready. From then on the
@@ -36,12 +36,12 @@ use std::time::{Duration, Instant};
 use super::EmbeddedError;
 use super::account::Account;
 
-/// `$1` signal, `$2` grace in tenths of a second, `$3` seconds to let the program settle before the signal, `$4` what to
-/// remove or nothing, `$5` the users' pipe or nothing, `$6` the mark of a shared program that takes users, `$7` the file
-/// with the watcher's process id, `$8` the seconds that the program waits for another user, then the program.
+/// `$1` signal, `$2` grace in tenths of a second, `$3` seconds to let the program settle before the signal, `$4` what
+/// to remove or nothing, `$5` the users' pipe or nothing, `$6` the mark of a shared program that takes users, `$7` the
+/// file with the watcher's process id, `$8` the seconds that the program waits for another user, then the program.
 ///
-/// A user opens the pipe first and looks for the mark afterwards. The watcher removes the mark first and looks for users
-/// afterwards, so it never stops a program that somebody has begun to use.
+/// A user opens the pipe first and looks for the mark afterwards. The watcher removes the mark first and looks for
+/// users afterwards, so it never stops a program that another process has begun to use.
 const WATCHED: &str = r#"
 signal=$1 ticks=$2 settle=$3 remove=$4 users=$5 mark=$6 watcher=$7 idle=$8
 shift 8
@@ -66,7 +66,7 @@ exec 3<&0 </dev/null
             rm -f "$mark"
             idle=0
         done
-        # A program that ended by itself: the process id may be somebody else's by now.
+        # A program that ended by itself: the process id may belong to another process by now.
         case $(ps -o args= -p "$program") in *"$remove"*) ;; *) word=ended ;; esac
     fi
     if [ "$word" != ended ]; then
@@ -106,7 +106,7 @@ impl StopSignal {
     }
 }
 
-/// What to start, and how it is to end.
+/// A program to start, and its stop settings.
 #[derive(Debug)]
 pub struct Launch {
     /// The program.
@@ -119,11 +119,11 @@ pub struct Launch {
     pub current_dir: PathBuf,
     /// The file that its output is appended to.
     pub log: PathBuf,
-    /// Who runs it; `None` is ourselves.
+    /// The account that runs it; `None` is our own.
     pub run_as: Option<Account>,
-    /// How it is asked to end.
+    /// The signal that requests its end.
     pub stop_signal: StopSignal,
-    /// What we asked of it last may take so long; only then is it asked to end. To the millisecond.
+    /// The time that our last request to it may take; only then is it signalled to end. In milliseconds.
     pub settle: Duration,
     /// How long it may take to end in good order; after that it is killed.
     pub grace: Duration,
@@ -299,7 +299,7 @@ impl Supervised {
             self.pipe = None;
         }
         if self.wait(self.grace + TIDY_UP).is_none() {
-            // Only when somebody killed the watcher.
+            // Only when the watcher was killed.
             let _ = self.child.kill();
             if self.wait(TIDY_UP).is_none() {
                 return Err(EmbeddedError::WontStop {

@@ -1,7 +1,7 @@
-//! The files of a private cluster: where they are, how they are made, and who may still be running on them.
+//! The files of a private cluster: their paths, their creation, and servers that may still run on them.
 //!
 //! ```text
-//! DIR/postgres.lock        held for as long as somebody owns the cluster
+//! DIR/postgres.lock        held while a process owns the cluster
 //! DIR/postgres/            or, where the account that runs PostgreSQL cannot enter DIR,
 //! DIR/postgres.location    the name of a directory under /var/lib/dvp that is used instead
 //!     data/                PostgreSQL's own
@@ -120,7 +120,7 @@ impl Cluster {
         self.root.join("server.log")
     }
 
-    /// Who the data belongs to, which is who must run it. `None` when there is no cluster yet.
+    /// The owner of the data, whose account must run the server. `None` when there is no cluster yet.
     pub(super) fn owner(&self) -> Result<Option<Account>, EmbeddedError> {
         if self.root.is_dir() { Account::owner_of(&self.data()) } else { Ok(None) }
     }
@@ -140,8 +140,8 @@ impl Cluster {
         }
     }
 
-    /// A cluster is complete when it has been renamed into place. What is not has no data of anybody: `initdb` had
-    /// not finished. Anything else that is odd is left for a person to look at.
+    /// A cluster is complete when it has been renamed into place. An incomplete one has no data: `initdb` had
+    /// not finished. Any other irregularity is left for a person to examine.
     fn remove_half_made(&self) -> Result<(), EmbeddedError> {
         if let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name()) {
             let prefix = format!("{}.new-", name.to_string_lossy());
@@ -238,7 +238,7 @@ impl Cluster {
         orphan::living(&data.join("postmaster.pid"), &["postgres", &data.to_string_lossy()])
     }
 
-    /// Waits until nobody runs on the data any more: a run before us was killed and its watcher is at work, or the
+    /// Waits until no server runs on the data any more: a run before us was killed and its watcher is at work, or the
     /// watcher was killed too. Afterwards `postmaster.pid` is gone.
     pub(super) fn end_predecessor(&self) -> Result<(), EmbeddedError> {
         let socket_dir = self.socket_dir();
@@ -269,7 +269,7 @@ impl Cluster {
     }
 }
 
-/// A new directory with exactly this mode, whatever our umask is; an error when it exists.
+/// A new directory with exactly this mode, regardless of our umask; an error when it exists.
 pub(super) fn make_dir(path: &Path, mode: u32) -> Result<(), EmbeddedError> {
     DirBuilder::new().mode(mode & 0o700).create(path).map_err(EmbeddedError::file("create", path))?;
     fs::set_permissions(path, Permissions::from_mode(mode))
@@ -281,7 +281,7 @@ pub(super) fn make_dirs(path: &Path) -> Result<(), EmbeddedError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.is_dir()).collect();
     for dir in missing.into_iter().rev() {
         match make_dir(dir, 0o755) {
-            // Somebody was faster.
+            // Another process was faster.
             Err(_) if dir.is_dir() => {}
             made => made?,
         }

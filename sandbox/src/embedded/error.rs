@@ -1,4 +1,4 @@
-//! What can go wrong with a program that we start ourselves. The messages are for the person at the terminal: each
+//! The errors of programs that we start ourselves. The messages are for the person at the terminal: each
 //! names the file or program and, where there is one, the remedy.
 
 use std::io;
@@ -11,7 +11,7 @@ pub enum EmbeddedError {
     /// A file or directory could not be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried, as a verb: `create`, `read`, …
+        /// The failed action, as a verb: `create`, `read`, …
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -33,9 +33,9 @@ pub enum EmbeddedError {
     Missing {
         /// The program.
         program: &'static str,
-        /// Where we looked and what stood in the way.
+        /// The places that were searched, and the reasons for their failure.
         looked: String,
-        /// What to install.
+        /// The package to install.
         advice: String,
     },
     /// The package was fetched but is not what we expect, or npm failed.
@@ -43,7 +43,7 @@ pub enum EmbeddedError {
     Fetch {
         /// Package and version.
         package: String,
-        /// What npm said, or what is wrong with the package.
+        /// npm's output, or the fault of the package.
         reason: String,
     },
     /// The program ended before it was ready.
@@ -87,7 +87,7 @@ pub enum EmbeddedError {
     Unusable {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         reason: String,
     },
     /// The database is up but refused a statement.
@@ -102,7 +102,7 @@ pub enum EmbeddedError {
 }
 
 impl EmbeddedError {
-    /// For `map_err`: an I/O error with what was tried and on what.
+    /// For `map_err`: an I/O error with the action and the path.
     pub fn file<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self::File { action, path: path.to_owned(), source }
     }

@@ -1,13 +1,13 @@
 //! Programs that dvp brings along for the sandbox and the tests: a private PostgreSQL of its own directory, and
-//! what other crates need to run theirs (the search for programs, the supervised child).
+//! tools for other crates' programs (the search for programs, the supervised child).
 //!
 //! Invariants:
 //! - nothing outlives its users: a program started here stops when our process ends in any way, SIGKILL included
-//!   ([`child`]), and what it kept outside its directory goes with it; the cluster of the tests stops a minute after
+//!   ([`child`]), and its files outside its directory are removed; the cluster of the tests stops a minute after
 //!   the last test process;
-//! - nothing is shared but that cluster: a directory has one owner at a time (a lock that dies with its process), a test
-//!   has a database that no other test sees;
-//! - nothing is downloaded when the machine has it, and what is downloaded is pinned by version and content.
+//! - nothing is shared but that cluster: a directory has one owner at a time (a lock that dies with its process), a
+//!   test has a database that no other test sees;
+//! - nothing is downloaded that the machine has, and downloads are pinned by version and content.
 //!
 //! Not compiled into a server that has its own database: the module is behind the feature `embedded`.
 
@@ -17,6 +17,7 @@ pub mod child;
 pub mod npm;
 pub mod orphan;
 pub mod postgres;
+pub mod replicas;
 pub mod test_database;
 pub mod tools;
 
@@ -28,7 +29,7 @@ pub use error::EmbeddedError;
 pub use postgres::{Options, Postgres, ServerTls};
 pub use test_database::TestDatabase;
 
-/// So many random bytes as lowercase hex: names and passwords that nobody can guess.
+/// Random bytes as lowercase hex, for names and passwords that cannot be guessed.
 ///
 /// # Panics
 /// When the operating system has no randomness to give; nothing that needs a secret can go on then.

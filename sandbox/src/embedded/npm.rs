@@ -44,7 +44,7 @@ impl Package {
 /// The folder of a package in the cache, fetched by `npm` when it is not there yet.
 ///
 /// # Errors
-/// [`EmbeddedError::Fetch`] when npm fails or the content is not what we pinned; file errors of the cache.
+/// [`EmbeddedError::Fetch`] when npm fails or the content differs from the pin; file errors of the cache.
 pub fn fetch(npm: &Path, cache: &Path, package: &Package) -> Result<PathBuf, EmbeddedError> {
     super::cluster::make_dirs(cache)?;
     let finished = cache.join(package.folder());
@@ -75,7 +75,7 @@ pub fn fetch(npm: &Path, cache: &Path, package: &Package) -> Result<PathBuf, Emb
     Ok(inside(&finished))
 }
 
-/// What a killed fetch left. We hold the package's lock, so nobody is writing there.
+/// Removes the remains of a killed fetch. We hold the package's lock, so no process is writing there.
 fn remove_partial(cache: &Path, folder: &str) {
     let prefix = format!("{folder}.partial-");
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
@@ -137,7 +137,7 @@ struct Installed {
     integrity: Option<String>,
 }
 
-/// npm has checked the tarball against what the registry says; we check what the registry says against the pin.
+/// npm has checked the tarball against the registry's digest; we check that digest against the pin.
 fn check_integrity(root: &Path, package: &Package) -> Result<(), EmbeddedError> {
     let refused = |reason: &str| EmbeddedError::Fetch { package: package.spec(), reason: reason.to_owned() };
     let path = root.join("node_modules/.package-lock.json");
@@ -192,7 +192,7 @@ fn restore_symlinks(package: &Path) -> Result<(), EmbeddedError> {
     Ok(())
 }
 
-/// Everyone may read and run it, whatever our umask is: the account that runs PostgreSQL is another one.
+/// Every account may read and run it, regardless of our umask: the account that runs PostgreSQL is another one.
 fn open_to_all(path: &Path) -> Result<(), EmbeddedError> {
     let metadata = fs::symlink_metadata(path).map_err(EmbeddedError::file("read", path))?;
     if metadata.is_symlink() {

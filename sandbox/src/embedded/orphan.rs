@@ -19,7 +19,7 @@ const STEPS: [(Option<&str>, Duration); 4] = [
 ];
 
 /// The process id in the first line of a file, if that process lives and its command line has all these marks. The
-/// number alone proves nothing: the file survives a power cut, and the number may be somebody else's by now.
+/// number alone proves nothing: the file survives a power cut, and the number may belong to another process by now.
 pub fn living(pid_file: &Path, marks: &[&str]) -> Option<u32> {
     let text = fs::read_to_string(pid_file).ok()?;
     let pid = text.lines().next()?.trim().parse().ok()?;
@@ -27,7 +27,7 @@ pub fn living(pid_file: &Path, marks: &[&str]) -> Option<u32> {
     marks.iter().all(|mark| command.contains(mark)).then_some(pid)
 }
 
-/// Returns when `find` finds nobody any more; blocks.
+/// Returns when `find` finds no process any more; blocks.
 ///
 /// # Errors
 /// [`EmbeddedError::WontStop`] when not even SIGKILL helped.
@@ -49,7 +49,7 @@ pub fn end(program: &str, find: impl Fn() -> Option<u32>) -> Result<(), Embedded
     })
 }
 
-/// What a process was started with, or `None` when it is gone or a zombie.
+/// The arguments of a process, or `None` when it is gone or a zombie.
 fn command_line(pid: u32) -> Option<String> {
     if Path::new("/proc/self/cmdline").exists() {
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;

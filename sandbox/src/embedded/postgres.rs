@@ -20,7 +20,7 @@ use super::{EmbeddedError, random_hex};
 /// Recovery after a crash counts in; a cluster of ours is small.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
 const STOP_GRACE: Duration = Duration::from_secs(20);
-/// Between our choice of a free port and PostgreSQL's use of it somebody may take it.
+/// Another process may take a free port between our choice and PostgreSQL's use of it.
 pub(super) const PORT_ATTEMPTS: usize = 5;
 const CONNECTIONS_MAX: u32 = 200;
 /// All test processes of a checkout share one.
@@ -37,7 +37,7 @@ pub struct Options {
     pub tls: Option<ServerTls>,
 }
 
-/// What a server with TLS needs, in PEM.
+/// The TLS material of a server, in PEM.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub certificate: String,
@@ -58,6 +58,7 @@ pub struct Postgres {
     // Declared first, dropped first: the directory is ours until the server has stopped.
     server: Supervised,
     access: Access,
+    log: PathBuf,
     _lock: File,
 }
 
@@ -95,7 +96,7 @@ struct Prepared {
     lock: File,
 }
 
-/// What differs between a sandbox's cluster and one that is thrown away.
+/// The differences between a sandbox's cluster and a temporary one.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) durable: bool,
@@ -164,7 +165,7 @@ impl Postgres {
             let launch = launch(&cluster, &programs, run_as.as_ref(), &running, port, &socket_dir);
             let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
             let access = Access { socket_dir, port, password: password.clone() };
-            let mut postgres = Self { server, access, _lock: lock_again(&lock)? };
+            let mut postgres = Self { server, access, log: cluster.log(), _lock: lock_again(&lock)? };
             match postgres.wait_until_ready().await {
                 Ok(()) => {
                     cluster.remember_port(port)?;
@@ -188,12 +189,17 @@ impl Postgres {
         self.access.connect_options()
     }
 
+    /// What the server logs.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// The process id of the postmaster.
     pub fn pid(&self) -> u32 {
         self.server.pid()
     }
 
-    /// Whether PostgreSQL has ended although nobody stopped it.
+    /// Whether PostgreSQL has ended without being stopped.
     pub fn has_exited(&mut self) -> bool {
         self.server.exit_status().is_some()
     }
@@ -209,7 +215,7 @@ impl Postgres {
         stopped
     }
 
-    /// Ready is who answers a connection, not who has written a certain line to a log.
+    /// A server is ready once it answers a connection; log lines do not count.
     async fn wait_until_ready(&mut self) -> Result<(), EmbeddedError> {
         let until = Instant::now() + READY_DEADLINE;
         let options = self.connect_options().database("postgres");
@@ -222,7 +228,7 @@ impl Postgres {
                     connection.close().await?;
                     return Ok(());
                 }
-                // Not listening yet, or still recovering. A refusal that will not go away is told at the deadline.
+                // Not listening yet, or still recovering. A lasting refusal is reported at the deadline.
                 Err(error) if Instant::now() >= until => {
                     tracing::warn!(%error, "embedded PostgreSQL refuses connections");
                     return Err(self.server.not_ready_error(READY_DEADLINE));
@@ -277,7 +283,7 @@ impl ServerTls {
     }
 }
 
-/// Whether a start failed only because somebody was faster to use the port.
+/// Whether a start failed only because another process took the port first.
 pub(super) fn port_was_taken(error: &EmbeddedError) -> bool {
     matches!(error, EmbeddedError::Exited { log_tail, .. } if log_tail.contains("could not bind"))
 }
@@ -341,8 +347,8 @@ fn launch(
         "logging_collector=off".to_owned(),
     ];
     if running.durable {
-        // A new database has no statistics until the first round of autovacuum. Until then the planner may read a chain's
-        // whole history by an index that leads to it, instead of a few rows by their key.
+        // A new database has no statistics until the first round of autovacuum. Until then the planner may read a
+        // chain's whole history by an index that leads to it, instead of a few rows by their key.
         settings.extend(["shared_buffers=128MB", "autovacuum_naptime=5s"].map(str::to_owned));
     } else {
         let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
@@ -350,9 +356,12 @@ fn launch(
     }
     if let Some(throw_away) = &running.throw_away {
         launch.sharing = Some(throw_away.sharing.clone());
-        // Nobody reads what is left; no replication, no archive, so the least log.
+        // No replication and no archive, so the least log.
         launch.stop_signal = StopSignal::Quit;
-        settings.extend(["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"].map(str::to_owned));
+        let least = ["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"];
+        settings.extend(least.map(str::to_owned));
+        // As the service's connections have it.
+        settings.push("jit=off".to_owned());
     }
     settings.extend_from_slice(&running.settings);
     for setting in settings {
@@ -361,8 +370,8 @@ fn launch(
     launch
 }
 
-/// The remembered port while nobody else has it, else any free one.
-fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
+/// The remembered port if it is free, else any free one.
+pub(super) fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
     let free =
         |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
     let address = match remembered.map(free) {

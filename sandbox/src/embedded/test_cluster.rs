@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! BASE/dvp-tests-KEY        the path of the current cluster; locked while a process joins or starts one
-//! BASE/dvp-test-RANDOM/     a cluster, which goes when nobody has used it for a minute
+//! BASE/dvp-test-RANDOM/     a cluster, removed when it was unused for a minute
 //!     postgres/             a copy of the pristine cluster that is kept in the cache
 //!     postgres.lock         shared by its users
 //!     users                 the pipe that each user holds open: its watcher learns of the end of the last one
@@ -16,10 +16,10 @@
 //! processes that share a cluster mean the same template by it. The kernel releases locks and pipes however a process
 //! ends, and the next process drops the databases of one that ended. A cluster that does not answer is replaced.
 //!
-//! Creating and dropping databases, some 700 files each, is most of a test's time on a disk. So the cluster is in memory
-//! where the machine has room, unless `TMPDIR` names a place. Connections over its socket, in a directory that only its
-//! account and root can enter, need no password: the key derivation of each would cost a debug build more than most
-//! statements.
+//! Creating and dropping databases, some 700 files each, is most of a test's time on a disk. So the cluster is in
+//! memory where the machine has room, unless `TMPDIR` names a place. Connections over its socket, in a directory that
+//! only its account and root can enter, need no password: the key derivation of each would cost a debug build more than
+//! most statements.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -51,15 +51,15 @@ const PROCESS: &str = "process-";
 const MEMORY: &str = "/dev/shm";
 /// The room that it must have left, in KiB. A cluster takes some 300 MiB.
 const MEMORY_ROOM_KIB: u64 = 2 << 20;
-/// Who may connect to a throw-away cluster, and how.
+/// The authentication rules of a temporary cluster.
 const ACCESS: &str = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 /// The seconds that a cluster waits for another user, unless this variable says otherwise.
 const IDLE_SECS: u64 = 60;
 const IDLE_VARIABLE: &str = "DVP_TEST_CLUSTER_IDLE_SECS";
 /// A directory that is younger may belong to a process that is about to lock it.
 const YOUNG: Duration = Duration::from_secs(600);
-/// The first version that copies a template through the buffer pool unless it is told to copy files. With `fsync` off
-/// that takes five times as long.
+/// The first version that copies a template through the buffer pool unless the statement names the file copy. With
+/// `fsync` off that takes five times as long.
 const STRATEGY_MAJOR: u32 = 15;
 
 /// A cluster that this process uses until it ends.
@@ -71,7 +71,7 @@ pub(super) struct TestCluster {
     _lock: File,
 }
 
-/// What the machine offers.
+/// The environment of test clusters on this machine.
 #[derive(Clone)]
 struct Place {
     base: PathBuf,
@@ -146,7 +146,7 @@ impl TestCluster {
         }
         let mut admin = match PgConnection::connect_with(&access.connect_options()).await {
             Ok(admin) => admin,
-            // It answers: what it says will not go away with another cluster.
+            // The server answers: its error would not change with another cluster.
             Err(error @ sqlx::Error::Database(_)) => return Err(error.into()),
             Err(_) => return Ok(None),
         };
@@ -359,12 +359,13 @@ fn temporary_base(run_as: Option<&Account>) -> PathBuf {
 
 /// Whether a file system exists and has [`MEMORY_ROOM_KIB`] left.
 fn has_room(dir: &Path) -> bool {
-    let Ok(told) = Command::new("df").arg("-Pk").arg(dir).stdin(Stdio::null()).stderr(Stdio::null()).output()
+    let Ok(output) =
+        Command::new("df").arg("-Pk").arg(dir).stdin(Stdio::null()).stderr(Stdio::null()).output()
     else {
         return false;
     };
     // The fourth column of the second line, by POSIX.
-    let text = String::from_utf8_lossy(&told.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     let available = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
     available.is_some_and(|available| available >= MEMORY_ROOM_KIB)
 }

@@ -23,7 +23,7 @@ static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
 /// the next process.
 static FINISHED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// An empty database with all migrations applied, that nobody else uses.
+/// An empty database of its own, with all migrations applied.
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
@@ -48,7 +48,7 @@ impl TestDatabase {
     /// Makes one, in the cluster of the test run; the first of a run starts that.
     ///
     /// # Errors
-    /// What stands in the way of a cluster or of a copy of the template.
+    /// A failure to start a cluster or to copy the template.
     pub async fn try_create() -> Result<Self, EmbeddedError> {
         let cluster = CLUSTER.get_or_try_init(TestCluster::obtain).await?;
         let name = format!("{}{}", cluster.database_prefix(), random_hex(4));

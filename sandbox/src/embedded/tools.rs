@@ -43,7 +43,7 @@ pub struct Finder {
 pub struct PostgresPrograms {
     /// The folder that has `initdb` and `postgres`.
     pub bin: PathBuf,
-    /// What `postgres --version` says: `postgres (PostgreSQL) 17.10`.
+    /// The output of `postgres --version`: `postgres (PostgreSQL) 17.10`.
     pub version: String,
     /// The major version, which a data directory is bound to.
     pub major: u32,
@@ -191,12 +191,12 @@ pub(super) fn machine_cache() -> PathBuf {
     PathBuf::from("/var/cache/dvp")
 }
 
-/// `PATH`, what `pg_config` says, then where packagers put it beside the path, newest first.
+/// `PATH`, the folder of `pg_config`, then packages' usual folders outside of the path, newest first.
 fn usual_postgres_folders(path: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut folders = path;
-    let told = Command::new("pg_config").arg("--bindir").stderr(Stdio::null()).output();
-    if let Some(told) = told.ok().and_then(|output| String::from_utf8(output.stdout).ok()) {
-        folders.push(PathBuf::from(told.trim()));
+    let printed = Command::new("pg_config").arg("--bindir").stderr(Stdio::null()).output();
+    if let Some(printed) = printed.ok().and_then(|output| String::from_utf8(output.stdout).ok()) {
+        folders.push(PathBuf::from(printed.trim()));
     }
     folders.extend(versioned("/usr/lib/postgresql", ""));
     folders.extend(versioned("/usr", "pgsql-"));

@@ -1,4 +1,4 @@
-//! `dvp chain command list|retry`: what the relayer is to send, and what keeps it.
+//! `dvp chain command list|retry`: the relayer's commands, and the reasons for their delay.
 
 use std::process::ExitCode;
 

@@ -30,7 +30,7 @@ use crate::output::print;
 use crate::sandbox_dir::read_ready;
 use crate::sandbox_dir::text;
 
-/// Within what the sender waits.
+/// Less than the sender's time limit.
 const FORWARD_WITHIN: Duration = Duration::from_secs(10);
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
@@ -171,17 +171,17 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
     let value = json!({
         "verified": reason.is_none(), "reason": reason, "answered": status.as_u16(), "event": event,
     });
-    let told = print(receiver.json, &value, || {
+    let printed = print(receiver.json, &value, || {
         let field = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
         let word =
             reason.as_deref().map_or_else(|| "verified".to_owned(), |why| format!("NOT verified: {why}"));
         let (kind, id, intent) = (field("type"), field("id"), field("intentId"));
         vec![format!("{kind}  {id}  {intent}  {word}, answered {}", status.as_u16())]
     });
-    if told.is_err() { StatusCode::INTERNAL_SERVER_ERROR } else { status }
+    if printed.is_err() { StatusCode::INTERNAL_SERVER_ERROR } else { status }
 }
 
-/// The same body and headers of the delivery; what comes back is the answer.
+/// Forwards the delivery's body and headers; returns the response.
 async fn forward(client: &reqwest::Client, url: &str, headers: &HeaderMap, body: Bytes) -> StatusCode {
     let mut request = client.post(url).body(body);
     for name in ["content-type", HEADER, "webhook-id", "webhook-timestamp", "webhook-signature"] {

@@ -1,4 +1,4 @@
-//! What a bad node does to single calls and their answers.
+//! The faults of single calls and their answers.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ pub(super) fn earlier(call: &Value, dice: &Dice) -> Option<u64> {
     (about_head && dice.chance(LAGGING)).then(|| 1 + dice.below(4))
 }
 
-/// What becomes of an answer on the way; whether anything did.
+/// Injects faults into an answer; returns whether it did.
 pub(super) fn spoil(method: &str, result: &mut Value, dice: &Dice) -> bool {
     match method {
         "eth_getLogs" => result.as_array_mut().is_some_and(|logs| spoil_logs(logs, dice)),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_can_be_done_to_logs_is_done_sooner_or_later() {
+    fn every_fault_of_logs_occurs() {
         let dice = Dice(Mutex::new(1));
         let (mut fewer, mut more, mut removed, mut reversed, mut untouched) = (0, 0, 0, 0, 0);
         for _ in 0..500 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_range_is_refused_now_and_then_and_a_short_one_never() {
+    fn only_long_ranges_are_refused() {
         let dice = Dice(Mutex::new(1));
         let call = |to: &str| json!({"id": 1, "method": "eth_getLogs", "params": [{"fromBlock": "0x1", "toBlock": to}]});
         assert!((0..100).any(|_| refused(&call("0xff"), &dice).is_some()));

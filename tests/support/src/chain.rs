@@ -20,12 +20,25 @@ pub struct Command {
 
 /// Puts a fact of an entity into the database.
 pub async fn report(pool: &PgPool, entity: &[u8], fact: &ChainFact) {
+    report_all(pool, &[(entity, fact.clone())]).await;
+}
+
+/// Puts facts of entities into the database, in order, and wakes the workers, as the indexer does.
+pub async fn report_all(pool: &PgPool, facts: &[(&[u8], ChainFact)]) {
+    if facts.is_empty() {
+        return;
+    }
+    let (entities, payloads): (Vec<&[u8]>, Vec<serde_json::Value>) =
+        facts.iter().map(|(entity, fact)| (*entity, serde_json::to_value(fact).unwrap())).unzip();
     sqlx::query(
-        "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-         values (31337, $1, 'x', $2, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",
+        "with reported as ( \
+             insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
+             select 31337, entity, 'x', payload, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now() \
+             from unnest($1::bytea[], $2::jsonb[]) with ordinality as f (entity, payload, n) order by n) \
+         select pg_notify('dvp_facts', '')",
     )
-    .bind(entity)
-    .bind(serde_json::to_value(fact).unwrap())
+    .bind(entities)
+    .bind(payloads)
     .execute(pool)
     .await
     .unwrap();
@@ -44,7 +57,7 @@ async fn next_command(pool: &PgPool, reference: Option<&str>, after: i64) -> sql
     Ok(row.map(|(id, kind, entity, Json(command))| Command { id, kind, entity, command }))
 }
 
-/// Lets every command of every execution succeed until it is told to stop. The database may go before that.
+/// Lets every command of every execution succeed until `stop` is set. The database may be dropped before that.
 pub async fn succeed_always(pool: PgPool, stop: watch::Receiver<bool>) {
     let mut done = 0;
     while !*stop.borrow() {

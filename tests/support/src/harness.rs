@@ -9,7 +9,7 @@ use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::screening::Screening;
 use dvp_core::secrets::Vault;
-use dvp_core::workflow;
+use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::{Accepted, Outcome, Writer};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
@@ -42,7 +42,7 @@ impl Database for TestDatabase {
     }
 }
 
-/// An engine, what it stands on, and a partner. Its workers stop when it is dropped.
+/// An engine, its dependencies, and a partner. Its workers stop when it is dropped.
 pub struct Harness<D = TestDatabase> {
     pub database: D,
     pub engine: Engine,
@@ -131,7 +131,7 @@ impl<D: Database> Harness<D> {
         self.database
     }
 
-    /// What another process of the service has: the same configuration and prices of its own.
+    /// The context of another process of the service: the same configuration and prices of its own.
     pub fn context(&self) -> Arc<Context> {
         context(&self.market, configured(&self.market), self.time.clock())
     }
@@ -179,8 +179,13 @@ impl<D: Database> Harness<D> {
         self.start_workers_over(rails.clone(), rails)
     }
 
-    /// The same over rails of the test's. Who aborts the handle stops them dead, between any two lines.
+    /// The same over rails of the test's. Aborting the handle stops them at any await point.
     pub fn start_workers_over(&self, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>) -> JoinHandle<()> {
+        self.start_workers_using(RailUse::of(offramp), RailUse::of(payout))
+    }
+
+    /// The same with so many calls at a time, and intervals.
+    pub fn start_workers_using(&self, offramp: RailUse, payout: RailUse) -> JoinHandle<()> {
         tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stopped()))
     }
 
@@ -202,14 +207,15 @@ impl<D: Database> Harness<D> {
         balances::insert_opening(&mut conn, provider, asset, Minor::new(amount)).await.unwrap();
     }
 
-    /// Deposits money of the partner's.
-    pub async fn deposit(&self, asset: &str, amount: u128) {
+    /// Deposits money of the partner's. Returns the deposit's id.
+    pub async fn deposit(&self, asset: &str, amount: u128) -> String {
         let mut conn = self.pool().acquire().await.unwrap();
         let id = uuid::Uuid::new_v4().to_string();
         balances::deposit(&mut conn, &id, &self.partner(), asset, Minor::new(amount)).await.unwrap();
+        id
     }
 
-    /// What an owner has free and reserved.
+    /// An owner's available and reserved balances.
     pub async fn balance(&self, owner: &Owner, asset: &str) -> (u128, u128) {
         let mut conn = self.pool().acquire().await.unwrap();
         let held = balances::find(&mut conn, owner, asset).await.unwrap();

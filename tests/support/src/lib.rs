@@ -2,11 +2,12 @@
 //! prices, rails, and a chain whose part the test plays.
 //!
 //! **Architecture invariant:** only tests and measurements depend on this crate, and it knows nothing of REST, FIX or
-//! the real chain. What one crate's tests need beside it stays in that crate's tests. Unit tests cannot use it: they are
+//! the real chain. Helpers for a single crate's tests stay in that crate. Unit tests cannot use it: they are
 //! compiled with another copy of the types.
 //!
-//! Reading order: [`market`] what is traded, [`node`] the chain as the engine reads it, [`harness`] the engine and its
-//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of business, [`example`], [`time`], [`wait`].
+//! Reading order: [`market`] assets and pairs, [`node`] the chain as the engine reads it, [`harness`] the engine and
+//! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of
+//! business, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -18,6 +19,7 @@ pub mod month;
 pub mod node;
 pub mod orders;
 pub mod time;
+pub mod totp;
 pub mod wait;
 
 pub use harness::{Database, Harness};

@@ -1,4 +1,4 @@
-//! What is traded, by whom, and the addresses of the contracts.
+//! Assets, pairs and providers, and the addresses of the contracts.
 
 use dvp_core::secrets::MasterKey;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -16,12 +16,12 @@ pub const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 pub const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 pub const CHAIN_ID: u64 = 31_337;
 
-/// What a harness trades, and with what money.
+/// The market of a harness, and the providers' balances.
 #[derive(Debug, Clone)]
 pub struct Market {
     pub registry: Registry,
     pub providers: Vec<LiquidityProvider>,
-    /// What providers hold at first: provider, asset and minor units.
+    /// Initial balances of providers: provider, asset and minor units.
     pub funds: Vec<(String, String, u128)>,
     /// The time that each part of a settlement has.
     pub windows: Windows,
@@ -86,7 +86,7 @@ pub fn pair(base: &str, quote: &str, price: &str) -> Pair {
     }
 }
 
-/// A provider for every pair, at one price whatever the size.
+/// A provider for every pair, at one price for every size.
 pub fn north() -> LiquidityProvider {
     LiquidityProvider {
         full_depth_bps: 100,

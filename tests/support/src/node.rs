@@ -11,7 +11,7 @@ use tokio::sync::watch;
 const HEAD: ChainHead = ChainHead { number: BlockNumber(1), hash: [1; 32] };
 
 /// A node for which every wallet has the same next nonce, zero at first, and enough money. It answers while it is open,
-/// waits while it is closed, and fails when it is told to.
+/// waits while it is closed, and fails when it is set to.
 #[derive(Debug)]
 pub struct Node {
     is_open: watch::Sender<bool>,
@@ -59,7 +59,7 @@ impl Node {
         let mut is_open = self.is_open.subscribe();
         is_open.wait_for(|is_open| *is_open).await.unwrap();
         if self.is_failing.load(Ordering::SeqCst) {
-            return Err(ChainUnavailable("told to fail".to_owned()));
+            return Err(ChainUnavailable("set to fail".to_owned()));
         }
         Ok(HEAD)
     }

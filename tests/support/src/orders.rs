@@ -15,7 +15,7 @@ use crate::market::{CHAIN_ID, ESCROW, PERMIT, TOKEN, WETH};
 /// How long a permit is good for.
 const PERMIT_SECS: u64 = 7200;
 
-/// What an order is about, beside who places it.
+/// An order's terms, without the party that places it.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms<'a> {
     /// Asset and minor units.
@@ -62,12 +62,12 @@ pub fn order(account: &str) -> IntentRequest {
     order_of(100_000_000, account)
 }
 
-/// An order of so many minor units of USDC for USD, by a wallet of its own, paid to `account`.
+/// An order of `amount` minor units of USDC for USD, by a wallet of its own, paid to `account`.
 pub fn order_of(input: u128, account: &str) -> IntentRequest {
     order_for(&Terms { input: ("USDC", input), output: "USD", account })
 }
 
-/// A permit for the escrow that nobody has signed, for two hours.
+/// An unsigned permit for the escrow, valid for two hours.
 pub fn permit(token: &str, amount: u128, nonce: u128) -> Permit {
     Permit {
         token: token.into(),

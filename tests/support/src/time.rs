@@ -68,7 +68,8 @@ impl VirtualTime {
                 .await;
         assert_eq!(moved.unwrap().rows_affected(), 1, "only a harness in virtual time can advance it");
         // Wakes the workers, which otherwise wait for their poll interval in real time.
-        sqlx::query("select pg_notify('dvp_feed', '')").execute(pool).await.unwrap();
+        let wake = "select pg_notify('dvp_feed', ''), pg_notify('dvp_work', '')";
+        sqlx::query(wake).execute(pool).await.unwrap();
     }
 
     pub(crate) fn until(start: Timestamp) -> Duration {

@@ -1,7 +1,7 @@
 //! The answer that is stored with the outcome of a submission.
 
 use axum::http::StatusCode;
-use dvp_core::writer::{Accepted, Outcome};
+use dvp_core::writer::{Accepted, Outcome, Refusal, UsedKey};
 use dvp_domain::fees::FeeItem;
 use dvp_domain::money::Minor;
 use dvp_domain::plan::{SolvedPath, plan_id, shown_fees};
@@ -43,16 +43,20 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
             status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
             body: text(&RejectedView { intent_id, status: "rejected", reason: reason.as_str() }),
         },
-        Outcome::InvalidPermit(defect) => ApiError::InvalidPermit(*defect).stored(),
-        Outcome::Unpayable(why) => ApiError::InvalidParameter(format!("beneficiary: {why}")).stored(),
-        Outcome::DuplicateIntent => ApiError::AlreadyExists("intentId").stored(),
-        Outcome::DuplicateClientReference => ApiError::AlreadyExists("clientReference").stored(),
-        Outcome::Replayed(stored) => stored.clone(),
-        Outcome::KeyConflict => ApiError::IdempotencyKeyConflict.stored(),
-        Outcome::KeyProcessing => ApiError::IdempotencyKeyProcessing.stored(),
-        Outcome::PartnerDisabled => ApiError::ApiKeyDisabled.stored(),
-        Outcome::NotHeld => ApiError::InsufficientLiquidity.stored(),
-        Outcome::Written => ApiError::Internal(String::new()).stored(),
+        Outcome::Refused(Refusal::InvalidPermit(defect)) => ApiError::InvalidPermit(*defect).stored(),
+        Outcome::Refused(Refusal::Unpayable(why)) => {
+            ApiError::InvalidParameter(format!("beneficiary: {why}")).stored()
+        }
+        Outcome::Refused(Refusal::DuplicateIntent) => ApiError::AlreadyExists("intentId").stored(),
+        Outcome::Refused(Refusal::DuplicateClientReference) => {
+            ApiError::AlreadyExists("clientReference").stored()
+        }
+        Outcome::KeyUsed(UsedKey::Replayed(stored)) => stored.clone(),
+        Outcome::KeyUsed(UsedKey::Conflict) => ApiError::IdempotencyKeyConflict.stored(),
+        Outcome::KeyUsed(UsedKey::Processing) => ApiError::IdempotencyKeyProcessing.stored(),
+        Outcome::Refused(Refusal::PartnerDisabled) => ApiError::ApiKeyDisabled.stored(),
+        Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
+        Outcome::Written | Outcome::Unfilled(_) => ApiError::Internal(String::new()).stored(),
     }
 }
 

@@ -13,8 +13,8 @@ use crate::http::error::ApiError;
 use crate::http::fields::Object;
 use crate::wire::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
 
-/// Whether a body has a field that legacy orders do not have. Then it is an intent whatever else it has: fields that
-/// the service does not know are ignored.
+/// Whether a body has a field that legacy orders do not have. Then it is an intent regardless of its other fields:
+/// fields that the service does not know are ignored.
 pub(crate) fn is_intent(body: &Value) -> bool {
     ["intentId", "inputAsset", "outputAsset"]
         .iter()

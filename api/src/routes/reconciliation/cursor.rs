@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_goes_on_with_its_own_report_and_no_other() {
+    fn a_cursor_is_valid_for_its_own_report_only() {
         let tenant = |livemode| Tenant { partner_id: "p".into(), livemode };
         let (vault, test, live) = (Vault::new([1; 32]), tenant(false), tenant(true));
         let day = |day| NaiveDate::from_ymd_opt(2026, 1, day).unwrap();

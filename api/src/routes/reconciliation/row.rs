@@ -52,34 +52,38 @@ impl From<AssetAmount> for Money {
 const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "Refunded"];
 
 impl From<ReportedExecution> for Row {
-    fn from(told: ReportedExecution) -> Self {
-        let completed = matches!(told.last, EventType::PayoutCompleted | EventType::PayoutReversed);
-        let (settle_tx_hash, anchor_tx_hash) = match told.state {
+    fn from(execution: ReportedExecution) -> Self {
+        let completed = matches!(execution.last, EventType::PayoutCompleted | EventType::PayoutReversed);
+        let (settle_tx_hash, anchor_tx_hash) = match execution.state {
             State::Completed { settle_tx, finality, .. } if completed => {
                 (settle_tx, finality.map(|finality| finality.tx_hash))
             }
             _ => (None, None),
         };
-        let lock = IntentSnapshot::deserialize(&told.snapshot).ok().and_then(|snapshot| snapshot.lock);
-        let chain_state = told.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
-        let hash = told.receipt_hash.as_deref().filter(|_| completed);
+        let lock = IntentSnapshot::deserialize(&execution.snapshot).ok().and_then(|snapshot| snapshot.lock);
+        let chain_state =
+            execution.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
+        let hash = execution.receipt_hash.as_deref().filter(|_| completed);
         let hash = hash.and_then(|hash| <&[u8; 32]>::try_from(hash).ok());
         Self {
-            client_reference: told.terms.request.client_reference.clone(),
-            reference: told.terms.reference.to_string(),
-            intent_id: told.terms.request.intent_id.clone(),
-            status: status(told.last),
-            fees: if completed { told.terms.plan.priced.fees.clone() } else { Vec::new() },
+            client_reference: execution.terms.request.client_reference.clone(),
+            reference: execution.terms.reference.to_string(),
+            intent_id: execution.terms.request.intent_id.clone(),
+            status: status(execution.last),
+            fees: if completed { execution.terms.plan.priced.fees.clone() } else { Vec::new() },
             lock_tx_hash: lock.map(|lock| lock.tx_hash),
             settle_tx_hash,
             receipt_hash: hash.map(hex32),
             anchor_tx_hash,
-            accepted_at: told.terms.accepted_at.iso8601(),
-            terminal_at: told.last.is_terminal().then(|| Timestamp::from(told.last_observed_at).iso8601()),
+            accepted_at: execution.terms.accepted_at.iso8601(),
+            terminal_at: execution
+                .last
+                .is_terminal()
+                .then(|| Timestamp::from(execution.last_observed_at).iso8601()),
             chain_state: chain_state.cloned(),
-            breaks: told.breaks,
-            input: told.terms.input.into(),
-            output: told.terms.output.into(),
+            breaks: execution.breaks,
+            input: execution.terms.input.into(),
+            output: execution.terms.output.into(),
         }
     }
 }

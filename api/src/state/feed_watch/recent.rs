@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_what_follows_its_last_look_and_nothing_before_it() {
+    fn a_reader_gets_the_events_after_its_last_read_only() {
         let mut recent = Recent::from(10);
         check(&recent, 10, &all(9), Some(&[]));
         let kind = EventType::IntentAccepted;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_select_as_the_database_does() {
+    fn filters_match_those_of_the_database() {
         let mut recent = Recent::from(0);
         let (accepted, completed) = (EventType::IntentAccepted, EventType::PayoutCompleted);
         recent.extend(vec![event(1, accepted, "a"), event(2, accepted, "b"), event(3, completed, "a")], 3);

@@ -23,15 +23,15 @@ const WRITERS: u64 = 16;
 /// Transactions of each writer.
 const COMMITS: u64 = 60;
 const PAGE: i64 = 100;
-/// A reader that has seen nothing new for so long has missed something.
+/// A reader without a new event for this time has missed one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the second process is told: where, who, which writers, which seed.
+/// The second process's parameters: database, partner, writers and seed.
 const WRITER_ENV: &str = "DVP_DRILL_FEED_WRITER";
 
 pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
-    if let Ok(told) = std::env::var(WRITER_ENV) {
-        return second_process(&told).await;
+    if let Ok(params) = std::env::var(WRITER_ENV) {
+        return second_process(&params).await;
     }
     let mut broken = Vec::new();
     let (started, mut seen) = (Instant::now(), 0_u64);
@@ -66,13 +66,13 @@ async fn one(seed: u64, processes: u64) -> anyhow::Result<u64> {
     let here = WRITERS / processes;
     let mut others = Vec::new();
     for process in 1..processes {
-        let told = json!({
+        let params = json!({
             "url": harness.database.postgres.url(), "partner": harness.tenant.partner_id, "seed": seed,
             "first": process * here, "count": here,
         });
         let child = tokio::process::Command::new(std::env::current_exe()?)
             .arg("feed")
-            .env(WRITER_ENV, told.to_string())
+            .env(WRITER_ENV, params.to_string())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
@@ -90,12 +90,12 @@ async fn one(seed: u64, processes: u64) -> anyhow::Result<u64> {
     Ok(events)
 }
 
-async fn second_process(told: &str) -> anyhow::Result<bool> {
-    let told: serde_json::Value = serde_json::from_str(told)?;
-    let number = |name: &str| told[name].as_u64().context("a number");
+async fn second_process(params: &str) -> anyhow::Result<bool> {
+    let params: serde_json::Value = serde_json::from_str(params)?;
+    let number = |name: &str| params[name].as_u64().context("a number");
     let tenant =
-        Tenant { partner_id: told["partner"].as_str().context("partner")?.to_owned(), livemode: false };
-    let pool = PgPool::connect(told["url"].as_str().context("url")?).await?;
+        Tenant { partner_id: params["partner"].as_str().context("partner")?.to_owned(), livemode: false };
+    let pool = PgPool::connect(params["url"].as_str().context("url")?).await?;
     let first = number("first")?;
     write_all(&pool, &tenant, number("seed")?, first..first.saturating_add(number("count")?)).await?;
     Ok(true)
@@ -155,7 +155,7 @@ fn event(tenant: &Tenant, writer: u64, commit: u64) -> NewEvent<String> {
     }
 }
 
-/// Pages as a partner would, and holds what it sees against what must be.
+/// Pages as a partner would, and compares the events with the expected ones.
 async fn read(pool: &PgPool, tenant: &Tenant, expected: u64) -> anyhow::Result<u64> {
     let (mut after, mut seen, mut last_new) = (0_i64, 0_u64, Instant::now());
     let mut sequences: BTreeMap<String, i64> = BTreeMap::new();

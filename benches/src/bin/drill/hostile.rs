@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Seeds;
 
-/// A client gives up after so long.
+/// The time limit of a client.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const RATIO_MAX: u32 = 3;
 

@@ -1,17 +1,23 @@
 //! Bad days with a seed: each drill makes one happen and asks whether every promise was kept. It ends with a failure
 //! and the seed when one was not.
 
+#[path = "../../../../tests/e2e/alert_faults.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_faults;
+mod alerts;
 #[path = "../../../../tests/e2e/chain_faults.rs"]
-#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is told")]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]
 mod chain_faults;
 mod chain_sim;
 mod crash;
+mod failover;
 mod feed;
 mod hostile;
 mod month;
 #[path = "../../../../tests/e2e/partner.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
 mod partner;
+mod processes;
 #[path = "../../../../tests/e2e/sandbox.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
 mod sandbox;
@@ -28,7 +34,7 @@ struct Cli {
     what: DrillCommand,
 }
 
-/// What every drill takes.
+/// The arguments of every drill.
 #[derive(Args)]
 pub(crate) struct Seeds {
     /// The first seed.
@@ -44,6 +50,10 @@ pub(crate) struct Seeds {
 
 #[derive(Subcommand)]
 enum DrillCommand {
+    /// A node that hangs, a silent bank, anchors that are refused, a database that hangs, a certificate that expires:
+    /// does each raise its alert in a real Prometheus, and no other? Needs `prometheus` and the `dvp` binary beside
+    /// this one.
+    Alerts(alerts::AlertsArgs),
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim(Seeds),
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
@@ -51,12 +61,18 @@ enum DrillCommand {
     ChainFaults(Seeds),
     /// Orders through both interfaces while the service is killed with SIGKILL and started again.
     Crash(crash::CrashArgs),
+    /// Orders through both interfaces while the primary of a replicated database is killed, frozen or cut off, a standby
+    /// is promoted, and the former primary returns. Needs the `dvp` binary beside this one.
+    Failover(failover::FailoverArgs),
     /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
     Feed(Seeds),
     /// Hostile FIX and REST clients beside one partner that behaves well.
     Hostile(hostile::HostileArgs),
     /// A month of business in virtual time, at whose end statements, ledger, chain and bank agree.
     Month(month::MonthArgs),
+    /// Orders through two to four processes on one database while these are killed, frozen and restarted in turn. Needs
+    /// the `dvp` binary beside this one.
+    Processes(processes::ProcessesArgs),
     /// Hostile webhook receivers beside a healthy one.
     Webhooks(Seeds),
 }
@@ -66,12 +82,15 @@ fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let kept = runtime.block_on(async {
         match cli.what {
+            DrillCommand::Alerts(args) => alerts::run(args).await,
             DrillCommand::ChainSim(seeds) => chain_sim::run(seeds).await,
             DrillCommand::ChainFaults(seeds) => chain_faults_of(seeds).await,
             DrillCommand::Crash(args) => crash::run(args).await,
+            DrillCommand::Failover(args) => failover::run(args).await,
             DrillCommand::Feed(seeds) => feed::run(seeds).await,
             DrillCommand::Hostile(args) => hostile::run(args).await,
             DrillCommand::Month(args) => month::run(args).await,
+            DrillCommand::Processes(args) => processes::run(args).await,
             DrillCommand::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;

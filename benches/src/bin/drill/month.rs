@@ -33,7 +33,7 @@ pub(crate) async fn run(args: MonthArgs) -> anyhow::Result<bool> {
         let mut out = std::io::stdout().lock();
         let report = match ended {
             Ok(report) => report,
-            // What was broken is on standard error already.
+            // The broken promises are on standard error already.
             Err(_) => {
                 writeln!(std::io::stderr(), "seed {seed}: broken")?;
                 broken.push(seed);
@@ -47,7 +47,8 @@ pub(crate) async fn run(args: MonthArgs) -> anyhow::Result<bool> {
                 "drill": "month", "seed": seed, "seconds": seconds, "orders": report.orders,
                 "rejected": report.rejected, "ended": ended, "split": report.split,
                 "operations": report.operations, "bankEntries": report.bank_entries,
-                "chainCommands": report.chain_commands, "ledgerEntries": report.ledger_entries,
+                "chainCommands": report.chain_commands, "balancesCompared": report.balances_compared,
+                "ledgerEntries": report.ledger_entries, "days": report.days,
                 "statements": report.statements, "statementEntries": report.statement_entries,
             });
             writeln!(out, "{line}")?;
@@ -56,15 +57,18 @@ pub(crate) async fn run(args: MonthArgs) -> anyhow::Result<bool> {
                 report.ended.iter().map(|(state, count)| format!("{count} {state}")).collect();
             writeln!(
                 out,
-                "seed {seed}: {} orders in {seconds} s, {} rejected, {}; {} filled by several; {} operations, {} bank \
-                 entries, {} chain commands, {} ledger entries, {} statements with {} entries: all agree",
+                "seed {seed}: {} orders of {} days in {seconds} s, {} rejected, {}; {} filled by several; {} \
+                 operations, {} bank entries, {} chain commands, {} balances of wallets, {} ledger entries, {} \
+                 statements with {} entries: all agree",
                 report.orders,
+                report.days,
                 report.rejected,
                 ended.join(", "),
                 report.split,
                 report.operations,
                 report.bank_entries,
                 report.chain_commands,
+                report.balances_compared,
                 report.ledger_entries,
                 report.statements,
                 report.statement_entries

@@ -20,7 +20,7 @@ use crate::Seeds;
 const PINGS: usize = 100;
 /// Deliveries queued for each hostile endpoint.
 const QUEUED: usize = 40;
-/// What the hostile ones may add to the healthy one's slowest twentieth.
+/// The limit on the latency that hostile endpoints may add to the healthy one's 95th percentile.
 const ADDED_MAX: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -37,19 +37,19 @@ impl Names for Rebinding {
 }
 
 pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let mut broken = Vec::new();
     for seed in seeds.seed..seeds.seed.saturating_add(seeds.count) {
         match one().await {
-            Ok(report) => told.push(report),
+            Ok(report) => reports.push(report),
             Err(error) => broken.push(format!("seed {seed}: {error:#}")),
         }
     }
     let mut out = std::io::stdout().lock();
     if seeds.json {
-        writeln!(out, "{}", json!({"drill": "webhooks", "runs": told, "broken": broken}))?;
+        writeln!(out, "{}", json!({"drill": "webhooks", "runs": reports, "broken": broken}))?;
     } else {
-        for report in &told {
+        for report in &reports {
             writeln!(out, "{report}")?;
         }
         writeln!(out, "{} promises broken", broken.len())?;
@@ -60,8 +60,8 @@ pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
     Ok(broken.is_empty())
 }
 
-/// A hostile endpoint and what its first attempt must come to: error kind, status, state of the delivery, and whether
-/// the endpoint stays active.
+/// A hostile endpoint and the expected result of its first attempt: error kind, status, state of the delivery, and
+/// whether the endpoint stays active.
 struct Hostile {
     name: &'static str,
     owner: Owner,
@@ -90,16 +90,16 @@ async fn one() -> anyhow::Result<Value> {
         receiver(&authority, Manner { keep: false, ..Manner::default() }, |_, _| Reply::Status(200)).await?;
     let well = hooks::endpoint(&harness, "healthy", &healthy.url("127.0.0.1")).await?;
     let alone = latency(&harness, &well, &healthy).await?;
-    // Whoever is led here has been led astray.
+    // A redirect was followed: no request may arrive here.
     let private =
         Manner { ip: IpAddr::from([127, 0, 0, 2]), names: vec!["rebinding.test"], ..Manner::default() };
     let trap = receiver(&authority, private, |_, _| Reply::Status(200)).await?;
     let hostile = hostile(&harness, &authority, &trap).await?;
     for one in &hostile {
         for _ in 0..QUEUED {
-            // Whoever is gone takes no more, from whenever it is known.
-            let asked = hooks::ask(&harness, &one.owner, Command::Test { kind: None }).await;
-            ensure!(asked.is_ok() || !one.active, "{} is switched off", one.name);
+            // An endpoint that answered 410 gets no more deliveries once that is recorded.
+            let accepted = hooks::ask(&harness, &one.owner, Command::Test { kind: None }).await;
+            ensure!(accepted.is_ok() || !one.active, "{} is switched off", one.name);
         }
     }
     let beside = latency(&harness, &well, &healthy).await?;

@@ -16,16 +16,16 @@ use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
 
 /// Pause between two Logons of the session that only logs on and off.
 const LOGON_EVERY: Duration = Duration::from_secs(2);
-/// After which nothing more is expected to come.
+/// After this time without a message, no more messages are expected.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(terms: Terms) -> anyhow::Result<SessionTranscript> {
     let logons = tokio::spawn(logons(terms.clone()));
     let login = terms.target.good_sessions.first().context("a session")?.clone();
     let line = Line::log_on(terms.target.fix, Ipv4Addr::LOCALHOST, &login).await?;
-    let told = SessionTranscript {
+    let transcript = SessionTranscript {
         session_id: login.session_id(),
-        heard: BTreeMap::new(),
+        received: BTreeMap::new(),
         orders: Default::default(),
         status: BTreeMap::new(),
         // The Logon had number 1.
@@ -33,10 +33,10 @@ pub(super) async fn run(terms: Terms) -> anyhow::Result<SessionTranscript> {
         repeats: 0,
     };
     let client =
-        Client { terms, line, told, waiting: BTreeMap::new(), permit: None, token_order: None, n: 0 };
-    let told = client.run().await?;
+        Client { terms, line, transcript, waiting: BTreeMap::new(), permit: None, token_order: None, n: 0 };
+    let transcript = client.run().await?;
     logons.await?;
-    Ok(told)
+    Ok(transcript)
 }
 
 type Permit = JoinHandle<anyhow::Result<Fields>>;
@@ -44,7 +44,7 @@ type Permit = JoinHandle<anyhow::Result<Fields>>;
 struct Client {
     terms: Terms,
     line: Line,
-    told: SessionTranscript,
+    transcript: SessionTranscript,
     /// Orders without their first report.
     waiting: BTreeMap<String, Due>,
     /// The next permit, once it is signed.
@@ -76,7 +76,7 @@ impl Client {
             }
         }
         self.wait_for_ends().await?;
-        Ok(self.told)
+        Ok(self.transcript)
     }
 
     /// Until each order has ended and nothing more comes.
@@ -84,8 +84,8 @@ impl Client {
         let until = Instant::now() + PATIENCE;
         loop {
             let has_ended =
-                |id: &String| self.told.status.get(id).is_some_and(|is| ENDED.contains(&is.as_str()));
-            let open = self.told.orders.iter().find(|id| !has_ended(id)).cloned();
+                |id: &String| self.transcript.status.get(id).is_some_and(|is| ENDED.contains(&is.as_str()));
+            let open = self.transcript.orders.iter().find(|id| !has_ended(id)).cloned();
             match (tokio::time::timeout(QUIET, self.line.next()).await, open) {
                 (Ok(message), _) => self.take(message).await?,
                 (Err(_), None) => return Ok(()),
@@ -126,7 +126,7 @@ impl Client {
             self.token_order = Some(id.clone());
         }
         self.waiting.insert(id.clone(), due);
-        self.told.orders.insert(id);
+        self.transcript.orders.insert(id);
         self.line.send("D", &body).await.context("the well-behaved session")?;
         Ok(())
     }
@@ -134,10 +134,10 @@ impl Client {
     async fn take(&mut self, message: Option<Message>) -> anyhow::Result<()> {
         let message = message.context("the well-behaved FIX session was disconnected")?;
         let seq = message.seq().context("a message without its number")?.0;
-        if seq != self.told.next_in {
-            bail!("message {seq} came where {} was due: {}", self.told.next_in, readable(&message));
+        if seq != self.transcript.next_in {
+            bail!("message {seq} came where {} was due: {}", self.transcript.next_in, readable(&message));
         }
-        self.told.next_in += 1;
+        self.transcript.next_in += 1;
         match message.msg_type() {
             b"0" | b"A" => return Ok(()),
             b"1" => {
@@ -151,7 +151,7 @@ impl Client {
                 self.terms.promises.broken(promise, || readable(&message));
             }
         }
-        self.told.heard.insert(seq, content(&message));
+        self.transcript.received.insert(seq, content(&message));
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Client {
         }
         let promise = "an order of the well-behaved partner over FIX is accepted";
         self.terms.promises.check(status != "8", promise, || readable(message));
-        self.told.status.insert(order.to_owned(), status.to_owned());
+        self.transcript.status.insert(order.to_owned(), status.to_owned());
         if ENDED.contains(&status) && self.token_order.as_deref() == Some(order) {
             self.token_order = None;
             self.permit = Some(self.sign(TOKEN_PAUSE)?);
@@ -180,7 +180,7 @@ async fn joined(permit: &mut Option<Permit>) -> anyhow::Result<Fields> {
     }
 }
 
-/// Another session of the partner comes and goes: nobody else's wrong Logons keep it out.
+/// Another session of the partner logs on and off: wrong Logons of other peers do not lock it out.
 async fn logons(terms: Terms) {
     let Some(login) = terms.target.good_sessions.get(1) else { return };
     while !terms.stop.is_cancelled() {

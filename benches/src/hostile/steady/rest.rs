@@ -16,16 +16,16 @@ const PATH: &str = "/v1/intents";
 pub(super) async fn run(terms: Terms) -> anyhow::Result<Vec<Placed>> {
     let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
     let tokens = tokio::spawn(token_orders(terms.clone(), client.clone()));
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     let mut at = Instant::now();
     while !terms.stop.is_cancelled() {
         let (order, request) = signed(&terms, &client, fiat_order(ACCOUNT)?)?;
         at += terms.interval;
         tokio::time::sleep_until(at.into()).await;
         let due = terms.recorder.due(Interface::Rest, at);
-        asked.spawn(submit(terms.clone(), order, request, due));
+        requests.spawn(submit(terms.clone(), order, request, due));
     }
-    let mut placed: Vec<Placed> = asked.join_all().await.into_iter().flatten().collect();
+    let mut placed: Vec<Placed> = requests.join_all().await.into_iter().flatten().collect();
     placed.extend(tokens.await??);
     Ok(placed)
 }
@@ -102,8 +102,8 @@ async fn wait_for_end(terms: &Terms, client: &reqwest::Client, reference: &str) 
     let url = format!("http://{}/v1/executions/{reference}?refType=executionId", terms.target.http);
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        let asked = client.get(&url).header("X-API-Key", &terms.target.good.api_key);
-        let status = async { asked.send().await?.error_for_status()?.json::<Value>().await };
+        let request = client.get(&url).header("X-API-Key", &terms.target.good.api_key);
+        let status = async { request.send().await?.error_for_status()?.json::<Value>().await };
         match status.await {
             Ok(execution) if matches!(execution["status"].as_str(), Some("completed" | "failed")) => return,
             Ok(_) => {}

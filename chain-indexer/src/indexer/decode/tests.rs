@@ -66,7 +66,7 @@ fn kinds(rows: &[LogRow]) -> Vec<Option<&str>> {
 }
 
 #[test]
-fn created_carries_the_timelock_of_its_lock() {
+fn a_created_fact_has_the_timelock_of_its_lock() {
     let (escrow, settler) = (deployment().escrow, deployment().settler);
     let rows = decoded(&[log(escrow, 1, locked(1)), log(settler, 0, created(1))]).unwrap();
     assert_eq!(kinds(&rows), [Some("created"), None], "in block order");
@@ -81,7 +81,7 @@ fn created_without_its_lock_is_refused() {
 }
 
 #[test]
-fn a_refund_is_told_unless_a_cancel_tells_it() {
+fn a_refund_is_reported_unless_it_follows_a_cancel() {
     let refunded = Escrow::Refunded { id: B256::repeat_byte(9), seq: 1 }.encode_log_data();
     let cancelled = IntentSettler::Cancelled {
         intentId: B256::repeat_byte(9),
@@ -97,7 +97,7 @@ fn a_refund_is_told_unless_a_cancel_tells_it() {
 }
 
 #[test]
-fn an_anchor_counts_only_from_our_relayer() {
+fn an_anchor_counts_only_from_the_services_relayer() {
     let anchored = |submitter| {
         let event = ReceiptAnchor::Anchored { contentHash: B256::repeat_byte(8), submitter, seq: 1 };
         decoded(&[log(deployment().anchor, 0, event.encode_log_data())]).unwrap()
@@ -107,7 +107,7 @@ fn an_anchor_counts_only_from_our_relayer() {
 }
 
 #[test]
-fn removed_and_repeated_logs_are_left_out_and_order_is_made() {
+fn removed_and_repeated_logs_are_left_out_and_rows_are_sorted() {
     let escrow = deployment().escrow;
     let (first, second) = (log(escrow, 0, locked(1)), log(escrow, 1, locked(2)));
     let mut removed = log(escrow, 2, locked(3));
@@ -119,13 +119,13 @@ fn removed_and_repeated_logs_are_left_out_and_order_is_made() {
 }
 
 #[test]
-fn strangers_are_refused() {
-    let stranger = log(Address::repeat_byte(0xee), 0, locked(1));
-    assert!(matches!(decoded(&[stranger]), Err(DecodeError::Undecodable { .. })));
+fn logs_of_other_contracts_are_refused() {
+    let foreign = log(Address::repeat_byte(0xee), 0, locked(1));
+    assert!(matches!(decoded(&[foreign]), Err(DecodeError::Undecodable { .. })));
 }
 
 #[test]
-fn a_missing_or_repeated_number_is_a_hole() {
+fn a_missing_or_repeated_number_is_an_error() {
     let escrow = deployment().escrow;
     let rows = |seq| decoded(&[log(escrow, 0, locked(seq))]).unwrap();
     let mut last = HashMap::from([(escrow, 4)]);

@@ -32,14 +32,14 @@ fn event(block_number: u64, seq: u64) -> LogRow {
     }
 }
 
-/// A range of a chain with so many events in every block.
+/// A range of a chain with this many events in every block.
 fn range(from: u64, to: u64, events: u64) -> Fetched {
     let seqs = (from - 1) * events + 1..=to * events;
     let rows = seqs.map(|seq| event((seq - 1) / events.max(1) + 1, seq)).collect();
     Fetched { blocks: vec![block(to)], rows, ends: Some(vec![(CONTRACT, to * events)]) }
 }
 
-/// How much is under way after so many ranges came one by one, when nothing is written meanwhile.
+/// The number of requests in progress after `came` ranges arrived one by one and none was written.
 async fn under_way(events: u64, came: usize) -> usize {
     let mut length = RangeLength::unknown();
     let fetch = |from: BlockNumber, to: BlockNumber| ready(Ok(range(from.0, to.0, events)));
@@ -55,7 +55,7 @@ async fn under_way(events: u64, came: usize) -> usize {
 }
 
 #[tokio::test]
-async fn one_range_says_how_full_they_are_before_more_are_asked_for_one_more_at_a_time() {
+async fn the_density_of_one_range_is_known_before_more_are_requested() {
     assert_eq!(under_way(0, 0).await, 1);
     assert_eq!(under_way(0, 1).await, 2);
     assert_eq!(under_way(0, 2).await, 3);
@@ -63,16 +63,16 @@ async fn one_range_says_how_full_they_are_before_more_are_asked_for_one_more_at_
 }
 
 #[tokio::test]
-async fn what_nobody_writes_is_not_read_far_ahead() {
+async fn unwritten_ranges_limit_how_far_ahead_is_read() {
     assert_eq!(under_way(62, 2).await, 3, "room for some more");
     assert_eq!(under_way(62, 5).await, 0, "about {AHEAD} events wait");
 }
 
 #[tokio::test]
-async fn ranges_join_and_the_next_ones_follow_how_full_they_are() {
-    let (mut length, asked) = (RangeLength::unknown(), RefCell::new(Vec::new()));
+async fn ranges_follow_each_other_and_adapt_to_the_number_of_events() {
+    let (mut length, requested) = (RangeLength::unknown(), RefCell::new(Vec::new()));
     let fetch = |from: BlockNumber, to: BlockNumber| {
-        asked.borrow_mut().push((from.0, to.0));
+        requested.borrow_mut().push((from.0, to.0));
         ready(Ok(range(from.0, to.0, 125)))
     };
     let mut gathering =
@@ -82,12 +82,12 @@ async fn ranges_join_and_the_next_ones_follow_how_full_they_are() {
         taken.extend(batch.rows.iter().map(|row| row.seq));
     }
     assert!(gathering.failure.is_none());
-    assert_eq!(*asked.borrow(), [(1, 64), (65, 96), (97, 128), (129, 150)], "4,000 events are wanted");
+    assert_eq!(*requested.borrow(), [(1, 64), (65, 96), (97, 128), (129, 150)], "4,000 events are wanted");
     assert_eq!(taken, (1..=150 * 125).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn what_came_before_a_failure_is_taken_and_the_failure_names_its_range() {
+async fn ranges_before_a_failure_are_used_and_the_failure_names_its_range() {
     let mut length = RangeLength::unknown();
     // The third range lacks its first event.
     let fetch = |from: BlockNumber, to: BlockNumber| {
@@ -105,7 +105,7 @@ async fn what_came_before_a_failure_is_taken_and_the_failure_names_its_range() {
     }
     let failure = gathering.failure.unwrap();
     assert!(matches!(failure.error, IndexError::Hole(_)), "{}", failure.error);
-    assert_eq!((last, failure.asked), (64 + 128, 128), "asked for with the one before");
-    length.failed(failure.asked, Fault::Refused);
+    assert_eq!((last, failure.requested), (64 + 128, 128), "requested for with the one before");
+    length.failed(failure.requested, Fault::Refused);
     assert_eq!(length.blocks(), 64);
 }

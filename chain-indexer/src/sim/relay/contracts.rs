@@ -1,4 +1,4 @@
-//! The contracts as far as the relayer meets them: states, permits, batches with reasons.
+//! The contracts as the relayer uses them: states, permits, batches with reasons.
 
 use crate::contracts::anchor::ReceiptAnchor::ReceiptAnchorCalls;
 use crate::contracts::escrow::Escrow;
@@ -11,7 +11,7 @@ use alloy::primitives::{Address, B256, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError, SolInterface, SolValue};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that a block changes.
+/// The state that a block changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     /// Of the relayer's accounts.
@@ -25,29 +25,29 @@ pub(super) struct State {
     pub(super) seqs: BTreeMap<Address, u64>,
 }
 
-/// An event of one of our contracts.
+/// An event of one of the contracts.
 #[derive(Debug, Clone)]
 pub(super) struct Effect {
     pub(super) contract: Address,
     pub(super) event: &'static str,
     pub(super) entity: B256,
-    /// The fact that it is to the engine, if any.
+    /// The kind of the fact that it leads to, if any.
     pub(super) kind: Option<&'static str>,
 }
 
-/// What a call returns and tells, or its revert data.
+/// The return data and events of a call, or its revert data.
 type Outcome = Result<(Bytes, Vec<Effect>), Bytes>;
 
-/// What each item of a call costs, about.
+/// The approximate gas of each item of a call.
 const ITEM_GAS: u64 = 60_000;
 
-/// What a transaction with this input uses.
+/// The gas of a transaction with this input.
 pub(super) fn gas_of(input: &Bytes) -> u64 {
     21_000 + ITEM_GAS + u64::try_from(input.len()).unwrap_or(0) / 320 * ITEM_GAS
 }
 
 impl State {
-    /// Carries a call out; a revert changes nothing.
+    /// Executes a call; a revert changes nothing.
     pub(super) fn call(&mut self, deployment: &Deployment, to: Address, input: &Bytes) -> Outcome {
         let before = self.clone();
         let outcome = if to == deployment.settler {
@@ -67,7 +67,7 @@ impl State {
 
     fn settler(&mut self, at: Address, input: &Bytes) -> Outcome {
         use IntentSettlerCalls as C;
-        let none = |told: Vec<Effect>| (Bytes::new(), told);
+        let none = |reported: Vec<Effect>| (Bytes::new(), reported);
         match C::abi_decode(input).map_err(|_| Bytes::new())? {
             C::stateOf(call) => Ok((U256::from(self.order(call.intentId)).abi_encode().into(), Vec::new())),
             C::create(call) => self.create(at, &call.params).map(none),
@@ -101,7 +101,7 @@ impl State {
         use PayoutsCalls as C;
         match C::abi_decode(input).map_err(|_| Bytes::new())? {
             C::paidAt(call) => Ok((u64::from(self.paid.contains(&call.id)).abi_encode().into(), Vec::new())),
-            C::pay(call) => self.pay(at, call.payment.id).map(|told| (Bytes::new(), told)),
+            C::pay(call) => self.pay(at, call.payment.id).map(|reported| (Bytes::new(), reported)),
             C::payMany(call) => {
                 self.many(at, &call.items, |state, item| state.pay(at, item.payment.id), |i| i.payment.id)
             }
@@ -121,7 +121,7 @@ impl State {
         ))
     }
 
-    /// Each item alone; the reasons of those that change nothing are what the call returns.
+    /// Executes each item separately; the call returns the reasons of those that changed nothing.
     fn many<T>(
         &mut self,
         at: Address,
@@ -129,22 +129,22 @@ impl State {
         one: impl Fn(&mut Self, &T) -> Result<Vec<Effect>, Bytes>,
         id: impl Fn(&T) -> B256,
     ) -> Outcome {
-        let (mut reasons, mut told) = (Vec::new(), Vec::new());
+        let (mut reasons, mut reported) = (Vec::new(), Vec::new());
         for item in items {
             let before = self.clone();
             match one(self, item) {
                 Ok(effects) => {
-                    told.extend(effects);
+                    reported.extend(effects);
                     reasons.push(Bytes::new());
                 }
                 Err(reason) => {
                     *self = before;
-                    told.push(effect(at, "ItemFailed", id(item), None));
+                    reported.push(effect(at, "ItemFailed", id(item), None));
                     reasons.push(reason);
                 }
             }
         }
-        Ok((IntentSettler::createManyCall::abi_encode_returns(&reasons).into(), told))
+        Ok((IntentSettler::createManyCall::abi_encode_returns(&reasons).into(), reported))
     }
 
     fn order(&self, id: B256) -> u8 {
@@ -168,7 +168,7 @@ impl State {
         if self.order(id) == state {
             return Ok(());
         }
-        // Which slot it says is of no consequence to the relayer.
+        // The relayer ignores which slot it names.
         Err(Escrow::WrongState { id, slot: self.order(id) }.abi_encode().into())
     }
 

@@ -1,4 +1,4 @@
-//! The node's side of JSON-RPC: answers of the simulated chain, some of which are lost.
+//! The node's JSON-RPC interface: answers of the simulated chain, some of which are lost.
 
 use super::contracts::{State, gas_of};
 use super::world::{BLOCK_GAS, Block, Tx, World};
@@ -36,7 +36,7 @@ impl Node {
     }
 
     async fn handle(self, packet: RequestPacket) -> Result<ResponsePacket, TransportError> {
-        // A place where the relayer can be killed.
+        // A point at which the relayer can be killed.
         tokio::task::yield_now().await;
         match packet {
             RequestPacket::Single(request) => Ok(ResponsePacket::Single(self.answer(&request)?)),
@@ -106,7 +106,7 @@ impl World {
         match method {
             "eth_chainId" => Ok(json!(format!("{:#x}", self.deployment.chain_id))),
             "eth_getBlockByNumber" | "eth_getBlockByHash" => {
-                Ok(self.find(at(0)).map_or(Value::Null, |block| self.told(block)))
+                Ok(self.find(at(0)).map_or(Value::Null, |block| self.reported(block)))
             }
             "eth_getTransactionCount" => {
                 let block = self.find(at(1)).ok_or_else(|| refused("header not found"))?;
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    fn told(&self, block: &Block) -> Value {
+    fn reported(&self, block: &Block) -> Value {
         let inner = consensus::Header {
             number: block.number,
             parent_hash: block.parent,

@@ -1,4 +1,4 @@
-//! What must be so at the end.
+//! The conditions at the end.
 
 use super::run::Run;
 use alloy::primitives::B256;
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Commands = Vec<(Vec<u8>, String, String)>;
 
-/// Every command took effect exactly once, those that were given up never did, every nonce is used, and nothing was
-/// sent that was not committed or offered more than the cap. Gives the numbers of commands and of transactions.
+/// Every command took effect exactly once, abandoned ones never did, every nonce is used, and nothing was broadcast
+/// that was not committed or offered more than the cap. Returns the numbers of commands and of transactions.
 pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
     let pool = &run.database.admin;
     let error = |error: sqlx::Error| error.to_string();
@@ -30,8 +30,8 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
             let entity = B256::from_slice(entity);
             let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
             let wanted = u32::from(state == "done");
-            // Another node may have kept a transaction that a reorg took away: nobody can take that back.
-            // Whoever has the signed transaction of a retired account can still send it, and a hash can be anchored
+            // Another node may have kept a transaction that a reorganization removed, which cannot be prevented. A
+            // holder of a retired account's signed transaction can still broadcast it, and a hash can be anchored
             // twice.
             let forgiven =
                 state == "failed" && world.requeues || run.abandoned_anchors.contains(&entity) && count > 0;
@@ -52,7 +52,7 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
     }
     let world = run.world();
     let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
-    if let Some(hash) = world.heard.difference(&committed).next() {
+    if let Some(hash) = world.received.difference(&committed).next() {
         return Err(format!("transaction {hash} was sent and never committed"));
     }
     let cap = run.config.fees.cap_wei;
@@ -67,7 +67,7 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
     Ok((number(commands.len()), number(transactions)))
 }
 
-/// The transactions that a command was in.
+/// The transactions that contained a command.
 async fn carried(pool: &PgPool, entity: B256) -> Result<String, sqlx::Error> {
     let rows: Option<String> = sqlx::query_scalar(
         "select string_agg(concat_ws(' ', 'nonce', s.nonce, s.kind, s.state, s.block_number,
@@ -81,7 +81,7 @@ async fn carried(pool: &PgPool, entity: B256) -> Result<String, sqlx::Error> {
     Ok(rows.unwrap_or_default())
 }
 
-/// Which attempts transactions are.
+/// The attempts of transactions.
 async fn attempts(pool: &PgPool, hashes: &[Vec<u8>]) -> Result<String, sqlx::Error> {
     let rows: Option<String> = sqlx::query_scalar(
         "select string_agg(concat_ws(' ', 'nonce', nonce, 'of', encode(signer, 'hex'), 'attempt', attempt), ' | ')
@@ -104,7 +104,7 @@ fn effect_of(kind: &str) -> &'static str {
     }
 }
 
-/// What has not come to its end.
+/// The commands and transactions that have not ended.
 pub(super) async fn stuck(run: &Run<'_>) -> Result<String, String> {
     let text: Option<String> = sqlx::query_scalar(
         "select concat_ws(' | ',

@@ -1,4 +1,4 @@
-//! One seed: a node, accounts, orders of all kinds, and relayers that are disturbed in every way.
+//! One seed: a node, accounts, orders of all kinds, and relayers under every kind of disturbance.
 
 use super::super::rng::Rng;
 use super::super::run::SimDatabase;
@@ -24,7 +24,7 @@ use std::task::Poll;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// What a relayer pays at most: below what some spikes ask for.
+/// The relayer's fee cap: below some of the fee spikes.
 const CAP: u128 = 30_000_000_000;
 const LEASE: Duration = Duration::from_secs(3_600);
 /// Rounds after the last disturbance, within which everything must be done.
@@ -45,7 +45,7 @@ pub struct RelayOutcome {
 }
 
 impl RelayOutcome {
-    /// Adds another one's numbers.
+    /// Adds the numbers of another outcome.
     pub fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.calls += other.calls;
@@ -60,7 +60,7 @@ impl RelayOutcome {
 /// Runs one seed.
 ///
 /// # Errors
-/// The promise that was broken, in words.
+/// The violated condition, as text.
 pub async fn run_relay_seed(database: &SimDatabase, seed: u64) -> Result<RelayOutcome, String> {
     database.empty().await.map_err(text)?;
     let mut run = Run::new(database, seed).await?;
@@ -74,19 +74,19 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// An account that is in service, or is not.
+/// An account, in service or not.
 struct Account {
     signer: PrivateKeySigner,
     relayer: Relayer,
     lease: Option<Lease>,
 }
 
-/// What an order's commands are, one after the other.
+/// The commands of an order, one after the other.
 struct Order {
     id: B256,
     maker: Address,
     script: Vec<ChainCommand>,
-    /// How many of the script were left for the relayer.
+    /// The number of the script's commands that were inserted.
     left: usize,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Run<'a> {
     rng: Rng,
     accounts: Vec<Account>,
     orders: Vec<Order>,
-    /// Receipts whose anchoring was given up with an account and left to another one.
+    /// Receipts whose anchoring was abandoned with an account and taken over by another one.
     pub(super) abandoned_anchors: BTreeSet<B256>,
     outcome: RelayOutcome,
 }
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A turn of some account: left alone, killed at an await, or with a statement that fails.
+    /// A turn of some account: undisturbed, killed at an await, or with a failing statement.
     async fn relay(&mut self) -> Result<(), String> {
         let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
         let (what, polls, statement) =
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// An account is taken out of service, for good as far as the others know, or comes back.
+    /// Takes an account out of service, permanently as far as the others know, or back into service.
     async fn change_service(&mut self) -> Result<(), String> {
         let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
         let in_service = self.accounts.iter().filter(|account| account.lease.is_some()).count();
@@ -232,7 +232,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// As if time had passed: what was put off is due, and who was able to sign long ago need not be now.
+    /// Simulates passing time: postponed commands are due, and accounts that could sign long ago may not be able to
+    /// now.
     async fn make_due(&self) -> Result<(), String> {
         let sql = "update chain_command set not_before = now() where state = 'pending';
                    update relayer_account set able_at = null";
@@ -240,7 +241,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The account forgets what it gave up once it is in service again and makes the transaction anew.
+    /// An account that is back in service may rebuild a transaction that was abandoned.
     async fn note_abandoned(&mut self) -> Result<(), String> {
         let given_up: Vec<Vec<u8>> = sqlx::query_scalar(
             "select command.entity
@@ -256,7 +257,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What the engine leaves: an order's next command once the one before is done.
+    /// Acts as the engine: inserts an order's next command once the one before is done.
     async fn leave_commands(&mut self) -> Result<(), String> {
         let rows: Vec<(String, i64, i64)> = sqlx::query_as(
             "select reference, count(*) filter (where state = 'done'), count(*) filter (where state = 'failed')
@@ -282,6 +283,7 @@ impl<'a> Run<'a> {
                     reference,
                     entity: entity_of(command).to_owned(),
                     command: command.clone(),
+                    trace: None,
                 });
             }
         }
@@ -290,7 +292,7 @@ impl<'a> Run<'a> {
         tx.commit().await.map_err(text)
     }
 
-    /// Nothing is disturbed any more: everything must come to its end.
+    /// Ends all disturbances: everything must be completed.
     async fn settle_down(&mut self) -> Result<(), String> {
         self.world().failing = 0;
         for at in 0..self.accounts.len() {
@@ -340,7 +342,7 @@ impl<'a> Run<'a> {
         Ok(open == 0 && none_waits && self.orders.iter().all(all_left))
     }
 
-    /// The first block, as the indexer has it when it begins.
+    /// The first block, as the indexer begins with it.
     async fn begin(&self) -> Result<(), String> {
         let (number, hash) = {
             let world = self.world();
@@ -361,7 +363,7 @@ impl<'a> Run<'a> {
         tx.commit().await.map_err(text)
     }
 
-    /// What the indexer does: goes back to the fork, then reads some blocks.
+    /// Acts as the indexer: goes back to the fork, then reads some blocks.
     async fn index(&self) -> Result<(), String> {
         let chain_id = self.config.chain_id;
         let mut conn = self.database.admin.acquire().await.map_err(text)?;
@@ -411,7 +413,7 @@ impl<'a> Run<'a> {
         let row =
             BlockRow { number: BlockNumber(number), hash, parent, timestamp: number, verified_by: "sim" };
         let logs: Vec<LogRow> =
-            block.effects.iter().zip(0..).map(|(told, index)| log(block, told, index)).collect();
+            block.effects.iter().zip(0..).map(|(reported, index)| log(block, reported, index)).collect();
         let mut tx = self.database.admin.begin().await.map_err(text)?;
         store::record_blocks(&mut tx, &from, &to, &[row], &logs).await.map_err(text)?;
         store::publish_events(&mut tx, from.chain_id, from.facts_number, to.facts_number)
@@ -470,7 +472,7 @@ async fn lease(
     lease.map_err(text)?.ok_or_else(|| "the lease is taken".to_owned())
 }
 
-/// Runs a turn until it was polled so often; then its process is gone.
+/// Runs a turn until it was polled this often; then its process is killed.
 async fn killed<F: Future>(turn: F, polls: u64) -> Option<F::Output> {
     let mut turn = pin!(turn);
     let mut polled = 0;
@@ -518,7 +520,7 @@ fn entity_of(command: &ChainCommand) -> &str {
     }
 }
 
-/// Orders of some makers, whose permits follow one another, payouts and anchors.
+/// Orders of some makers with consecutive permits, payouts and anchors.
 fn orders(seed: u64, rng: &mut Rng) -> Vec<Order> {
     let makers = rng.between(2, 6);
     let mut permits: BTreeMap<Address, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The chain: blocks, forks, and the transactions that wait for one.
+//! The chain: blocks, forks, and the transactions that wait for a block.
 
 use super::super::rng::Rng;
 use super::contracts::{Effect, State, gas_of};
@@ -7,13 +7,13 @@ use alloy::primitives::{Address, B256, Bytes, keccak256};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const BLOCK_GAS: u64 = 30_000_000;
-/// A fork never reaches so far below the head.
+/// The depth below the head that no fork reaches.
 pub(super) const FINAL_DEPTH: u64 = 6;
 const GWEI: u128 = 1_000_000_000;
-/// The share of what is free above which a replacement is taken, as nodes have it.
+/// The price of a replacement, as nodes require it.
 const REPLACEMENT_PERCENT: u128 = 110;
 
-/// A transaction as a node has it.
+/// A transaction in a node's pool.
 #[derive(Debug, Clone)]
 pub(super) struct Tx {
     pub(super) hash: B256,
@@ -52,16 +52,16 @@ pub(super) struct World {
     pub(super) finalized: u64,
     pub(super) waiting: BTreeMap<(Address, u64), Tx>,
     /// Everything that was ever sent to the node.
-    pub(super) heard: BTreeSet<B256>,
+    pub(super) received: BTreeSet<B256>,
     pub(super) rng: Rng,
     pub(super) base_fee: u128,
-    /// Calls fail so often in a thousand; none once it is quiet.
+    /// Failing calls per thousand; zero in the quiet phase.
     pub(super) failing: u64,
-    /// Whether transactions of blocks that are gone wait for a block again.
+    /// Whether transactions of reverted blocks wait for a block again.
     pub(super) requeues: bool,
-    /// Transactions fail for lack of gas so often in a thousand.
+    /// Transactions per thousand that fail for lack of gas.
     pub(super) hungry: u64,
-    /// What a transaction without a call needs: no chain takes it for less, and some ask for more than others.
+    /// The gas of a transaction without a call, the minimum of every transaction, which differs between chains.
     pub(super) transfer_gas: u64,
     pub(super) reorgs: u32,
     pub(super) calls: u64,
@@ -86,7 +86,7 @@ impl World {
             blocks: vec![first],
             finalized: 0,
             waiting: BTreeMap::new(),
-            heard: BTreeSet::new(),
+            received: BTreeSet::new(),
             rng,
             base_fee: GWEI,
             failing,
@@ -111,9 +111,9 @@ impl World {
         self.blocks.iter().rev().find(|block| block.hash == hash)
     }
 
-    /// What a node says to a transaction; an error is its refusal.
+    /// A node's answer to a transaction; an error is its refusal.
     pub(super) fn take(&mut self, tx: Tx) -> Result<(), &'static str> {
-        self.heard.insert(tx.hash);
+        self.received.insert(tx.hash);
         if tx.nonce < self.head().state.nonces.get(&tx.sender).copied().unwrap_or(0) {
             return Err("nonce too low");
         }
@@ -137,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    /// A block of some of what waits; all that can be, when it is quiet.
+    /// Makes a block of some of the waiting transactions; of all that are possible in the quiet phase.
     pub(super) fn mine(&mut self, quiet: bool) {
         let parent = self.head().clone();
         let mut state = parent.state.clone();
@@ -164,7 +164,7 @@ impl World {
                 } else {
                     Err(Bytes::new())
                 };
-                for effect in outcome.iter().flat_map(|(_, told)| told) {
+                for effect in outcome.iter().flat_map(|(_, reported)| reported) {
                     let seq = state.seqs.entry(effect.contract).or_default();
                     *seq += 1;
                     effects.push((effect.clone(), *seq, tx.hash));
@@ -183,7 +183,7 @@ impl World {
         self.waiting.retain(|(sender, nonce), _| *nonce >= nonces.get(sender).copied().unwrap_or(0));
     }
 
-    /// The newest blocks are gone, and others are in their place.
+    /// Replaces the newest blocks by others.
     pub(super) fn reorg(&mut self) {
         let deepest = self.head().number.saturating_sub(self.finalized);
         if deepest == 0 {
@@ -204,21 +204,21 @@ impl World {
         }
     }
 
-    /// Gas becomes dear at once, and what offers less is thrown out.
+    /// Raises the gas price suddenly, and evicts transactions that offer less.
     pub(super) fn spike(&mut self) {
         self.base_fee = GWEI * u128::from(self.rng.between(2, 40));
         let base_fee = self.base_fee;
         self.waiting.retain(|_, tx| tx.max_fee >= base_fee);
     }
 
-    /// A node forgets some of what waits.
+    /// A node loses some of the waiting transactions.
     pub(super) fn evict(&mut self) {
         let kept: Vec<bool> = (0..self.waiting.len()).map(|_| self.rng.chance(500)).collect();
         let mut kept = kept.into_iter();
         self.waiting.retain(|_, _| kept.next().unwrap_or(true));
     }
 
-    /// From the next block on a wallet is empty.
+    /// Empties a wallet from the next block on.
     pub(super) fn impoverish(&mut self, maker: Address) {
         if let Some(block) = self.blocks.last_mut() {
             block.state.poor.insert(maker);

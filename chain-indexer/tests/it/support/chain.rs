@@ -1,4 +1,4 @@
-//! A scene with a database: commands in, facts out, and what the two services did in between.
+//! A scene with a database: commands in, facts out, and the rows of the two services in between.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -26,7 +26,7 @@ pub(crate) struct Chain {
     _database: Option<TestDatabase>,
 }
 
-/// A signed transaction as it was kept.
+/// A stored signed transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) hash: B256,
@@ -34,7 +34,7 @@ pub(crate) struct Attempt {
     pub(crate) priority_fee: u128,
 }
 
-/// An event as it was kept.
+/// A stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptLog {
     pub(crate) block_hash: B256,
@@ -50,7 +50,7 @@ impl Chain {
         Self { scene, config, pool: database.pool().clone(), _database: Some(database) }
     }
 
-    /// Another chain in the same database, which this one keeps.
+    /// A second chain in the same database.
     pub(crate) fn beside(&self, scene: Scene) -> Self {
         let mut config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
         config.poll_interval = self.config.poll_interval;
@@ -66,7 +66,7 @@ impl Chain {
         Lease::acquire(&self.pool(), name, uuid::Uuid::new_v4(), ttl).await.unwrap().unwrap()
     }
 
-    /// Leaves a command as the engine does.
+    /// Inserts a command as the engine does.
     pub(crate) async fn command(&self, reference: &str, command: ChainCommand) {
         let entity = match &command {
             ChainCommand::Create(create) => &create.entity,
@@ -84,6 +84,7 @@ impl Chain {
             intent_id: format!("intent-{reference}"),
             entity: entity.clone(),
             command,
+            trace: None,
         };
         let mut tx = self.pool().begin().await.unwrap();
         commands::insert(&mut tx, &[new]).await.unwrap();
@@ -121,7 +122,7 @@ impl Chain {
         .await;
     }
 
-    /// Waits for a command to be refused for a reason that is not final; gives the reason.
+    /// Waits for a refusal of a command that is not final; returns the reason.
     pub(crate) async fn troubled(&self, reference: &str, kind: &str) -> String {
         eventually(&format!("{kind} of {reference} in trouble"), async || {
             let sql = "select trouble from chain_command
@@ -195,7 +196,7 @@ impl Chain {
     }
 }
 
-/// The order as a swap, as the engine hands it over.
+/// The order as a swap, as the engine inserts it.
 pub(crate) fn swap_command(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> ChainCommand {
     let ChainCommand::Create(create) = scene.create_command(order) else { unreachable!() };
     let CreateCommand { entity, maker, solver, token, amount: input, lock_by, terms, permit, .. } = *create;
@@ -208,7 +209,7 @@ pub(crate) fn swap_command(scene: &Scene, order: &Order, receiver: Address, amou
     ChainCommand::Swap(Box::new(swap))
 }
 
-/// Master keys that no order of these tests needs: their commands bring preimages of their own.
+/// Master keys that no order of these tests needs: their commands contain their own preimages.
 pub(crate) fn vault() -> Arc<Vault> {
     Arc::new(Vault::new([7; 32]))
 }
@@ -224,7 +225,7 @@ impl Running {
         Self::start_with(chain, vault())
     }
 
-    /// With master keys of the test's.
+    /// With the test's own master keys.
     pub(crate) fn start_with(chain: &Chain, vault: Arc<Vault>) -> Self {
         let shutdown = CancellationToken::new();
         let indexer = run_indexer(chain.pool(), chain.config.clone(), shutdown.clone());

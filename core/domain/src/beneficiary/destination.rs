@@ -1,9 +1,8 @@
-//! A destination of the registry, as an order that names it finds it: the details that were verified, and whether it
-//! may be paid.
+//! A registered destination, as the order that names it reads it: the verified details, and whether it may be paid.
 
 use super::Beneficiary;
 
-/// How far a destination has come.
+/// The verification state of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationStatus {
     /// Entered by one operator, and not verified by another yet.
@@ -68,7 +67,7 @@ impl Destination {
     /// The details to pay an amount of `currency` to.
     ///
     /// # Errors
-    /// It is not verified, disabled, or takes another currency.
+    /// The destination is not verified, disabled, or takes another currency.
     pub fn payee(&self, currency: &str) -> Result<&Beneficiary, DestinationRefusal> {
         match self.status {
             DestinationStatus::Unverified => Err(DestinationRefusal::Unverified),

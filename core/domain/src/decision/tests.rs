@@ -12,7 +12,7 @@ use super::*;
 use crate::plan::{PlanFault, plan_id, shown_fees};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// Of each pair: the reference price, in the order of the registry.
+/// The reference price of each pair, in the order of the registry.
 const PRICES: [(&str, &str, &str); 6] = [
     ("USDC", "USD", "1"),
     ("USDC", "EUR", "0.92"),
@@ -59,7 +59,7 @@ fn provider(id: &str, spread_bps: u32) -> LiquidityProvider {
     LiquidityProvider::new(id, format!("0x{id}"), spread_bps)
 }
 
-/// What the providers offer around the registry's prices.
+/// The providers' offers around the registry's prices.
 pub(crate) fn snapshot(registry: &Registry, providers: &[LiquidityProvider]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for pair in &registry.pairs {
@@ -73,7 +73,7 @@ pub(crate) fn snapshot(registry: &Registry, providers: &[LiquidityProvider]) -> 
     snapshot
 }
 
-/// Every provider holds this much of everything.
+/// Every provider holds this amount of every asset.
 struct Each(u128);
 
 impl Holdings for Each {
@@ -96,7 +96,7 @@ pub(crate) fn request() -> IntentRequest {
     serde_json::from_value(json).unwrap()
 }
 
-/// What is decided when one provider holds `available` of everything.
+/// The decision when one provider holds `available` of every asset.
 fn decided(request: &IntentRequest, available: u128, quote: &QuoteLookup) -> Decision {
     decided_among(&[provider("north", 10)], request, available, quote)
 }
@@ -125,7 +125,7 @@ fn decided_at(
 
 /// The plan of an order that is accepted.
 pub(crate) fn accepted(request: &IntentRequest) -> Plan {
-    match decided(request, 1_000_000_000_000_000, &QuoteLookup::NotAsked) {
+    match decided(request, 1_000_000_000_000_000, &QuoteLookup::NotRequested) {
         Decision::Accepted(plan) => *plan,
         other => panic!("expected to be accepted, got {other:?}"),
     }
@@ -142,11 +142,11 @@ fn quote(amount: u128, amount_type: AmountType) -> FirmTerms {
     let (input, output) = (registry.find("USDC").unwrap(), registry.find("USD").unwrap());
     let amount = Minor::new(amount);
     let actor = Default::default();
-    let asked = FirmRequest { input, output, amount, amount_type, side: Side::Sell, actor };
-    firm(&market, &asked, QuoteId::from_unique("q")).unwrap()
+    let requested = FirmRequest { input, output, amount, amount_type, side: Side::Sell, actor };
+    firm(&market, &requested, QuoteId::from_unique("q")).unwrap()
 }
 
-/// An order with everything a fault can be made in.
+/// An order with every field in which a fault can be made.
 struct Order {
     request: IntentRequest,
     available: u128,
@@ -172,7 +172,7 @@ impl Order {
     fn decided(self) -> Decision {
         let lookup = match self.quote {
             _ if self.unknown => QuoteLookup::Unknown,
-            None => QuoteLookup::NotAsked,
+            None => QuoteLookup::NotRequested,
             Some(terms) => QuoteLookup::Found { terms: Box::new(terms), used: self.used },
         };
         decided(&self.request, self.available, &lookup)
@@ -225,7 +225,7 @@ fn each_fault_has_its_own_reason() {
 }
 
 #[test]
-fn of_any_two_faults_the_earlier_in_the_contract_is_returned() {
+fn of_two_faults_the_earlier_in_the_contract_is_returned() {
     let mut pairs = 0;
     for (n, (first, earlier)) in FAULTS.iter().enumerate() {
         for (second, later) in FAULTS.iter().skip(n + 1) {
@@ -244,7 +244,7 @@ fn of_any_two_faults_the_earlier_in_the_contract_is_returned() {
 }
 
 #[test]
-fn details_are_asked_for_by_rail_and_not_of_a_reference() {
+fn bank_details_are_required_by_rail_and_not_for_a_reference() {
     let reason = |edit: Fault| {
         let mut order = Order::new();
         edit(&mut order);
@@ -275,7 +275,9 @@ fn details_are_asked_for_by_rail_and_not_of_a_reference() {
 
 #[test]
 fn an_exact_input_is_accepted_with_surplus_over_its_floor() {
-    let Decision::Accepted(plan) = decided(&request(), 1_000_000, &QuoteLookup::NotAsked) else { panic!() };
+    let Decision::Accepted(plan) = decided(&request(), 1_000_000, &QuoteLookup::NotRequested) else {
+        panic!()
+    };
     // 100 USDC less 5 bps, at 0.999, less 0.50.
     assert_eq!(plan.priced.output, Minor::new(9_935));
     assert_eq!(plan.surplus, Minor::new(35));
@@ -288,9 +290,9 @@ fn an_exact_input_is_accepted_with_surplus_over_its_floor() {
 }
 
 #[test]
-fn an_order_is_split_by_capacity_best_price_first_and_the_largest_slice_solves_it() {
+fn an_order_is_split_by_capacity_and_the_largest_slice_is_the_solver() {
     let providers = [provider("dear", 100), provider("cheap", 10)];
-    let Decision::Accepted(plan) = decided_among(&providers, &request(), 7_000, &QuoteLookup::NotAsked)
+    let Decision::Accepted(plan) = decided_among(&providers, &request(), 7_000, &QuoteLookup::NotRequested)
     else {
         panic!()
     };
@@ -301,12 +303,12 @@ fn an_order_is_split_by_capacity_best_price_first_and_the_largest_slice_solves_i
     assert_eq!(plan.path.solver_id, "cheap");
     assert_eq!(plan.priced.gross_output, Minor::new(9_958));
     assert_eq!(plan.surplus, Minor::new(8));
-    let none = decided_among(&providers, &request(), 4_900, &QuoteLookup::NotAsked);
+    let none = decided_among(&providers, &request(), 4_900, &QuoteLookup::NotRequested);
     assert_eq!(none, Decision::Rejected(Reason::NoLiquidity));
 }
 
 #[test]
-fn every_kind_of_order_is_decided_in_its_own_shape() {
+fn every_order_kind_gets_its_own_plan() {
     let wallet = "0x00000000000000000000000000000000000000cc";
     let descriptor = |symbol: &str| {
         let kind = if symbol.len() == 3 { AssetType::Fiat } else { AssetType::Erc20 };
@@ -354,7 +356,7 @@ fn every_kind_of_order_is_decided_in_its_own_shape() {
 }
 
 #[test]
-fn a_token_goes_to_a_wallet_or_not_at_all() {
+fn a_token_output_requires_a_wallet_address() {
     let mut request = request();
     request.output_asset.symbol = "USDC".into();
     request.output_asset.kind = AssetType::Erc20;
@@ -368,40 +370,8 @@ fn a_token_goes_to_a_wallet_or_not_at_all() {
     request.permit = None;
     request.bounds = Bounds::ExactInput { input: Minor::new(10_000), min_output: Minor::ZERO };
     request.user = "somebody".into();
-    let decided = decided(&request, 1_000_000_000, &QuoteLookup::NotAsked);
+    let decided = decided(&request, 1_000_000_000, &QuoteLookup::NotRequested);
     assert_eq!(decided, Decision::Rejected(Reason::NoLiquidity));
-}
-
-#[test]
-fn a_range_falls_from_its_target_to_its_limit_over_the_lifetime() {
-    let mut asked = request();
-    let lifetime = 600_000;
-    asked.deadline = NOW.plus_millis(lifetime);
-    asked.bounds = Bounds::Range {
-        max_input: Minor::new(100_000_000),
-        target_output: Minor::new(9_999),
-        min_output: Minor::new(9_899),
-        received_at: NOW,
-    };
-    let after = |millis: i64| {
-        let providers = [provider("north", 10)];
-        decided_at(NOW.plus_millis(millis), &providers, &asked, 1_000_000, &QuoteLookup::NotAsked)
-    };
-    // 100 USDC buy 9 935: the target is too dear until the order has fallen by 64.
-    assert_eq!(after(0), Decision::Rejected(Reason::AboveMaximumInput));
-    assert_eq!(after(lifetime * 63 / 100), Decision::Rejected(Reason::AboveMaximumInput));
-    let Decision::Accepted(plan) = after(lifetime * 64 / 100) else { panic!() };
-    assert_eq!(plan.priced.output, Minor::new(9_935));
-    let Decision::Accepted(late) = after(lifetime) else { panic!() };
-    assert_eq!(late.priced.output, Minor::new(9_899));
-    assert_eq!(late.surplus.get(), 100_000_000 - late.priced.input.get());
-    let at_rest = Bounds::Range {
-        max_input: Minor::new(1),
-        target_output: Minor::new(5),
-        min_output: Minor::new(5),
-        received_at: NOW,
-    };
-    assert_eq!(at_rest.at(NOW.plus_millis(1), NOW), exact_output(5, 1));
 }
 
 #[test]
@@ -434,34 +404,37 @@ fn a_remittance_to_oneself_needs_no_name() {
     let mut request = request();
     request.output_recipient = Some("0xABC".into());
     request.beneficiary.as_mut().unwrap().name = None;
-    assert!(matches!(decided(&request, 1_000_000, &QuoteLookup::NotAsked), Decision::Accepted(_)));
+    assert!(matches!(decided(&request, 1_000_000, &QuoteLookup::NotRequested), Decision::Accepted(_)));
 }
 
 #[test]
-fn more_than_the_provider_has_is_no_liquidity() {
-    assert_eq!(decided(&request(), 9_984, &QuoteLookup::NotAsked), Decision::Rejected(Reason::NoLiquidity));
-    assert!(matches!(decided(&request(), 9_985, &QuoteLookup::NotAsked), Decision::Accepted(_)));
+fn more_than_the_provider_holds_is_no_liquidity() {
+    assert_eq!(
+        decided(&request(), 9_984, &QuoteLookup::NotRequested),
+        Decision::Rejected(Reason::NoLiquidity)
+    );
+    assert!(matches!(decided(&request(), 9_985, &QuoteLookup::NotRequested), Decision::Accepted(_)));
 }
 
 #[test]
-fn an_exact_output_computes_its_input_and_the_permit_must_cover_it() {
+fn an_exact_output_computes_an_input_that_the_permit_covers() {
     let mut request = request();
     request.bounds = exact_output(9_935, 200_000_000);
-    let Decision::Accepted(plan) = decided(&request, 1_000_000, &QuoteLookup::NotAsked) else { panic!() };
+    let Decision::Accepted(plan) = decided(&request, 1_000_000, &QuoteLookup::NotRequested) else { panic!() };
     assert_eq!(plan.priced.output, Minor::new(9_935));
     assert!(plan.priced.input <= Minor::new(100_000_000));
     request.permit.as_mut().unwrap().amount_minor = Minor::new(99_000_000);
-    assert_eq!(decided(&request, 1_000_000, &QuoteLookup::NotAsked), Decision::PermitTooSmall);
+    assert_eq!(decided(&request, 1_000_000, &QuoteLookup::NotRequested), Decision::PermitTooSmall);
 }
 
 #[test]
-fn a_firm_quote_is_taken_as_it_was_locked_or_not_at_all() {
+fn a_firm_quote_is_used_as_locked_or_rejected() {
     let with = |edit: fn(&mut FirmTerms), used| {
         let mut terms = quote(100_000_000, AmountType::Source);
         edit(&mut terms);
-        let mut asked = request();
-        asked.quote_id = Some("qte_q".into());
-        decided(&asked, 1_000_000, &QuoteLookup::Found { terms: Box::new(terms), used })
+        let mut requested = request();
+        requested.quote_id = Some("qte_q".into());
+        decided(&requested, 1_000_000, &QuoteLookup::Found { terms: Box::new(terms), used })
     };
     let Decision::Accepted(plan) = with(|_| (), false) else { panic!() };
     assert_eq!(shown_fees(&plan).unwrap().len(), 3);
@@ -479,12 +452,12 @@ fn a_firm_quote_is_taken_as_it_was_locked_or_not_at_all() {
 #[test]
 fn a_target_quote_and_an_exact_output_intent_deliver_the_locked_amount() {
     let terms = quote(9_935, AmountType::Target);
-    let mut asked = request();
-    asked.quote_id = Some("qte_q".into());
-    asked.bounds = exact_output(9_935, terms.priced.input.get());
+    let mut requested = request();
+    requested.quote_id = Some("qte_q".into());
+    requested.bounds = exact_output(9_935, terms.priced.input.get());
     let expected = terms.priced.clone();
     let Decision::Accepted(plan) =
-        decided(&asked, 1_000_000, &QuoteLookup::Found { terms: Box::new(terms), used: false })
+        decided(&requested, 1_000_000, &QuoteLookup::Found { terms: Box::new(terms), used: false })
     else {
         panic!()
     };
@@ -492,7 +465,7 @@ fn a_target_quote_and_an_exact_output_intent_deliver_the_locked_amount() {
 }
 
 #[test]
-fn a_plan_whose_amounts_contradict_each_other_is_neither_posted_nor_read() {
+fn a_plan_with_contradictory_amounts_is_not_posted_or_read() {
     let plan = accepted(&request());
     assert_eq!(plan.check(), Ok(()));
     let more = |minor: Minor| minor.checked_add(Minor::new(1)).unwrap();

@@ -3,9 +3,10 @@
 //! ```text
 //! withdrawal        owner available    -> outside             the owner took money out
 //! return            owner available    -> outside             a deposit was sent back
-//! adjustment        house             <-> an account          what differs from the world outside is put right
-//! fee_sweep         fees               -> external:treasury   earned fees were moved to an account of the service's own
-//! transfer          provider available -> provider available  inventory changed hands
+//! adjustment        house             <-> an account          a difference to an outside account is corrected
+//! fee_sweep         fees               -> external:treasury   earned fees were moved to the service's own account
+//! charge            house              -> external:bank       the bank has charged a fee
+//! transfer          provider available -> provider available  inventory moved between providers
 //! claim_settlement  claimant's claim   -> debtor's claim      the debtor's wallet has paid
 //! ```
 
@@ -14,25 +15,32 @@ use serde::{Deserialize, Serialize};
 use super::{Account, Claimant, Owner, Part, Posting, PostingReason};
 use crate::money::Minor;
 
-/// What an operator posts.
+/// A posting by operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Operation {
     /// An owner took money out.
     Withdrawal { owner: Owner, asset: String, amount: Minor },
-    /// Money that came in was sent back: all of a deposit, or a part.
+    /// Received money was sent back: all of a deposit, or a part.
     Return { owner: Owner, asset: String, amount: Minor, deposit: String },
-    /// An account is put right, against the house.
+    /// A correction of an account, against the house.
     Adjustment { account: Adjusted, direction: Direction, asset: String, amount: Minor },
     /// Earned fees were moved to an account of the service's own.
     FeeSweep { asset: String, amount: Minor },
-    /// Inventory changed hands between providers.
+    /// The bank has charged a fee: an entry of its statement that is about no order.
+    Charge {
+        asset: String,
+        amount: Minor,
+        /// The bank's reference of the entry, which is the operation's id.
+        entry: String,
+    },
+    /// Inventory was moved between providers.
     Transfer { from: String, to: String, asset: String, amount: Minor },
-    /// What a debtor's wallet held of a claimant's funds was paid.
+    /// A debtor's wallet paid what it held of a claimant's funds.
     ClaimSettlement { debtor: Claimant, claimant: Claimant, asset: String, amount: Minor },
 }
 
-/// What can be adjusted.
+/// The accounts that can be adjusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Adjusted {
@@ -42,16 +50,16 @@ pub enum Adjusted {
     Fees,
 }
 
-/// Which way an adjustment goes.
+/// The direction of an adjustment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// The account has more than before.
+    /// The balance increases.
     Credit,
     Debit,
 }
 
-/// It cannot be posted, whatever the balances.
+/// Why an operation cannot be posted, whatever the balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
     #[error("the amount is zero")]
@@ -67,6 +75,7 @@ impl Operation {
             Self::Return { .. } => "return",
             Self::Adjustment { .. } => "adjustment",
             Self::FeeSweep { .. } => "fee_sweep",
+            Self::Charge { .. } => "charge",
             Self::Transfer { .. } => "transfer",
             Self::ClaimSettlement { .. } => "claim_settlement",
         }
@@ -78,12 +87,13 @@ impl Operation {
             | Self::Return { asset, .. }
             | Self::Adjustment { asset, .. }
             | Self::FeeSweep { asset, .. }
+            | Self::Charge { asset, .. }
             | Self::Transfer { asset, .. }
             | Self::ClaimSettlement { asset, .. } => asset,
         }
     }
 
-    /// The posting that it is.
+    /// The posting of the operation.
     pub fn posting(&self) -> Result<Posting, OperationError> {
         let available = |owner: &Owner| Account::Balance(owner.clone(), Part::Available);
         let provider = |id: &String| available(&Owner::Provider(id.clone()));
@@ -109,6 +119,9 @@ impl Operation {
             Self::FeeSweep { amount, .. } => {
                 (PostingReason::SweepFees, Account::Fees, Account::External("treasury".to_owned()), amount)
             }
+            Self::Charge { amount, .. } => {
+                (PostingReason::Charge, Account::House, Account::External("bank".to_owned()), amount)
+            }
             Self::Transfer { from, to, amount, .. } => {
                 (PostingReason::Transfer, provider(from), provider(to), amount)
             }
@@ -128,8 +141,12 @@ impl Operation {
         Ok(posting)
     }
 
-    /// The accounts that it moves, with the asset: another operation on one of them is another version of them.
+    /// The accounts that the operation changes, with the asset: another operation on one of them changes their version.
+    /// A charge changes none that could fall short: its version is that of the bank's entry.
     pub fn touches(&self) -> Vec<String> {
+        if let Self::Charge { asset, entry, .. } = self {
+            return vec![format!("entry:{entry}/{asset}")];
+        }
         let posting = self.posting().ok();
         let accounts = posting.iter().flat_map(|posting| &posting.moves).flat_map(|one| [&one.from, &one.to]);
         accounts
@@ -160,7 +177,7 @@ mod tests {
 
     fn operations() -> impl Strategy<Value = Operation> {
         let asset = || "USD".to_owned();
-        (0_u8..8, any::<u8>(), 0_u128..50, any::<bool>()).prop_map(move |(kind, who, amount, credit)| {
+        (0_u8..9, any::<u8>(), 0_u128..50, any::<bool>()).prop_map(move |(kind, who, amount, credit)| {
             let (owner, asset, amount) = (owner(who), asset(), Minor::new(amount));
             let direction = if credit { Direction::Credit } else { Direction::Debit };
             let adjusted =
@@ -172,7 +189,8 @@ mod tests {
                 3 => adjusted(Adjusted::Owed("north".into())),
                 4 => adjusted(Adjusted::Fees),
                 5 => Operation::FeeSweep { asset, amount },
-                6 => {
+                6 => Operation::Charge { asset, amount, entry: "BK1".into() },
+                7 => {
                     let to = if credit { "south" } else { "north" }.to_owned();
                     Operation::Transfer { from: "north".into(), to, asset, amount }
                 }
@@ -187,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_operations_keep_the_trial_balance_at_zero_and_survive_being_written_down(
+        fn any_operations_keep_the_trial_balance_and_survive_serialization(
             all in prop::collection::vec(operations(), 0..40)
         ) {
             let mut books = Books::default();
@@ -212,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_moves_what_its_name_says() {
+    fn each_operation_changes_the_accounts_of_its_name() {
         let north = || Owner::Provider("north".into());
         let (asset, amount) = (|| "USD".to_owned(), Minor::new(7));
         for (operation, from, to) in [
@@ -232,6 +250,11 @@ mod tests {
                 "provider:north:owed",
             ),
             (Operation::FeeSweep { asset: asset(), amount }, "fees::total", "external:treasury:total"),
+            (
+                Operation::Charge { asset: asset(), amount, entry: "BK1".into() },
+                "house::total",
+                "external:bank:total",
+            ),
             (
                 Operation::ClaimSettlement {
                     debtor: Claimant::Provider("north".into()),

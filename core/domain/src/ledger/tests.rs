@@ -105,7 +105,7 @@ fn happened(choice: u8) -> Happened {
     let waits = RailAnswer::InProgress { provider_reference: "r".into() };
     let at = AT;
     match choice % 26 {
-        0 => Happened::CancelAsked,
+        0 => Happened::CancelRequested,
         1 => Happened::DeadlinePassed { at: AT },
         2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
         3 => Happened::Offramp { answer: fails, at: AT },
@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn books_balance_through_any_history_and_an_ended_order_leaves_nothing_promised_or_on_its_way(
+    fn books_balance_through_any_history_and_nothing_remains_reserved(
         kind in kinds(),
         cuts in prop::collection::vec(any::<u8>(), 0..4),
         history in prop::collection::vec(any::<u8>(), 0..60),
@@ -160,19 +160,19 @@ proptest! {
         let mut books = opening(&terms);
         let begun = accept(&terms);
         books.carry_out(&begun);
-        let (mut state, mut told) = (begun.next, vec![EventType::IntentAccepted]);
+        let (mut state, mut reported) = (begun.next, vec![EventType::IntentAccepted]);
         for choice in history {
             let before = state.clone();
             state = match state.step(&terms, happened(choice)) {
                 Ok(step) => {
                     books.carry_out(&step);
-                    told.extend(step.events.iter().map(|event| event.kind));
+                    reported.extend(step.events.iter().map(|event| event.kind));
                     step.next
                 }
                 Err(_) => before,
             };
         }
-        let ends = told.iter().filter(|kind| kind.is_terminal()).count();
+        let ends = reported.iter().filter(|kind| kind.is_terminal()).count();
         let came_back = matches!(state, State::Completed { reversal: Some(_), .. });
         prop_assert_eq!(ends, usize::from(state.is_terminal()) + usize::from(came_back));
         if state.is_terminal() {
@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// Nothing is reserved or on its way, and everybody has what the end of the order means.
+/// Checks that nothing is reserved or in clearing, and that each owner has what the order's end requires.
 pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
     let priced = &terms.plan.priced;
@@ -192,7 +192,7 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let prefunded = if funder(terms).is_some() { units(priced.input) } else { 0 };
     let completed = matches!(state, State::Completed { .. });
     let debt_returned = matches!(state, State::PayoutFailed { debt_returned: Some(_), .. });
-    // What came back, and how it was resolved.
+    // The returned payment, and how it was resolved.
     let reversal = match state {
         State::Completed { reversal: Some(reversal), .. } => {
             Some(reversal.resolved.as_ref().map(|one| one.remedy))
@@ -206,7 +206,7 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
         let account = |part| format!("provider:{}:{part}", slice.provider_id);
         assert_eq!(books.minor(&account("reserved"), output), 0);
         let gives = if completed && !given_back { units(slice.output) } else { 0 };
-        // What was given back for a provider that has the input is owed by it.
+        // A provider that has received the input owes what was returned to the user.
         let gets = if completed || debt_returned { units(slice.input) } else { 0 };
         let owed = if debt_returned || given_back { -units(slice.input) } else { 0 };
         assert_eq!(books.minor(&account("owed"), input), owed);
@@ -244,7 +244,8 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     }
 }
 
-/// What each wallet holds is what its provider has, less the provider's claim: the solver's wallet received and paid all.
+/// Checks that each wallet holds its provider's balances less the provider's claim: the solver's wallet received and
+/// paid all.
 fn check_claims(terms: &Terms, state: &State, books: &Books) {
     let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
     let units = |amount: Minor| i128::try_from(amount.get()).unwrap();
@@ -279,7 +280,7 @@ fn check_claims(terms: &Terms, state: &State, books: &Books) {
 }
 
 #[test]
-fn what_a_floor_cut_off_is_owed_by_its_provider_and_kept_as_a_residual() {
+fn a_rounding_fraction_is_owed_by_its_provider_and_posted_as_residual() {
     let terms = shared(OrderKind::TokenToFiat, &[7]);
     let mut books = Books::default();
     books.post(&paid(&terms));

@@ -1,9 +1,11 @@
-//! Price bands: how far from the middle of a pair a price may be.
+//! Price bands: how far a price may be from the middle of a pair.
 //!
-//! The middle is the operators' own price of the pair, or else its reference price. A pair with a band is not dealt in
-//! without a fresh middle, nor when a fresh reference price of any source is outside of the band: the sources of prices
-//! disagree, and nobody knows which one is right. Of the offers, what is outside of the band is left out: a rung by its
-//! rate, a pool from the amount on at which its price leaves the band.
+//! The middle is the operators' own price of the pair, or else its reference price. A pair with a band is not traded
+//! without a fresh middle, nor while a fresh reference price of any source is outside of the band: the sources
+//! disagree, and it is not known which one is right. Of the offers, the parts outside of the band are left out: a rung
+//! by its rate, a pool from the amount on at which its price leaves the band.
+//!
+//! One trade can move a pool's price, so a pool is used only within a band: the pair's, or else [`POOL_BAND`].
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,7 @@ use crate::asset::{Asset, Registry};
 use crate::money::{Minor, Ratio};
 use crate::time::Timestamp;
 
-/// One is nothing.
+/// 100 percent.
 const WHOLE_BPS: u32 = 10_000;
 
 /// The band of one pair, in one direction.
@@ -25,6 +27,9 @@ pub struct Band {
     /// The operators' own price; `None`: the reference price is the middle.
     pub middle: Option<Decimal>,
 }
+
+/// The band of a pool whose pair has none: around the pair's reference price, without which the pool is not used.
+pub const POOL_BAND: Band = Band { deviation_bps: 500, middle: None };
 
 /// The bands in force, by input and output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,7 +50,7 @@ pub enum Fault {
     ReferenceOutside,
     /// The source gives more than the band allows.
     Above,
-    /// The source gives less, and nothing of its offer is left.
+    /// The source gives less than the band allows, and nothing of its offer is left.
     Below,
 }
 
@@ -83,7 +88,7 @@ impl Range {
 }
 
 impl Band {
-    /// `None` when a bound is beyond all prices, or the band is no band.
+    /// `None` when a bound overflows, or the band is not valid.
     fn around(&self, middle: Decimal) -> Option<Range> {
         let whole = Decimal::from(WHOLE_BPS);
         let of = |bps: u32| middle.checked_mul(Decimal::from(bps))?.checked_div(whole);
@@ -92,7 +97,7 @@ impl Band {
         (low > Decimal::ZERO).then_some(Range { low, high })
     }
 
-    /// Takes out of a pair's market what is outside of the band.
+    /// Removes what is outside of the band from a pair's market.
     fn limit(
         &self,
         market: &mut PairMarket,
@@ -123,6 +128,32 @@ impl Band {
     }
 }
 
+/// Cuts the pools of a pair without a band to [`POOL_BAND`].
+fn limit_pools(
+    market: &mut PairMarket,
+    assets: (&Asset, &Asset),
+    now: Timestamp,
+) -> Vec<(Option<String>, Fault)> {
+    let reference = market.reference.filter(|reference| now < reference.valid_until);
+    let range =
+        reference.and_then(|reference| POOL_BAND.around(reference.price).zip(Some(reference.valid_until)));
+    let mut refused = Vec::new();
+    market.offers.retain_mut(|offer| {
+        if !matches!(offer.curve, Curve::Pool { .. }) {
+            return true;
+        }
+        let Some((range, until)) = &range else {
+            refused.push((Some(offer.source.clone()), Fault::NoReference));
+            return false;
+        };
+        let fault = limit_offer(offer, range, assets);
+        refused.extend(fault.map(|fault| (Some(offer.source.clone()), fault)));
+        offer.valid_until = offer.valid_until.min(*until);
+        !offer.is_empty()
+    });
+    refused
+}
+
 /// Cuts an offer to the band.
 fn limit_offer(offer: &mut Offer, range: &Range, (input, output): (&Asset, &Asset)) -> Option<Fault> {
     match &mut offer.curve {
@@ -136,7 +167,7 @@ fn limit_offer(offer: &mut Offer, range: &Range, (input, output): (&Asset, &Asse
             let spot = pool.marginal(Minor::ZERO);
             let (low, high) = (bound(range.low), bound(range.high));
             let is_above = high.is_none_or(|high| spot > high);
-            // A bound that is no price leaves nothing.
+            // A bound that is not a price leaves nothing.
             *pool = match low.filter(|_| !is_above) {
                 Some(low) => pool.until(&low),
                 None => pool.emptied(),
@@ -147,7 +178,7 @@ fn limit_offer(offer: &mut Offer, range: &Range, (input, output): (&Asset, &Asse
 }
 
 impl Bands {
-    /// The bands of another list in place of those of the same pairs.
+    /// Replaces the bands of the same pairs by those of another list.
     #[must_use]
     pub fn overridden_by(&self, changed: impl IntoIterator<Item = ((String, String), Band)>) -> Self {
         let mut all = self.0.clone();
@@ -155,20 +186,25 @@ impl Bands {
         Self(all)
     }
 
-    /// Takes every price outside of its band out of what is offered, and says what it took.
+    /// Removes every price outside of its band from the snapshot, and returns what it removed.
     pub fn apply(&self, snapshot: &mut Snapshot, registry: &Registry, now: Timestamp) -> Vec<RefusedPrice> {
         let mut refused = Vec::new();
-        for ((input, output), band) in &self.0 {
-            let assets = registry.find(input).zip(registry.find(output));
-            let Some(assets) = assets.filter(|_| snapshot.pair(input, output).is_some()) else { continue };
-            let faults = band.limit(snapshot.pair_mut(input, output), assets, now);
-            refused.extend(faults.into_iter().map(|(source, fault)| RefusedPrice {
-                input: input.clone(),
-                output: output.clone(),
-                source,
-                fault,
-            }));
+        for (input, outputs) in &mut snapshot.pairs {
+            for (output, market) in outputs {
+                let Some(assets) = registry.find(input).zip(registry.find(output)) else { continue };
+                let faults = match self.0.get(&(input.clone(), output.clone())) {
+                    Some(band) => band.limit(market, assets, now),
+                    None => limit_pools(market, assets, now),
+                };
+                refused.extend(faults.into_iter().map(|(source, fault)| RefusedPrice {
+                    input: input.clone(),
+                    output: output.clone(),
+                    source,
+                    fault,
+                }));
+            }
         }
+        refused.sort_by(|a, b| (&a.input, &a.output).cmp(&(&b.input, &b.output)));
         refused
     }
 }

@@ -1,8 +1,8 @@
 //! The exact integer arithmetic of a constant-product pool.
 //!
 //! `out = floor(in × kept × R_out / (R_in × 10 000 + in × kept))`, `kept = 10 000 - fee`: the arithmetic of the pool's
-//! contract, so that what is told is what the pool would give. The pool keeps what the floor cuts off, so a pool has
-//! no residual.
+//! contract, so that the price shown is the price that the pool would give. The pool keeps the fraction that is cut
+//! off, so a pool has no residual.
 
 use crate::money::{Minor, Ratio, U512, floor_root};
 
@@ -13,32 +13,32 @@ const WHOLE_BPS: u32 = 10_000;
 pub struct Pool {
     reserve_in: Minor,
     reserve_out: Minor,
-    /// What the fee leaves of an input, in basis points.
+    /// The part of an input that is left after the fee, in basis points.
     kept_bps: u32,
-    /// The most that may be taken out.
+    /// The most output that the pool gives.
     depth: Minor,
 }
 
 impl Pool {
-    /// `None` for a pool without reserves or with a fee that leaves nothing.
+    /// `None` for a pool without reserves, or with a fee of 100 percent.
     pub fn new(reserve_in: Minor, reserve_out: Minor, fee_bps: u32) -> Option<Self> {
         let kept_bps = WHOLE_BPS.checked_sub(fee_bps).filter(|kept| *kept > 0)?;
         if reserve_in.is_zero() || reserve_out.is_zero() {
             return None;
         }
-        // A pool is never emptied, whatever is paid.
+        // A pool is never emptied, whatever the input.
         let depth = Minor::new(reserve_out.get().saturating_sub(1));
         Some(Self { reserve_in, reserve_out, kept_bps, depth })
     }
 
-    /// The pool up to where the next unit would cost more than at `worst`.
+    /// The pool, limited to the point at which the next unit would cost more than at `worst`.
     #[must_use]
     pub fn until(self, worst: &Ratio) -> Self {
         let depth = self.forward(self.input_until(worst)).min(self.depth);
         Self { depth, ..self }
     }
 
-    /// The pool without anything to take.
+    /// The pool without any output to give.
     #[must_use]
     pub const fn emptied(self) -> Self {
         Self { depth: Minor::ZERO, ..self }
@@ -52,20 +52,20 @@ impl Pool {
         U512::from(self.reserve_in.get()) * U512::from(WHOLE_BPS)
     }
 
-    /// The most that may be taken out.
+    /// The most output that the pool gives.
     pub const fn depth(&self) -> Minor {
         self.depth
     }
 
-    /// What `input` takes out.
+    /// The output for `input`.
     pub fn forward(&self, input: Minor) -> Minor {
         let paid = U512::from(input.get()) * self.kept();
         let out = paid * U512::from(self.reserve_out.get()) / (self.scaled_in() + paid);
-        // Below the reserve, which is an amount.
+        // It is less than the reserve, which is an amount.
         Minor::new(u128::try_from(out).unwrap_or(u128::MAX))
     }
 
-    /// The smallest input that takes out `output`. `None` when there is none.
+    /// The smallest input for `output`. `None` when there is none.
     pub fn inverse(&self, output: Minor) -> Option<Minor> {
         let left = self.reserve_out.checked_sub(output).filter(|left| !left.is_zero())?;
         let numerator = U512::from(output.get()) * self.scaled_in();
@@ -73,7 +73,7 @@ impl Pool {
         u128::try_from(input).ok().map(Minor::new)
     }
 
-    /// The price of the next unit after `input` was paid in.
+    /// The price of the next unit after `input` was paid.
     pub fn marginal(&self, input: Minor) -> Ratio {
         let inside = self.scaled_in() + U512::from(input.get()) * self.kept();
         let num = self.kept()
@@ -83,8 +83,8 @@ impl Pool {
         Ratio { num, den: inside * inside }
     }
 
-    /// How much can be paid in until the next unit costs as much as at `ratio`, rounded down. Zero when it costs more
-    /// from the start.
+    /// The input up to which the next unit costs no more than at `ratio`, rounded down. Zero when it costs more from
+    /// the start.
     pub fn input_until(&self, ratio: &Ratio) -> Minor {
         let at_start = self.marginal(Minor::ZERO);
         // (R_in × 10 000 + in × kept)² = kept × 10 000 × R_in × R_out ÷ ratio
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_inverse_is_the_smallest_input_that_takes_the_output_out(
+        fn the_inverse_is_the_smallest_input_for_an_output(
             reserve_in in 1_u128.., reserve_out in 1_u128.., output: u128, fee in 0_u32..10_000,
         ) {
             let pool = Pool::new(Minor::new(reserve_in), Minor::new(reserve_out), fee).unwrap();
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_empties_a_pool_or_lessens_its_product(
+        fn a_trade_neither_empties_a_pool_nor_lessens_its_product(
             reserve_in in 1_u128.., reserve_out in 1_u128.., input: u128,
         ) {
             let pool = pool(reserve_in, reserve_out);
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn the_price_gives_way_to_a_ratio_where_it_is_said_to(
+        fn the_price_reaches_a_ratio_at_the_computed_input(
             reserve_in in 1_000_u128..u128::from(u64::MAX), reserve_out in 1_000_u128..u128::from(u64::MAX),
             first in 0_u128..u128::from(u32::MAX),
         ) {

@@ -1,9 +1,9 @@
-//! Ways to fill an order: an offer alone, or all offers together, best price first.
+//! The ways to fill an order: one offer alone, or all offers together, best price first.
 //!
-//! A route is a list of pieces, each with the most output it gives and the smallest input that yields all of it. An
-//! amount runs through the pieces in order. Forward and inverse run through the same list, so that the inverse is the
-//! smallest input that reaches an output. When offers are taken together, a pool is cut into pieces where its price
-//! meets the others' rates, so that at every point the next unit comes from whoever gives most for it.
+//! A route is a list of pieces, each with the most output it gives and the smallest input for all of it. An amount runs
+//! through the pieces in order. Forward and inverse use the same list, so that the inverse is the smallest input that
+//! reaches an output. When offers are combined, a pool is cut into pieces where its price meets the others' rates, so
+//! that at every point the next unit comes from the offer with the best price.
 
 use super::curve::Pool;
 use super::{Ask, Curve, Deliverer, Holdings, ListedOffer, Market, Rung};
@@ -12,7 +12,7 @@ use crate::plan::Slice;
 use crate::pricing::{Charges, Converted, Priced};
 use rust_decimal::Decimal;
 
-/// Which side of an order is fixed.
+/// The fixed side of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// Pay exactly this.
@@ -27,7 +27,7 @@ enum Shape {
         rate: Decimal,
         ratio: Ratio,
     },
-    /// From where `start` was paid in and `taken` taken out.
+    /// A pool from the point at which `start` was paid and `taken` taken.
     Pool {
         pool: Pool,
         start: Minor,
@@ -41,11 +41,11 @@ struct Piece<'a> {
     deliverer: &'a Deliverer,
     level_id: Option<i64>,
     shape: Shape,
-    /// What the first unit costs: what pieces are ordered by.
+    /// The price of the first unit, by which pieces are ordered.
     price: Ratio,
     /// The most output.
     cap: Minor,
-    /// The smallest input that yields `cap`; `None`: no amount does.
+    /// The smallest input for `cap`; `None`: no amount suffices.
     cost: Option<Minor>,
 }
 
@@ -56,16 +56,16 @@ pub struct Route<'a> {
     pieces: Vec<Piece<'a>>,
 }
 
-/// An order run through a route.
+/// An order after it ran through a route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fill {
     pub priced: Priced,
-    /// By provider, in the order they were taken.
+    /// One slice for each provider, in the order in which they were used.
     pub slices: Vec<Slice>,
 }
 
 impl Fill {
-    /// The largest slice: its provider answers for the order.
+    /// The largest slice: its provider is the order's solver.
     pub fn primary(&self) -> Option<&Slice> {
         self.slices.iter().rev().max_by_key(|slice| slice.output)
     }
@@ -105,7 +105,7 @@ impl Piece<'_> {
     }
 }
 
-/// What was taken, in order.
+/// The slices so far, in order.
 #[derive(Default)]
 struct Taken {
     slices: Vec<Slice>,
@@ -114,10 +114,10 @@ struct Taken {
 }
 
 impl Taken {
-    /// `None` above 2^128 - 1.
+    /// `None` when a sum exceeds 2^128 - 1.
     fn add(&mut self, piece: &Piece<'_>, input: Minor, floored: Floored) -> Option<()> {
         self.gross = self.gross.checked_add(floored.amount)?;
-        // Too little for one unit of output: whoever gave the piece before keeps it.
+        // Too little for one unit of output: the provider of the piece before keeps it.
         if floored.amount.is_zero()
             && let Some(before) = self.slices.last_mut()
         {
@@ -145,7 +145,7 @@ impl Taken {
 }
 
 impl<'a> Route<'a> {
-    /// Cuts the pieces to what can be delivered and leaves out those that give nothing.
+    /// Limits the pieces to what can be delivered, and leaves out those without output.
     fn clipped(
         charges: Charges<'a>,
         pieces: impl IntoIterator<Item = Piece<'a>>,
@@ -172,7 +172,7 @@ impl<'a> Route<'a> {
             if piece.cap.is_zero() {
                 continue;
             }
-            // The cap is within both.
+            // The cap is within both limits.
             let (Some(held_left), Some(given_left)) =
                 (held.checked_sub(piece.cap), given.checked_sub(piece.cap))
             else {
@@ -185,7 +185,7 @@ impl<'a> Route<'a> {
         Self { charges, pieces: kept }
     }
 
-    /// The offers it draws on, in order.
+    /// The offers that the route uses, in order.
     pub fn offers(&self) -> impl Iterator<Item = ListedOffer<'a>> {
         let mut seen: Vec<ListedOffer<'a>> = Vec::new();
         for piece in &self.pieces {
@@ -196,7 +196,7 @@ impl<'a> Route<'a> {
         seen.into_iter()
     }
 
-    /// The most it can fill, in output minor units before the payout fee.
+    /// The most that the route can fill, in output minor units before the payout fee.
     pub fn capacity(&self) -> Minor {
         let total = self.pieces.iter().fold(0_u128, |sum, piece| sum.saturating_add(piece.cap.get()));
         Minor::new(total)
@@ -212,7 +212,8 @@ impl<'a> Route<'a> {
         self.pieces.first().map(|piece| piece.price)
     }
 
-    /// Runs an order through. `None` when it is too small for somebody, too large, or eaten up by fees.
+    /// Runs an order through the route. `None` when the order is below a source's minimum, above the capacity, or not
+    /// larger than the fees.
     pub fn fill(&self, want: Want) -> Option<Fill> {
         match want {
             Want::Input(input) => self.forward(input),
@@ -239,6 +240,21 @@ impl<'a> Route<'a> {
         let floored = last.forward(left).filter(|floored| floored.amount <= last.cap)?;
         taken.add(last, left, floored)?;
         self.priced(input, taken)
+    }
+
+    /// What `net` converts to, rounded up, without regard to the sizes of orders.
+    fn most(&self, net: Minor) -> Minor {
+        let (mut left, mut gross) = (net, 0_u128);
+        for piece in &self.pieces {
+            match piece.cost.and_then(|cost| left.checked_sub(cost)) {
+                Some(rest) => (left, gross) = (rest, gross.saturating_add(piece.cap.get())),
+                None => {
+                    let part = piece.forward(left).map_or(piece.cap, |floored| floored.amount.min(piece.cap));
+                    return Minor::new(gross.saturating_add(part.get()).saturating_add(1));
+                }
+            }
+        }
+        Minor::new(gross)
     }
 
     fn inverse(&self, output: Minor) -> Option<Fill> {
@@ -274,7 +290,7 @@ impl<'a> Route<'a> {
         let rate = alone.map_or_else(executed, Some)?;
         let converted = Converted { rate, gross_output: taken.gross, residual_e18 };
         let mut priced = self.charges.priced(input, converted)?;
-        // An output that was asked for can be less than what the rate alone gives.
+        // A fixed output can be less than what the rate alone gives.
         if alone.is_some() && !priced.is_exact(paid, given) {
             priced.rate = executed()?;
         }
@@ -282,7 +298,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// The value of a short list's entry, made when it is new.
+/// The value of a key in a short list; inserted when the key is new.
 fn entry<K, V>(list: &mut Vec<(K, V)>, is: impl Fn(&K) -> bool, new: impl FnOnce() -> (K, V)) -> &mut V {
     let at = list.iter().position(|(key, _)| is(key)).unwrap_or(list.len());
     if at == list.len() {
@@ -299,27 +315,39 @@ impl<'a> Market<'a> {
         self.offers(ask).map(alone).filter(|route| !route.pieces.is_empty()).collect()
     }
 
-    /// Every offer together, best price first. With it, one without those that do not take small orders.
+    /// All offers together, best price first; and the same without the offers that do not take small orders.
     pub fn split_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
         let Some(charges) = self.charges(ask) else { return Vec::new() };
         let all: Vec<ListedOffer<'a>> = self.offers(ask).collect();
         let (open, choosy): (Vec<ListedOffer<'a>>, Vec<ListedOffer<'a>>) =
             all.iter().copied().partition(|offer| offer.policy.min_order.is_zero());
         let sets = if choosy.is_empty() { vec![all] } else { vec![all, open] };
-        let together = |offers: Vec<ListedOffer<'a>>| {
-            let mut cuts: Vec<Ratio> =
-                offers.iter().flat_map(|offer| offer.rungs()).map(|rung| rung.ratio).collect();
-            cuts.sort_unstable_by(|a, b| b.cmp(a));
-            let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(*offer, &cuts)).collect();
-            // Where a pool has come down to a rate, the rate goes first.
-            let is_pool = |piece: &Piece<'_>| matches!(piece.shape, Shape::Pool { .. });
-            parts.sort_by(|a, b| b.price.cmp(&a.price).then(is_pool(a).cmp(&is_pool(b))));
-            Route::clipped(charges, parts, self.holdings)
-        };
+        let together = |offers: Vec<ListedOffer<'a>>| self.together(charges, &offers);
         sets.into_iter().filter(|offers| offers.len() > 1).map(together).collect()
     }
 
-    /// The best fill of an order: the most output, or the smallest input; of equals, from one offer alone.
+    fn together(&self, charges: Charges<'a>, offers: &[ListedOffer<'a>]) -> Route<'a> {
+        let mut cuts: Vec<Ratio> =
+            offers.iter().flat_map(|offer| offer.rungs()).map(|rung| rung.ratio).collect();
+        cuts.sort_unstable_by(|a, b| b.cmp(a));
+        let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(*offer, &cuts)).collect();
+        // At the point where a pool's price equals a rate, the rate goes first.
+        let is_pool = |piece: &Piece<'_>| matches!(piece.shape, Shape::Pool { .. });
+        parts.sort_by(|a, b| b.price.cmp(&a.price).then(is_pool(a).cmp(&is_pool(b))));
+        Route::clipped(charges, parts, self.holdings)
+    }
+
+    /// What inputs convert to at most, each with its protocol fee taken off, whichever offers take part: no route gives
+    /// more. What one unit of input converts to never grows with the input.
+    pub fn most(&self, ask: &Ask<'a>, nets: &[Minor]) -> Vec<Minor> {
+        let nothing = || nets.iter().map(|_| Minor::ZERO).collect();
+        let Some(charges) = self.charges(ask) else { return nothing() };
+        let all: Vec<ListedOffer<'a>> = self.offers(ask).collect();
+        let route = self.together(charges, &all);
+        nets.iter().map(|net| route.most(*net)).collect()
+    }
+
+    /// The best fill of an order: the most output, or the smallest input; of equal fills, one from a single offer.
     pub fn best(&self, ask: &Ask<'a>, want: Want) -> Option<(Route<'a>, Fill)> {
         let routes = self.single_routes(ask).into_iter().chain(self.split_routes(ask));
         let mut best: Option<(Route<'a>, Fill)> = None;
@@ -333,7 +361,9 @@ impl<'a> Market<'a> {
                 best = Some((route, fill));
             }
         }
-        best
+        let (route, mut fill) = best?;
+        fill.priced.reference = self.reference(ask);
+        Some((route, fill))
     }
 }
 
@@ -372,7 +402,7 @@ fn of_pool<'a>(
         if let Some(cap) = end.checked_sub(taken).filter(|cap| !cap.is_zero()) {
             let shape = Shape::Pool { pool, start, taken };
             cut_up.push(Piece { offer, deliverer, level_id: None, shape, price, cap, cost: None });
-            // The smallest input that takes as much out: the next piece goes on exactly there.
+            // The smallest input for the same output: the next piece starts exactly there.
             let Some(next) = pool.inverse(end) else { break };
             (start, taken) = (next, end);
         }

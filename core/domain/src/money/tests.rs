@@ -30,7 +30,7 @@ fn decimal_strings_keep_every_digit_or_are_refused() {
 }
 
 #[test]
-fn what_a_floor_cuts_off_is_reported_to_eighteen_places() {
+fn a_rounding_fraction_is_reported_to_eighteen_places() {
     let third = Ratio::from_rate(rate("0.333"), 6, 2).unwrap();
     let floored = third.forward(Minor(1_000_001)).unwrap();
     assert_eq!(floored.amount, Minor(33));
@@ -38,7 +38,7 @@ fn what_a_floor_cuts_off_is_reported_to_eighteen_places() {
 }
 
 #[test]
-fn a_rate_that_is_not_positive_is_no_ratio() {
+fn a_rate_that_is_not_positive_is_rejected() {
     assert_eq!(Ratio::from_rate(Decimal::ZERO, 6, 2), None);
     assert_eq!(Ratio::from_rate(rate("-1"), 6, 2), None);
 }
@@ -66,12 +66,12 @@ proptest! {
         output in 1_u128.., input in 1_u128.., narrow in 40_u32..128, ei in 0_u8..=18, eo in 0_u8..=18,
     ) {
         let (output, input) = (Minor((output >> narrow).max(1)), Minor((input >> narrow).max(1)));
-        // A rate that a decimal has enough digits and places for.
+        // A rate for which a decimal has enough digits and places.
         let magnitude = |minor: Minor, exponent: u8| i64::from(minor.0.ilog10()) - i64::from(exponent);
         let (rate, digits) = (magnitude(output, eo) - magnitude(input, ei), i64::from(output.0.ilog10()) + 2);
         prop_assume!(digits <= 27 && rate >= digits - 26 && rate <= 26);
-        let told = executed_rate((input, ei), (output, eo)).unwrap();
-        let forward = Ratio::from_rate(told, ei, eo).unwrap().forward(input).unwrap();
+        let reported = executed_rate((input, ei), (output, eo)).unwrap();
+        let forward = Ratio::from_rate(reported, ei, eo).unwrap().forward(input).unwrap();
         prop_assert_eq!(forward.amount, output);
     }
 
@@ -87,8 +87,8 @@ proptest! {
         }
         let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
         let cut = Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize();
-        let told = Ratio { num: U512::from(output), den: U512::from(input) }.to_rate(18, 6);
-        prop_assert_eq!((told, told.scale()), (cut, cut.scale()));
+        let reported = Ratio { num: U512::from(output), den: U512::from(input) }.to_rate(18, 6);
+        prop_assert_eq!((reported, reported.scale()), (cut, cut.scale()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ struct World {
 }
 
 impl World {
-    /// Providers by spread; each deals in everything.
+    /// Providers by spread; each trades every pair.
     fn of(spreads: &[u32]) -> Self {
         let registry = registry();
         let provider = |spread: &u32| LiquidityProvider::new(format!("lp{spread}"), "0x1", *spread);
@@ -84,7 +84,7 @@ fn providers(candidates: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn candidates_are_ranked_by_a_score_that_falls_with_the_price_and_five_are_shown() {
+fn candidates_are_ranked_by_score_and_five_are_shown() {
     let world = World::of(&[60, 20, 50, 10, 40, 30]);
     let candidates = world.shown(&world.request("USDC", "USD", 100_000_000));
     assert_eq!(providers(&candidates), ["lp10", "lp20", "lp30", "lp40", "lp50"]);
@@ -113,7 +113,7 @@ fn a_candidate_has_every_key_of_the_contract() {
 #[test]
 fn a_violated_constraint_is_named_and_ranks_last() {
     let world = World::of(&[500]).with_pool();
-    // A tenth of the pool: its price gives way by nine percent, yet the provider's is worse.
+    // A tenth of the pool: the price impact is nine percent, yet the provider's is worse.
     let mut request = world.request("WETH", "USDC", 10 * TEN_WETH);
     request.max_slippage_bps = Some(50);
     let candidates = world.shown(&request);
@@ -135,7 +135,7 @@ fn a_violated_constraint_is_named_and_ranks_last() {
 }
 
 #[test]
-fn what_nobody_fills_alone_is_quoted_in_several_legs() {
+fn an_amount_that_no_offer_fills_alone_is_quoted_in_several_legs() {
     let mut world = World::of(&[10, 20]);
     for offer in &mut world.snapshot.pair_mut("USDC", "USD").offers {
         offer.policy.max_fill = Minor::new(6_000);
@@ -149,10 +149,10 @@ fn what_nobody_fills_alone_is_quoted_in_several_legs() {
 }
 
 #[test]
-fn nobody_to_fill_or_a_stale_reference_is_an_empty_list() {
+fn no_liquidity_or_a_stale_reference_gives_an_empty_list() {
     let mut world = World::of(&[10]);
     assert!(world.shown(&world.request("EUR", "USDC", 1_000)).is_empty(), "not a pair");
-    assert!(world.shown(&world.request("USDC", "USD", 1)).is_empty(), "fees eat it up");
+    assert!(world.shown(&world.request("USDC", "USD", 1)).is_empty(), "the fees exceed it");
     for offer in &mut world.snapshot.pair_mut("USDC", "USD").offers {
         offer.valid_until = NOW;
     }
@@ -160,7 +160,7 @@ fn nobody_to_fill_or_a_stale_reference_is_an_empty_list() {
 }
 
 #[test]
-fn a_firm_target_is_never_short_for_any_kind_of_pair_and_no_unit_less_would_do() {
+fn a_firm_target_is_reached_by_the_smallest_input_for_every_kind() {
     let world = World::of(&[10, 25]).with_pool();
     for (input, output, target) in [
         ("USDC", "USD", 9_935),
@@ -178,7 +178,7 @@ fn a_firm_target_is_never_short_for_any_kind_of_pair_and_no_unit_less_would_do()
 }
 
 #[test]
-fn a_pool_shows_a_price_and_commits_to_none() {
+fn a_pool_shows_a_price_and_does_not_commit_to_it() {
     let world = World::of(&[]).with_pool();
     assert_eq!(providers(&world.shown(&world.request("WETH", "USDC", TEN_WETH))), ["desk"]);
     assert_eq!(world.firm("WETH", "USDC", TEN_WETH, AmountType::Source), None);

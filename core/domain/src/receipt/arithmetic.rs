@@ -1,4 +1,4 @@
-//! Whether a receipt adds up by its own numbers, for anybody who has nothing but the receipt.
+//! Checks that a receipt's own numbers add up, without any other data.
 //!
 //! ```text
 //! offramp.toAmountMinor = floor(offramp.fromAmountMinor × offramp.fxRate), in the exponents of both assets
@@ -12,20 +12,20 @@ use serde_json::Value;
 use crate::fees::{Collection, FeeItem};
 use crate::money::{Minor, Ratio};
 
-/// The most decimals an asset has.
+/// The largest number of decimals of an asset.
 const EXPONENT_MAX: u8 = 38;
 
-/// What does not add up.
+/// How a receipt does not add up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptFault {
     #[error("the receipt's amounts cannot be read: {0}")]
     Unreadable(String),
-    #[error("offramp.toAmountMinor is {told}, but fromAmountMinor times fxRate is {computed} rounded down")]
-    Conversion { told: Minor, computed: String },
+    #[error("offramp.toAmountMinor is {stated}, but fromAmountMinor times fxRate is {computed} rounded down")]
+    Conversion { stated: Minor, computed: String },
     #[error(
-        "payout.amountMinor is {told}, but toAmountMinor less the fees deducted in {currency} is {computed}"
+        "payout.amountMinor is {stated}, but toAmountMinor less the fees deducted in {currency} is {computed}"
     )]
-    Payout { told: Minor, currency: String, computed: Minor },
+    Payout { stated: Minor, currency: String, computed: Minor },
     #[error("the fees deducted in {currency} are more than toAmountMinor")]
     Fees { currency: String },
 }
@@ -55,7 +55,7 @@ struct Payout {
     exponent: u8,
 }
 
-/// Checks the body of a receipt. One without an `offramp` block (money for money) says nothing that could contradict.
+/// Checks the body of a receipt. One without an `offramp` block (money for money) has nothing to check.
 ///
 /// The exponent of the input asset is that of a fee in it. A receipt without one must add up with some exponent.
 pub fn check(body: &Value) -> Result<(), ReceiptFault> {
@@ -77,7 +77,7 @@ pub fn check(body: &Value) -> Result<(), ReceiptFault> {
             Some(exponent) => converted(exponent).map_or_else(|| "no amount".to_owned(), |c| c.to_string()),
             None => "another amount with any number of decimals".to_owned(),
         };
-        return Err(ReceiptFault::Conversion { told: offramp.to_amount_minor, computed });
+        return Err(ReceiptFault::Conversion { stated: offramp.to_amount_minor, computed });
     }
     let mut left = offramp.to_amount_minor;
     for fee in &fees {
@@ -89,7 +89,7 @@ pub fn check(body: &Value) -> Result<(), ReceiptFault> {
     }
     if left != payout.amount_minor {
         return Err(ReceiptFault::Payout {
-            told: payout.amount_minor,
+            stated: payout.amount_minor,
             currency: offramp.to_asset,
             computed: left,
         });
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_that_adds_up_passes_and_each_changed_number_is_found() {
+    fn a_valid_receipt_passes_and_each_changed_number_is_found() {
         assert_eq!(check(&receipt()), Ok(()));
         let changed = |at: &str, to: &str| {
             let mut body = receipt();
@@ -131,8 +131,8 @@ mod tests {
             assert!(matches!(changed(at, to), ReceiptFault::Conversion { .. }), "{at}");
         }
         let payout = changed("/payout/amountMinor", "9128");
-        let wrong = |told: u32, computed: u32| ReceiptFault::Payout {
-            told: Minor::new(told.into()),
+        let wrong = |stated: u32, computed: u32| ReceiptFault::Payout {
+            stated: Minor::new(stated.into()),
             currency: "EUR".into(),
             computed: Minor::new(computed.into()),
         };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_fee_in_the_input_the_decimals_are_found_and_a_wrong_amount_is_too() {
+    fn without_an_input_fee_the_decimals_are_found_by_trial() {
         let mut body = receipt();
         body["fees"] = json!([]);
         body["payout"]["amountMinor"] = json!("9177");

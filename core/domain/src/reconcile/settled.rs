@@ -1,29 +1,31 @@
-//! An execution of ours against what the chain says of it.
+//! The comparison of an execution with the chain.
 
 use super::{
-    BankWord, Booked, BreakKind, EscrowState, Findings, Moment, Receipted, SettlerState, SuggestedAction,
-    give_back,
+    BankWord, Booked, BreakKind, EscrowState, Findings, Moment, OpenRecall, Receipted, SettlerState,
+    SuggestedAction, give_back,
 };
+use crate::recall::{ACCEPTED_AFTER_REJECTED, NEVER_REQUESTED, REJECTED_AFTER_ACCEPTED, RecallStatus};
 use crate::settlement::{Finality, Lock, State};
 use crate::time::Timestamp;
 use crate::windows::PayoutTime;
 
-/// What an execution's state expects of the contracts.
+/// What an execution's state requires of the contracts.
 struct Expectation<'a> {
-    /// The lock it counts on.
+    /// The lock that it relies on.
     lock: Option<&'a Lock>,
     /// The chain is committed to the payout.
     committed: bool,
     /// The beneficiary was paid.
     paid: bool,
-    /// It ended with funds in the escrow that are nobody's price any more.
+    /// It ended while the escrow holds funds that are due to the maker.
     gave_up: bool,
 }
 
 fn expectation(state: &State) -> Expectation<'_> {
     let lock = state.lock();
     let (committed, paid, gave_up) = match state {
-        State::Accepted
+        State::Resting
+        | State::Accepted
         | State::Locking
         | State::Cancelled
         | State::Expired
@@ -45,6 +47,7 @@ pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) 
     payment(found, booked, &expected, moment);
     bank(found, booked);
     reversal(found, booked);
+    recall(found, booked, moment);
     anchor(found, booked, moment);
     open_funds(found, booked, &expected, moment);
     idle(found, booked, moment);
@@ -52,7 +55,7 @@ pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) 
 
 fn locks(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
-    // A swap holds nothing.
+    // A swap holds no funds.
     let held = booked.terms.swaps() || now.escrow != EscrowState::None;
     let there = now.settler != SettlerState::None && held;
     if expected.lock.is_some() && !there {
@@ -63,7 +66,7 @@ fn locks(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, 
         let detail = format!("{}, and the chain is not committed to the payout", booked.state.name());
         found.add(BreakKind::ExecutionWithoutLock, SuggestedAction::Page, detail);
     }
-    // A lock that is being made may be there before we know.
+    // A lock that was requested may be on the chain before its event is processed.
     let expects = expected.lock.is_some() || matches!(booked.state, State::Locking);
     if !expects && (now.settler != SettlerState::None || now.escrow != EscrowState::None) {
         let action = give_back(found.subject, moment).unwrap_or(SuggestedAction::Page);
@@ -74,15 +77,15 @@ fn locks(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, 
 
 fn amounts(found: &mut Findings<'_>, booked: &Booked) {
     let kept = &found.subject.kept;
-    let told = |amount: Option<_>, agreed| amount.filter(|amount| *amount != agreed);
+    let reported = |amount: Option<_>, agreed| amount.filter(|amount| *amount != agreed);
     let (input, output) = (booked.terms.input.amount, booked.terms.output.amount);
     let slot = found.subject.contracts.as_ref();
     let slot = slot.and_then(|slot| slot.lock.as_ref()).map(|held| held.amount);
-    if let Some(amount) = told(kept.locked, input).or(told(slot, input)) {
+    if let Some(amount) = reported(kept.locked, input).or(reported(slot, input)) {
         let detail = format!("{amount} is locked where {input} was agreed");
         found.add(BreakKind::AmountMismatch, SuggestedAction::Page, detail);
     }
-    if let Some(amount) = told(kept.paid, output) {
+    if let Some(amount) = reported(kept.paid, output) {
         let detail = format!("{amount} was paid out where {output} was agreed");
         found.add(BreakKind::AmountMismatch, SuggestedAction::Page, detail);
     }
@@ -98,29 +101,29 @@ fn payment(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>
     let now = found.subject.kept.now;
     let released = now.settler == SettlerState::Settled || now.escrow == EscrowState::Released;
     let completed = matches!(booked.state, State::Completed { .. });
-    // An absent lock has been said already.
+    // A missing lock was reported above.
     let locked = expected.lock.is_some() && now.settler != SettlerState::None;
     let late = completed || moment.idle_since(booked.changed_at, moment.patience.settle_ms);
     if expected.paid && locked && now.settler != SettlerState::Settled && late {
         let gone = now.escrow == EscrowState::Refunded;
         let (action, detail) = if gone {
-            (SuggestedAction::Page, "paid, and the locked funds went back to the wallet".to_owned())
+            (SuggestedAction::Page, "paid, and the locked funds were returned to the wallet".to_owned())
         } else {
             (SuggestedAction::Settle, format!("paid, and on the chain it is {:?}", now.settler))
         };
         found.add(BreakKind::PaidNotSettled, action, detail);
     }
-    // Tokens are paid out and the funds released in one transaction, before the execution is told of either.
+    // Tokens are paid out and the funds released in one transaction, before either fact reaches the execution.
     let returned = matches!(booked.state, State::PayoutFailed { debt_returned: Some(_), .. });
     if released && expected.lock.is_some() && !expected.paid && !now.paid_out && !returned {
         let (action, detail) = match &booked.state {
             State::Owing { failure: None, .. } => {
-                (SuggestedAction::Resolve, "and the payout has no final word")
+                (SuggestedAction::Resolve, "and the payout has no final answer")
             }
             State::Owing { .. } => {
-                (SuggestedAction::Page, "and the payout failed: the input is to be given back")
+                (SuggestedAction::Page, "and the payout failed: the input has to be returned")
             }
-            _ => (SuggestedAction::Page, "and nobody was paid"),
+            _ => (SuggestedAction::Page, "and the beneficiary was not paid"),
         };
         let detail = format!("{}: the funds were released, {detail}", booked.state.name());
         found.add(BreakKind::SettledNotPaid, action, detail);
@@ -144,25 +147,71 @@ fn payment(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>
     }
 }
 
-/// A payment cannot be paid and not paid: money is gone twice, or was promised and is not there.
+/// A payment that the bank and the execution record differently: money is lost, or is owed and missing.
 fn bank(found: &mut Findings<'_>, booked: &Booked) {
     let detail = match (booked.bank, booked.state.taken_for_paid()) {
-        (Some(BankWord::Paid), Some(false)) => "the bank has paid, and the payout was given up",
-        (Some(BankWord::Refused), Some(true)) => "the bank has refused, and the payout was taken for paid",
+        (Some(BankWord::Paid), Some(false)) => "the bank has paid, and the payout is recorded as failed",
+        (Some(BankWord::Refused), Some(true)) => "the bank has refused, and the payout is recorded as paid",
         (Some(BankWord::Paid | BankWord::Refused) | None, _) => return,
     };
     let detail = format!("{}: {detail}", booked.state.name());
     found.add(BreakKind::DecisionContradicted, SuggestedAction::Page, detail);
 }
 
-/// What came back is owed until operators have resolved it.
+/// A returned payment's output is owed until operators have resolved it.
 fn reversal(found: &mut Findings<'_>, booked: &Booked) {
     if let State::Completed { reversal: Some(reversal), .. } = &booked.state
         && reversal.resolved.is_none()
     {
-        let detail = format!("the payment came back ({}), and its output is owed", reversal.failure.code);
+        let detail =
+            format!("the bank returned the payment ({}), and its output is owed", reversal.failure.code);
         found.add(BreakKind::PaymentReturned, SuggestedAction::Resolve, detail);
     }
+}
+
+/// A recall moves no money: what the bank has accepted has to come back as a return.
+fn recall(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
+    let Some(OpenRecall { status, since, is_contradicted }) = booked.recall else { return };
+    if is_contradicted || status == RecallStatus::Unrequested {
+        let detail = match status {
+            RecallStatus::Unrequested => NEVER_REQUESTED,
+            RecallStatus::Rejected => ACCEPTED_AFTER_REJECTED,
+            _ => REJECTED_AFTER_ACCEPTED,
+        };
+        return found.add(BreakKind::RecallContradicted, SuggestedAction::Page, detail);
+    }
+    let late = |patience_ms| moment.idle_since(since, patience_ms);
+    let name = status.as_str();
+    match status {
+        RecallStatus::Approved | RecallStatus::Sent | RecallStatus::Pending
+            if late(moment.patience.recall_answer_ms) =>
+        {
+            let detail = format!("the recall of {} is {name}, and the bank has not decided", since.iso8601());
+            found.add(BreakKind::RecallUnanswered, SuggestedAction::AskBank, detail);
+        }
+        RecallStatus::Accepted if !is_back(booked) && late(moment.patience.recall_return_ms) => {
+            let detail = format!(
+                "the bank accepted the recall at {}, and the payment has not come back",
+                since.iso8601()
+            );
+            found.add(BreakKind::RecallNotReturned, SuggestedAction::AskBank, detail);
+        }
+        RecallStatus::Approved
+        | RecallStatus::Sent
+        | RecallStatus::Pending
+        | RecallStatus::Accepted
+        | RecallStatus::Rejected
+        | RecallStatus::Recalled
+        | RecallStatus::NotNeeded
+        | RecallStatus::Withdrawn
+        | RecallStatus::Unrequested => {}
+    }
+}
+
+/// The order ended unpaid, and the bank does not say otherwise, or its payment was returned.
+fn is_back(booked: &Booked) -> bool {
+    let is_unpaid = booked.state.taken_for_paid() == Some(false) && booked.bank != Some(BankWord::Paid);
+    is_unpaid || matches!(booked.state, State::Completed { reversal: Some(_), .. })
 }
 
 fn anchor(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
@@ -191,9 +240,9 @@ fn differs(receipt: &Receipted, finality: Option<&Finality>) -> Option<String> {
     if finality.tx_hash == anchor.tx_hash && same_contract {
         return None;
     }
-    let (told, place) = (&finality.tx_hash, &finality.contract_address);
+    let (reported, place) = (&finality.tx_hash, &finality.contract_address);
     let (seen, where_seen) = (&anchor.tx_hash, &anchor.contract);
-    Some(format!("the receipt says {told} at {place}, the chain {seen} at {where_seen}"))
+    Some(format!("the receipt says {reported} at {place}, the chain {seen} at {where_seen}"))
 }
 
 fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, moment: &Moment) {
@@ -202,7 +251,7 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<
     let held = subject.contracts.as_ref().filter(|_| locked).and_then(|contracts| contracts.lock.as_ref());
     let Some(held) = held else { return };
     let name = booked.state.name();
-    // The relayer is given a while to give back what is not committed.
+    // The relayer has some time to return an uncommitted lock.
     let given = u64::try_from(moment.patience.settle_ms / 1000).unwrap_or(0);
     let late = moment.chain_secs() > booked.changed_at.unix_secs().saturating_add(given);
     if expected.gave_up && late {
@@ -216,7 +265,14 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<
         return found.add(BreakKind::RefundDue, action, format!("{name}, and the funds are still locked"));
     }
     match give_back(subject, moment) {
-        Some(SuggestedAction::Cancel) if !expected.gave_up => {}
+        // A live order that is about to end, or whose commitment is on its way.
+        Some(SuggestedAction::Cancel)
+            if !expected.gave_up && moment.chain_secs() < held.fill_deadline.saturating_add(given) => {}
+        Some(SuggestedAction::Cancel) if !expected.gave_up => {
+            let since = moment.chain_secs().saturating_sub(held.fill_deadline);
+            let detail = format!("{name}, and any account has been able to cancel the lock for {since} s");
+            return found.add(BreakKind::TimelockExpiring, SuggestedAction::Resolve, detail);
+        }
         Some(action) => {
             return found.add(
                 BreakKind::RefundDue,
@@ -238,7 +294,7 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<
     }
 }
 
-/// When a bank that has the payment has paid at the latest.
+/// The latest time by which a bank that has the payment pays.
 fn paid_by(booked: &Booked) -> Option<Timestamp> {
     let beneficiary = booked.terms.request.beneficiary.as_ref();
     let method = beneficiary.and_then(|beneficiary| beneficiary.payout_method);
@@ -247,14 +303,15 @@ fn paid_by(booked: &Booked) -> Option<Timestamp> {
     Some(Timestamp::from_millis(by.saturating_mul(1_000)))
 }
 
-/// Nothing happens any more, and nothing said so far is the reason.
+/// No change for too long, and no break found so far explains it.
 fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     if booked.state.is_terminal() || !found.breaks.is_empty() {
         return;
     }
     let waits_until = match &booked.state {
+        State::Resting => booked.terms.request.deadline.max(booked.changed_at),
         State::Accepted => booked.terms.lock_at.min(booked.terms.request.deadline).max(booked.changed_at),
-        // A bank takes its time, which is known.
+        // A bank's processing time is known.
         State::Paying { lock: Some(lock), .. } => lock.deadlines.overdue_at,
         State::Paying { lock: None, .. } => paid_by(booked).unwrap_or(booked.changed_at),
         State::Locking
@@ -269,9 +326,25 @@ fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
         | State::Expired
         | State::Failed { .. } => booked.changed_at,
     };
-    // A failed command is told to an execution that is not paid yet, which then ends.
+    let patience_ms = match &booked.state {
+        State::Converting { .. } => moment.patience.convert_ms,
+        State::Paying { .. } => moment.patience.pay_ms,
+        State::Resting
+        | State::Accepted
+        | State::Locking
+        | State::Committing { .. }
+        | State::Owing { .. }
+        | State::Releasing { .. }
+        | State::Completed { .. }
+        | State::ConversionFailed { .. }
+        | State::PayoutFailed { .. }
+        | State::Cancelled
+        | State::Expired
+        | State::Failed { .. } => moment.patience.idle_ms,
+    };
+    // A failed command ends an execution that is not paid yet.
     let failed = booked.failed_command.as_deref().filter(|_| matches!(booked.state, State::Releasing { .. }));
-    if failed.is_some() || moment.idle_since(waits_until, moment.patience.idle_ms) {
+    if failed.is_some() || moment.idle_since(waits_until, patience_ms) {
         let why = failed.map_or_else(
             || format!("nothing since {}", booked.changed_at.iso8601()),
             |kind| format!("the command {kind} can never succeed"),

@@ -2,13 +2,22 @@ use super::*;
 use crate::event::Stage;
 use crate::plan::OrderKind;
 use crate::settlement::tests::terms_of;
-use crate::settlement::{Failure, Finality, LegDone, Lock};
+use crate::settlement::{Failure, Finality, LegDone, Lock, Reversal};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MOMENT: Moment = Moment {
     now: NOW,
     block_secs: 1_800_000_000,
-    patience: Patience { idle_ms: 60_000, settle_ms: 30_000, anchor_ms: 30_000, expiring_ms: 600_000 },
+    patience: Patience {
+        idle_ms: 60_000,
+        convert_ms: 60_000,
+        pay_ms: 60_000,
+        settle_ms: 30_000,
+        anchor_ms: 30_000,
+        expiring_ms: 600_000,
+        recall_answer_ms: 60_000,
+        recall_return_ms: 60_000,
+    },
 };
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
 
@@ -39,7 +48,7 @@ fn completed() -> State {
     }
 }
 
-/// A lock that is filled and whose payout is not overdue yet.
+/// A filled lock whose payout is not overdue yet.
 fn filled() -> Lock {
     let mut lock = crate::settlement::tests::filled();
     lock.deadlines.overdue_at = NOW.plus_millis(1_800_000);
@@ -67,7 +76,7 @@ fn failed() -> State {
     State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), debt_returned: None }
 }
 
-/// A settlement whose every telling agrees, with the events named.
+/// A settlement whose records all agree, with the named events.
 fn subject(state: State, events: &[&str]) -> Subject {
     let terms = terms_of(OrderKind::TokenToFiat);
     let now = events.iter().fold(OnChain::default(), |state, event| state.after(event));
@@ -98,6 +107,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
             differing_fact: None,
             bank: None,
             with_bank_since: None,
+            recall: None,
         }),
         kept: StoredEvents { now, at_block: now, locked, paid: None },
         contracts: Some(contracts),
@@ -114,7 +124,7 @@ fn kinds(subject: &Subject) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_settlement_on_its_way_is_no_break_at_any_step() {
+fn a_settlement_in_progress_is_no_break_at_any_step() {
     let failed_on_chain = State::Failed { failure: failure() };
     let refunded = State::PayoutFailed {
         lock: Some(Lock { refunded: true, ..lock() }),
@@ -148,16 +158,16 @@ fn a_settlement_on_its_way_is_no_break_at_any_step() {
         (refunded, CANCELLED),
     ];
     for (state, events) in steps {
-        let told = format!("{state:?} {events:?}");
+        let reported = format!("{state:?} {events:?}");
         let mut subject = subject(state, events);
-        assert_eq!(kinds(&subject), [""; 0], "{told}");
+        assert_eq!(kinds(&subject), [""; 0], "{reported}");
         subject.contracts = None;
-        assert_eq!(kinds(&subject), [""; 0], "{told}, not asked");
+        assert_eq!(kinds(&subject), [""; 0], "{reported}, not asked");
     }
 }
 
 #[test]
-fn money_for_money_has_nothing_to_do_with_the_escrow() {
+fn money_for_money_ignores_the_escrow() {
     let state = State::Completed {
         lock: None,
         offramp: None,
@@ -185,7 +195,7 @@ fn overdue() -> State {
     State::Paying { lock: Some(lock), offramp: Some(done()), leg: Default::default() }
 }
 
-/// What is wrong, and the one name for it.
+/// A planted fault, and the one break that it causes.
 type Planted = (&'static str, State, &'static [&'static str], fn(&mut Subject));
 
 fn booked(subject: &mut Subject) -> &mut Booked {
@@ -201,7 +211,7 @@ fn held(subject: &mut Subject) -> &mut ProvenLock {
 }
 
 #[test]
-fn each_planted_break_is_found_and_nothing_else_is() {
+fn each_planted_break_is_found_and_no_other() {
     let house_paid = State::Completed {
         lock: Some(Lock { refunded: true, ..filled() }),
         offramp: Some(done()),
@@ -218,7 +228,7 @@ fn each_planted_break_is_found_and_nothing_else_is() {
         ("amount_mismatch", converting(), LOCKED, |s| s.kept.locked = Some(Minor::new(1))),
         ("amount_mismatch", converting(), LOCKED, |s| held(s).amount = Minor::new(1)),
         ("terms_mismatch", State::Locking, LOCKED, |s| {
-            booked(s).differing_fact = Some("token is 0xa, and 0xb was asked for".into());
+            booked(s).differing_fact = Some("token is 0xa, but 0xb was requested".into());
         }),
         ("paid_not_settled", releasing(), FILLED, |s| booked(s).changed_at = LONG_AGO),
         ("paid_not_settled", completed(), FILLED, |_| {}),
@@ -242,6 +252,7 @@ fn each_planted_break_is_found_and_nothing_else_is() {
             booked(s).receipt.as_mut().unwrap().anchor.as_mut().unwrap().tx_hash = "0xother".into();
         }),
         ("timelock_expiring", converting(), LOCKED, |s| held(s).timelock = MOMENT.block_secs + 500),
+        ("timelock_expiring", converting(), LOCKED, |s| held(s).fill_deadline = MOMENT.block_secs - 600),
         ("refund_due", converting(), LOCKED, |s| held(s).timelock = MOMENT.block_secs),
         ("refund_due", failed(), LOCKED, |s| held(s).fill_deadline = MOMENT.block_secs),
         ("stuck", State::Locking, &[], |s| booked(s).changed_at = LONG_AGO),
@@ -258,7 +269,7 @@ fn each_planted_break_is_found_and_nothing_else_is() {
 }
 
 #[test]
-fn a_token_payout_is_held_against_the_order() {
+fn a_token_payout_is_compared_with_the_order() {
     let terms = terms_of(OrderKind::FiatToToken);
     let pays = |state, paid| {
         let mut subject = subject(state, if paid { &["Paid"] } else { &[] });
@@ -284,7 +295,7 @@ fn a_token_payout_is_held_against_the_order() {
 }
 
 #[test]
-fn counts_blocks_and_balances_are_breaks_when_they_differ() {
+fn differing_counts_blocks_and_balances_are_breaks() {
     let of = |found: Option<Break>| found.map(|found| found.kind);
     assert_eq!(of(judge_count("0xc", 3, 3, 3)), None);
     assert_eq!(of(judge_count("0xc", 4, 3, 3)), Some(BreakKind::IndexMismatch));
@@ -296,7 +307,7 @@ fn counts_blocks_and_balances_are_breaks_when_they_differ() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn names_round_trip() {
     for kind in BreakKind::ALL {
         assert_eq!(BreakKind::parse(kind.as_str()), Some(kind));
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
@@ -305,14 +316,32 @@ fn names_are_read_back() {
 }
 
 #[test]
-fn a_swap_holds_nothing_and_is_no_break() {
+fn a_swap_holds_no_funds_and_is_no_break() {
     let mut subject = subject(completed(), &["Created", "Filled", "Settled", "Paid"]);
     booked(&mut subject).terms = terms_of(OrderKind::TokenToToken);
     assert_eq!(kinds(&subject), [""; 0]);
 }
 
 #[test]
-fn a_payment_that_a_bank_has_is_stuck_once_the_bank_has_had_its_time() {
+fn a_leg_is_stuck_after_its_rails_time_limit() {
+    let stuck = |state: State, minutes: i64| {
+        let mut subject = subject(state, &[]);
+        booked(&mut subject).terms = terms_of(OrderKind::FiatToFiat);
+        let patience = Patience { idle_ms: 60_000, convert_ms: 300_000, pay_ms: 600_000, ..MOMENT.patience };
+        let now = booked(&mut subject).changed_at.plus_millis(minutes * 60_000 + 1);
+        let moment = Moment { now, patience, ..MOMENT };
+        judge(&subject, &moment).iter().any(|found| found.kind == BreakKind::Stuck)
+    };
+    let converting = || State::Converting { lock: None, leg: Default::default() };
+    let paying = || State::Paying { lock: None, offramp: None, leg: Default::default() };
+    for (state, minutes) in [(State::Locking, 1), (converting(), 5), (paying(), 10)] {
+        assert!(!stuck(state.clone(), minutes - 1), "{} after {minutes} minutes less one", state.name());
+        assert!(stuck(state.clone(), minutes), "{} after {minutes} minutes", state.name());
+    }
+}
+
+#[test]
+fn a_payment_at_a_bank_is_stuck_after_the_banks_time() {
     let since = NOW.millis();
     let with_bank = |days: i64, since: Option<i64>| {
         let terms = terms_of(OrderKind::FiatToFiat);
@@ -325,6 +354,7 @@ fn a_payment_that_a_bank_has_is_stuck_once_the_bank_has_had_its_time() {
             differing_fact: None,
             bank: None,
             with_bank_since: since.map(Timestamp::from_millis),
+            recall: None,
         };
         let kept = StoredEvents::default();
         let subject = Subject { entity: "0xe".into(), booked: Some(booked), kept, contracts: None };
@@ -334,4 +364,51 @@ fn a_payment_that_a_bank_has_is_stuck_once_the_bank_has_had_its_time() {
     assert_eq!(with_bank(1, None), [BreakKind::Stuck], "no bank has it");
     assert_eq!(with_bank(5, Some(since)), [], "five business days at least");
     assert_eq!(with_bank(15, Some(since)), [BreakKind::Stuck]);
+}
+
+#[test]
+fn a_recall_is_a_break_without_an_answer_without_a_return_and_when_contradicted() {
+    let found = |state: State, status, since, is_contradicted, bank| {
+        let mut subject = subject(state, SETTLED);
+        booked(&mut subject).recall = Some(OpenRecall { status, since, is_contradicted });
+        booked(&mut subject).bank = bank;
+        kinds(&subject)
+    };
+    let reversed = |resolved| {
+        let State::Completed { lock, offramp, payout, settle_tx, finality, .. } = completed() else {
+            unreachable!("completed")
+        };
+        let reversal = Some(Box::new(Reversal { returned: done(), failure: failure(), resolved }));
+        State::Completed { lock, offramp, payout, settle_tx, finality, reversal }
+    };
+    for status in RecallStatus::ALL {
+        let (late, contradicted) = match status {
+            RecallStatus::Approved | RecallStatus::Sent | RecallStatus::Pending => {
+                (vec!["recall_unanswered"], vec!["recall_contradicted"])
+            }
+            RecallStatus::Accepted => (vec!["recall_not_returned"], vec!["recall_contradicted"]),
+            RecallStatus::Unrequested => (vec!["recall_contradicted"], vec!["recall_contradicted"]),
+            RecallStatus::Rejected
+            | RecallStatus::Recalled
+            | RecallStatus::NotNeeded
+            | RecallStatus::Withdrawn => (vec![], vec!["recall_contradicted"]),
+        };
+        let paid = Some(BankWord::Paid);
+        assert_eq!(found(completed(), status, LONG_AGO, false, paid), late, "{status:?}");
+        assert_eq!(found(completed(), status, NOW, true, paid), contradicted, "{status:?}");
+        if status != RecallStatus::Unrequested {
+            assert_eq!(found(completed(), status, NOW, false, paid), [""; 0], "{status:?} in time");
+        }
+    }
+    let accepted = |state, bank| found(state, RecallStatus::Accepted, LONG_AGO, false, bank);
+    assert_eq!(accepted(reversed(None), None), ["payment_returned"], "it came back");
+    let unpaid = || State::PayoutFailed {
+        lock: Some(Lock { refunded: true, ..lock() }),
+        offramp: None,
+        failure: failure(),
+        debt_returned: Some(done()),
+    };
+    assert_eq!(accepted(unpaid(), None), [""; 0], "it was not made");
+    let both = accepted(unpaid(), Some(BankWord::Paid));
+    assert_eq!(both, ["decision_contradicted", "recall_not_returned"], "it was made after all");
 }

@@ -13,16 +13,16 @@ pub struct Failure {
     pub retryable: bool,
 }
 
-/// Why a leg that was never called is not called any more.
+/// Why a leg that was never called will not be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
-    /// The escrow gave the funds back.
+    /// The escrow returned the funds.
     FundsGone,
-    /// A reorganization took the lock back.
+    /// A reorganization removed the lock.
     LockLost,
-    /// Anyone may cancel on the chain before the payout could be committed there.
+    /// The fill deadline, from which anyone may cancel, is too near to commit to the payout.
     TooLate,
-    /// Anyone may refund the lock before the payout could have its final word.
+    /// The timelock, from which anyone may refund the lock, is too near for the payout's final answer.
     TimelockNear,
 }
 

@@ -1,18 +1,18 @@
-//! How a leg is carried out at most once, by whoever has claimed it: what may be done with a claim, and what follows
-//! from what the rail said or did not say.
+//! How a leg is carried out at most once by the worker that has claimed it: what a claim permits, and what follows from
+//! a rail's answer or silence.
 //!
 //! ```text
 //!            never called ──────────────────────────────> call ──answer──> taken in
 //! claimed ─┤                                               ^  ├─down────> again later, as never called
-//!            called before ──> ask ──known──> taken in     │  └─silence─> again later, as called (unconfirmed)
+//!            called before ──> query ─known─> applied      │  └─silence─> again later, as called (unconfirmed)
 //!                              ├─never seen, long ago ─────┘
-//!                              └─never seen just now or after an answer, down, silence ─> again later, as called
+//!                              └─never seen (too early or after an answer), down, silence ─> again later, as called
 //! ```
 //!
 //! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
 //! provably never been called does not begin when its funds are gone or too little time is left; a leg that may have
-//! been called is neither repeated nor given up. A payout for locked tokens is not called before the chain is committed
-//! to it; one that was called and has no final word when the timelock comes near is settled.
+//! been called is neither repeated nor abandoned. A payout for locked tokens is not called before the chain is
+//! committed to it; one that was called and has no final answer near the timelock is settled.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,10 @@ use crate::canonical::sha256;
 use crate::ids::Reference;
 use crate::time::Timestamp;
 
-/// How long after a call it may still take effect, in seconds: longer than a rail may take to answer it.
+/// How long a call may still take effect, in seconds: longer than a rail may take to answer it.
 pub const IN_FLIGHT_SECS: i32 = 12;
 
-/// The two legs a rail carries out.
+/// The two legs that a rail carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LegKind {
@@ -42,34 +42,34 @@ impl LegKind {
         }
     }
 
-    /// What the leg is known by to its rail, and the payout to the chain: the same at every attempt.
+    /// The leg's reference at its rail, and the payout's on the chain: the same at every attempt.
     pub fn reference(self, execution: &Reference) -> [u8; 32] {
         sha256(&format!("{execution}:{}", self.as_str()))
     }
 }
 
-/// What is known of earlier calls when a leg is claimed.
+/// The record of earlier calls when a leg is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallRecord {
     /// An earlier call may have reached the rail.
     pub called_before: bool,
-    /// That call is so fresh that it may still be on its way.
+    /// That call is so recent that it may still be in flight.
     pub in_flight: bool,
 }
 
-/// What a rail said when it was called or asked.
+/// A rail's answer to a call or a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailResponse {
     Answer(RailAnswer),
-    /// Asked: it knows nothing of the call.
+    /// Answer to a query: the rail knows no such call.
     NeverSeen,
-    /// It was not reached, or refused before anything happened.
+    /// The rail was not reached, or refused before it did anything.
     Down,
-    /// Nothing, in time.
+    /// No answer in time.
     Silence,
 }
 
-/// What to do with a claim first.
+/// The first action for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
     /// The settlement does not wait for the leg any more.
@@ -77,7 +77,7 @@ pub enum First {
     Ask,
     Call,
     Withhold(Withheld),
-    /// Not yet: claim it again later, as never called.
+    /// Claim the leg again later, as never called.
     Wait,
 }
 
@@ -89,14 +89,14 @@ enum Begins {
     Never(Withheld),
 }
 
-/// What to do after the rail was asked or called.
+/// The action after a query or a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
     Take(RailAnswer),
-    /// Asked only: the call never arrived and cannot arrive any more.
+    /// After a query only: the call never arrived and cannot arrive any more.
     Call,
     Withhold(Withheld),
-    /// There is no final word, and the timelock is near.
+    /// There is no final answer, and the timelock is near.
     Settle,
     /// Claim it again later. `called` says whether a call may have reached the rail.
     Later {
@@ -113,13 +113,14 @@ impl State {
         }
     }
 
-    /// What the rail called the leg under way when it last answered for it.
+    /// The rail's reference for the leg in progress, from its last answer.
     pub fn provider_reference(&self) -> Option<&str> {
         match self {
             Self::Converting { leg, .. } | Self::Paying { leg, .. } | Self::Owing { leg, .. } => {
                 leg.provider_reference.as_deref()
             }
-            Self::Accepted
+            Self::Resting
+            | Self::Accepted
             | Self::Locking
             | Self::Committing { .. }
             | Self::Releasing { .. }
@@ -132,7 +133,7 @@ impl State {
         }
     }
 
-    /// Whether the leg under way may begin now.
+    /// Whether the leg in progress may begin now.
     fn begins(&self, now: Timestamp) -> Begins {
         let gone = |refunded| if refunded { Withheld::FundsGone } else { Withheld::LockLost };
         match self {
@@ -149,11 +150,12 @@ impl State {
             }
             Self::Paying { lock: Some(lock), .. } if !lock.filled => Begins::Later,
             Self::Owing { lock, .. } if lock.refunded => Begins::Never(Withheld::FundsGone),
-            // What is owed may be paid once the funds are ours.
+            // A debt may be paid once the funds are released to the service.
             Self::Owing { settle_tx: None, .. } => Begins::Later,
             Self::Owing { .. }
             | Self::Converting { .. }
             | Self::Paying { .. }
+            | Self::Resting
             | Self::Accepted
             | Self::Locking
             | Self::Committing { .. }
@@ -167,12 +169,12 @@ impl State {
         }
     }
 
-    /// A payout that has no final word by now is settled all the same.
+    /// Whether a payout without a final answer must be settled now.
     fn must_settle(&self, now: Timestamp) -> bool {
         matches!(self, Self::Paying { lock: Some(lock), .. } if !lock.refunded && now >= lock.deadlines.settle_at)
     }
 
-    /// What to do with a leg that was claimed.
+    /// The first action for a claimed leg.
     pub fn first(&self, leg: LegKind, claim: CallRecord, now: Timestamp) -> First {
         if !self.awaits(leg) {
             return First::Nothing;
@@ -187,13 +189,13 @@ impl State {
         }
     }
 
-    /// What follows from the rail's answer to the question what became of an earlier call.
-    pub fn asked(&self, claim: CallRecord, heard: RailResponse, now: Timestamp) -> Then {
-        match heard {
+    /// The action after the rail's answer to a query about an earlier call.
+    pub fn requested(&self, claim: CallRecord, response: RailResponse, now: Timestamp) -> Then {
+        match response {
             RailResponse::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => {
                 Then::Take(answer)
             }
-            // A rail that answered for the call before and does not know it now proves nothing by that.
+            // A rail that answered for the call before, and does not know it now, gives no proof.
             RailResponse::NeverSeen if !claim.in_flight && self.provider_reference().is_none() => {
                 match self.begins(now) {
                     Begins::Now => Then::Call,
@@ -209,10 +211,10 @@ impl State {
         }
     }
 
-    /// What follows from the rail's answer to a call. `Down` proves that this call did nothing, and the one before
-    /// was asked for.
-    pub fn called(heard: RailResponse) -> Then {
-        match heard {
+    /// The action after the rail's answer to a call. `Down` proves that this call did nothing, and the rail was queried
+    /// for the one before.
+    pub fn called(response: RailResponse) -> Then {
+        match response {
             RailResponse::Answer(answer) => Then::Take(answer),
             RailResponse::Down => Then::Later { called: false },
             RailResponse::NeverSeen | RailResponse::Silence => Then::Later { called: true },
@@ -220,9 +222,9 @@ impl State {
     }
 }
 
-/// How long to wait before a leg is claimed again, in milliseconds: doubled at each attempt from `first` up to
-/// `most`, of which up to a half is left out by chance, so that what failed together does not come back together.
-/// `chance` is any number.
+/// The pause before a leg is claimed again, in milliseconds: doubled at each attempt from `first` up to `most`, and
+/// shortened by up to a half at random, so that legs that failed together are not retried together. `chance` is any
+/// number.
 pub fn back_off_ms(attempts: u32, first: u64, most: u64, chance: u64) -> u64 {
     let doublings = attempts.saturating_sub(1).min(16);
     let whole = first.saturating_mul(1 << doublings).min(most).max(1);
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn back_off_doubles_up_to_the_longest_and_chance_takes_at_most_half() {
+    fn back_off_doubles_up_to_the_longest_and_chance_halves_it_at_most() {
         for (attempts, whole) in [(0, 250), (1, 250), (2, 500), (5, 4000), (9, 60_000), (u32::MAX, 60_000)] {
             let waits: Vec<u64> = (0..1000).map(|n| back_off_ms(attempts, 250, 60_000, n * 7919)).collect();
             assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "{attempts}");

@@ -13,13 +13,13 @@ pub struct Lock {
     pub tx_hash: String,
     pub timelock_expires_at: Timestamp,
     pub deadlines: Deadlines,
-    /// The chain is committed to the payout: nobody may cancel any more.
+    /// The chain is committed to the payout: the lock can no longer be cancelled.
     pub filled: bool,
     /// A reorganization removed the lock's transaction; it may be included again.
     pub lost: bool,
-    /// The escrow gave the funds back.
+    /// The escrow returned the funds.
     pub refunded: bool,
-    /// By this transaction.
+    /// The transaction that returned them.
     pub refund_tx: Option<String>,
 }
 
@@ -28,11 +28,11 @@ pub struct Lock {
 pub struct Deadlines {
     /// No conversion and no commitment begins later: from the fill deadline on anyone may cancel.
     pub begin_before: Timestamp,
-    /// No payout begins later: it might have no final word in time.
+    /// No payout begins later: it might have no final answer in time.
     pub pay_before: Timestamp,
-    /// A payout without its final word is reported.
+    /// A payout without a final answer is reported.
     pub overdue_at: Timestamp,
-    /// A payout without its final word is settled all the same: from the timelock on anyone may refund.
+    /// A payout without a final answer is settled: from the timelock on anyone may refund.
     pub settle_at: Timestamp,
 }
 
@@ -72,10 +72,10 @@ impl Lock {
     }
 }
 
-/// Takes in an event about the lock that does not change the state: the funds were returned, a reorganization removed
-/// or restored the lock, removed its commitment to the payout, or `Filled` was seen when the state does not wait for it.
+/// Applies an event about the lock that does not change the state: the funds were returned, a reorganization removed or
+/// restored the lock, removed its commitment to the payout, or `Filled` was seen when the state does not wait for it.
 /// `None`: nothing new.
-pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Option<Step> {
+pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> Option<Step> {
     let failed = matches!(state, State::ConversionFailed { .. } | State::PayoutFailed { .. });
     // The funds were released to the solver.
     let released = matches!(
@@ -122,8 +122,9 @@ pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Optio
         | Happened::Locked { .. }
         | Happened::Filled
         | Happened::FillLost
+        | Happened::Matched
         | Happened::LockDue
-        | Happened::CancelAsked
+        | Happened::CancelRequested
         | Happened::DeadlinePassed { .. }
         | Happened::LockFailed { .. }
         | Happened::Refused { .. }
@@ -141,8 +142,9 @@ pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Optio
     Some(Step::quiet(state, effects))
 }
 
-/// A settled or anchored settlement is told so again, of another transaction: a reorganization deeper than the
-/// confirmations took the first one away. `None`: it is the same transaction, or nothing of the kind had been told.
+/// Applies the event of another transaction for a settlement that is settled or anchored already: a reorganization
+/// deeper than the confirmations removed the first one. `None`: it is the same transaction, or no such event was
+/// reported before.
 pub(super) fn moved(mut state: State, happened: Happened) -> Option<Step> {
     match (&mut state, happened) {
         (

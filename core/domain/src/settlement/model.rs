@@ -1,13 +1,14 @@
-//! A small world around the real rules, driven by chance: workers that claim, ask, call, stop dead and come back
-//! late; rails that answer days later, twice, never or not at all and pay every time they are asked in time; a chain
-//! with a clock, on which anyone cancels from the fill deadline on and refunds from the timelock on, whose facts come
-//! twice and are taken back, and which loses locks and commitments; cancellations, deadlines; operators who pause legs, hold orders and decide in a
-//! rail's place; a bank that gives payments back. Only what was committed survives a worker.
+//! A model around the real rules, driven by random moves: workers that claim, query, call, stop and continue late;
+//! rails that answer days later, twice or never, and pay every call that arrives in time; a chain with a clock, on
+//! which anyone cancels from the fill deadline on and refunds from the timelock on, whose facts are repeated and
+//! reverted, and which loses locks and commitments; cancellations, deadlines; operators who pause legs, hold orders and
+//! decide in a rail's place; a bank that returns payments. Only what was committed survives a worker.
 //!
-//! After every move all of an order's amount is somewhere. Whatever happens, each order ends once or is a debt that an operator sees, the maker and the beneficiary are never
-//! both paid, nobody who is owed is forgotten, and the books agree. It is assumed that somewhere between the time at
-//! which a lock is to be settled and its timelock the service runs for a while.
+//! After every move all of an order's amount is accounted for. Each order ends once or is a debt that an operator sees,
+//! the maker and the beneficiary are never both paid, no debt is forgotten, and the books agree. Assumption: between
+//! the time at which a lock is to be settled and its timelock the service runs for a while.
 
+mod beginning;
 mod chain;
 mod office;
 
@@ -23,6 +24,7 @@ use super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::*;
 use crate::ledger::tests::{Books, check_ended, opening, shared};
 use crate::plan::OrderKind;
+use crate::screening::{Beginning, ScreeningResult, StartDecision};
 
 /// The timings of the real workers, in milliseconds.
 const LEASE: i64 = 30_000;
@@ -50,6 +52,8 @@ struct Due {
     called_at: i64,
     lease_until: i64,
     fence: u64,
+    /// What operators have decided about the beginning.
+    decided: Option<StartDecision>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,18 +67,18 @@ enum Command {
     Anchor,
 }
 
-/// What the database holds: all that survives.
+/// The contents of the database: all that survives.
 struct Database {
     state: State,
     version: u64,
-    told: Vec<EventType>,
+    reported: Vec<EventType>,
     books: Books,
     effects: BTreeMap<Task, Due>,
     commands: Vec<Command>,
     facts: Vec<Happened>,
 }
 
-/// A rail that pays every time it is called in time.
+/// A rail that pays every call that arrives in time.
 #[derive(Default)]
 struct Rail {
     calls: Vec<i64>,
@@ -98,13 +102,18 @@ enum End {
     Again { called: bool },
 }
 
-/// Somebody who has claimed something and may stop at any line.
+/// A worker with a claim, which may stop at any line.
 struct Worker {
     task: Option<Task>,
     fact: Option<Happened>,
     claim: CallRecord,
     called_at: i64,
     fence: u64,
+    /// The operators' decision as it was when the work was claimed.
+    decided: Option<StartDecision>,
+    /// Screening passed the order, or operators released it; screening or operators refused it.
+    is_cleared: bool,
+    is_refused: bool,
     seen: (State, u64),
     stage: At,
 }
@@ -115,7 +124,7 @@ struct World {
     db: Database,
     rails: BTreeMap<LegKind, Rail>,
     chain: Chain,
-    /// So many commitments are still taken back after they were told.
+    /// How many more commitments are reverted after they were reported.
     fill_losses: u8,
     workers: Vec<Worker>,
     office: Office,
@@ -130,7 +139,7 @@ fn done(now: i64) -> RailAnswer {
 }
 
 impl Rail {
-    /// A call reaches it: too late it does nothing.
+    /// A call arrives; too late, it does nothing.
     fn receive(&mut self, now: i64) {
         let not_after = self.calls.remove(0);
         if now <= not_after {
@@ -159,7 +168,7 @@ impl World {
         let db = Database {
             state: State::Accepted,
             version: 0,
-            told: Vec::new(),
+            reported: Vec::new(),
             books: opening(&terms),
             effects: BTreeMap::new(),
             commands: Vec::new(),
@@ -176,10 +185,10 @@ impl World {
     /// One transaction: the state, its events, its effects.
     fn write(&mut self, step: Step) {
         self.db.books.carry_out(&step);
-        self.db.told.extend(step.events.iter().map(|told| told.kind));
+        self.db.reported.extend(step.events.iter().map(|reported| reported.kind));
         for effect in step.effects {
             let mut due = |task, due| {
-                let row = Due { due, called: false, called_at: 0, lease_until: 0, fence: 0 };
+                let row = Due { due, called: false, called_at: 0, lease_until: 0, fence: 0, decided: None };
                 assert!(self.db.effects.insert(task, row).is_none(), "{task:?} is due twice");
             };
             match effect {
@@ -194,6 +203,9 @@ impl World {
                 Effect::GiveBack => self.db.commands.push(Command::GiveBack),
                 Effect::IssueReceipt => self.db.commands.push(Command::Anchor),
                 Effect::DropTimers => drop(self.db.effects.remove(&Task::Start)),
+                Effect::Rest | Effect::EndRest | Effect::BringForward(_) => {
+                    unreachable!("the model's order is accepted: {effect:?}")
+                }
                 Effect::Post(_) => {}
             }
         }
@@ -236,10 +248,26 @@ impl World {
         fence: u64,
     ) {
         let seen = (self.db.state.clone(), self.db.version);
-        self.workers.push(Worker { task, fact, claim, called_at, fence, seen, stage: At::Load });
+        let row = task.and_then(|task| self.db.effects.get(&task));
+        let decided = row.and_then(|row| row.decided);
+        let is_cleared = decided == Some(StartDecision::Release);
+        let is_refused = decided == Some(StartDecision::Refuse);
+        let stage = At::Load;
+        self.workers.push(Worker {
+            task,
+            fact,
+            claim,
+            called_at,
+            fence,
+            decided,
+            is_cleared,
+            is_refused,
+            seen,
+            stage,
+        });
     }
 
-    /// One move of one worker. `luck` below 64: the rail is down, below 96: it says nothing.
+    /// One move of one worker. `luck` below 64: the rail is down, below 96: it does not answer.
     fn advance(&mut self, pick: usize, luck: u8) {
         if self.workers.is_empty() {
             return;
@@ -250,7 +278,7 @@ impl World {
         }
     }
 
-    /// `false`: the worker has nothing more to do.
+    /// `false`: the worker is finished.
     fn move_on(&mut self, worker: &mut Worker, luck: u8) -> bool {
         let leg = match worker.task {
             Some(Task::Leg(leg)) => leg,
@@ -259,19 +287,25 @@ impl World {
         let answer = self.rails[&leg].answer(self.now);
         match std::mem::replace(&mut worker.stage, At::Load) {
             At::Load => return self.load(worker, leg),
+            At::Ask if worker.task == Some(Task::Start) => {
+                let result = self.office.screen(luck < 16);
+                worker.is_cleared |= result == ScreeningResult::Pass;
+                worker.is_refused |= result == ScreeningResult::Fail;
+                return self.begin(worker, Beginning::after(result));
+            }
             At::Ask => {
-                let heard = match luck {
+                let response = match luck {
                     0..64 => RailResponse::Down,
                     64..96 => RailResponse::Silence,
                     _ => answer.map_or(RailResponse::NeverSeen, RailResponse::Answer),
                 };
-                let then = worker.seen.0.asked(worker.claim, heard, at(self.now));
+                let then = worker.seen.0.requested(worker.claim, response, at(self.now));
                 return self.then(worker, leg, then);
             }
             At::Call if luck < 64 => return self.then(worker, leg, State::called(RailResponse::Down)),
             At::Call => {
                 let lock = worker.seen.0.lock();
-                assert!(!lock.is_some_and(|lock| lock.refunded), "paid for funds that are gone");
+                assert!(!lock.is_some_and(|lock| lock.refunded), "paid for returned funds");
                 if leg == LegKind::Payout && lock.is_some() {
                     assert!(self.chain.filled, "paid before the chain was committed");
                 }
@@ -280,8 +314,8 @@ impl World {
                 worker.stage = At::Listen;
             }
             At::Listen => {
-                let heard = if luck < 96 { None } else { answer };
-                let then = State::called(heard.map_or(RailResponse::Silence, RailResponse::Answer));
+                let response = if luck < 96 { None } else { answer };
+                let then = State::called(response.map_or(RailResponse::Silence, RailResponse::Answer));
                 return self.then(worker, leg, then);
             }
             At::Commit(happened, end) => return self.commit(worker, happened, end),
@@ -297,17 +331,8 @@ impl World {
         }
         if worker.task == Some(Task::Start) {
             let deadline = self.terms.request.deadline;
-            if self.office.held && at(self.now) < deadline {
-                self.end(worker, End::Again { called: false });
-                return false;
-            }
-            let happened = if at(self.now) < deadline {
-                Happened::LockDue
-            } else {
-                Happened::DeadlinePassed { at: deadline }
-            };
-            worker.stage = At::Commit(happened, End::Done);
-            return true;
+            let first = Beginning::first(worker.decided, at(self.now), deadline, true);
+            return self.begin(worker, first);
         }
         if let Some(answer) = self.office.verdicts.get(&leg)
             && worker.seen.0.awaits(leg)
@@ -373,7 +398,7 @@ impl World {
         true
     }
 
-    /// Ends a claim whose fence still holds.
+    /// Ends a claim whose fence is still valid.
     fn end(&mut self, worker: &Worker, end: End) {
         let Some(task) = worker.task else { return };
         let Some(row) = self.db.effects.get_mut(&task).filter(|row| row.fence == worker.fence) else {
@@ -385,17 +410,25 @@ impl World {
         }
     }
 
-    /// The step, what it consumes and the end of the claim, or nothing.
+    /// Commits the step, what it consumes and the end of the claim, or nothing.
     fn commit(&mut self, worker: &mut Worker, happened: Happened, end: End) -> bool {
         let (state, version) = worker.seen.clone();
         let step = state.step(&self.terms, happened.clone()).ok();
         if step.is_some() && version != self.db.version {
-            // An answer is taken in again; what was decided on the old state is decided again.
+            // An answer is applied again; a decision made on the old state is made again.
             if matches!(happened, Happened::Offramp { .. } | Happened::Payout { .. }) {
                 worker.seen = (self.db.state.clone(), self.db.version);
                 worker.stage = At::Commit(happened, end);
             }
             return true;
+        }
+        if worker.task == Some(Task::Start) && step.is_some() {
+            // Operators have decided since the work was claimed, or somebody else has claimed it.
+            let row = self.db.effects.get(&Task::Start);
+            if row.is_none_or(|row| row.fence != worker.fence) {
+                return false;
+            }
+            self.check_beginning(worker, &happened);
         }
         let consumed = worker.fact.as_ref();
         if let Some(open) = consumed.and_then(|fact| self.db.facts.iter().position(|open| open == fact)) {
@@ -409,12 +442,13 @@ impl World {
     }
 
     fn cancel(&mut self) {
-        if let Ok(step) = self.db.state.clone().step(&self.terms, Happened::CancelAsked) {
+        if let Ok(step) = self.db.state.clone().step(&self.terms, Happened::CancelRequested) {
             self.write(step);
         }
     }
 
-    /// Time passes. What must be settled before the timelock is: the service does not stand still for all that time.
+    /// Time passes. Work that must be settled before the timelock is: the service does not stand still for all that
+    /// time.
     fn pass(&mut self, millis: i64) {
         let target = self.now + millis;
         if let Some(created) = self.chain.created {
@@ -434,7 +468,7 @@ impl World {
         self.now = self.now.max(target);
     }
 
-    /// The oldest fact gets deep enough, and is told once or twice.
+    /// The oldest fact becomes deep enough, and is reported once or twice.
     fn index(&mut self, twice: bool) {
         if self.chain.facts.is_empty() {
             return;
@@ -446,14 +480,14 @@ impl World {
         self.db.facts.push(fact);
     }
 
-    /// A block is taken back before its fact was consumed; the same transaction comes again later.
+    /// A block is reverted before its fact was consumed; the same transaction is included again later.
     fn take_back(&mut self) {
         if let Some(fact) = self.db.facts.pop() {
             self.chain.facts.insert(0, fact);
         }
     }
 
-    /// Facts of one settlement are taken in order.
+    /// Facts of one settlement are applied in order.
     fn take_next_fact(&mut self) {
         if self.workers.iter().all(|worker| worker.fact.is_none()) {
             self.take_fact(0);
@@ -491,7 +525,7 @@ impl World {
 
     fn is_quiet(&self) -> bool {
         let state = &self.db.state;
-        // An operator is paged until it is paid or returned.
+        // An operator is paged until the debt is paid or returned.
         let owed = matches!(state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
         (state.is_terminal() || owed)
             && self.office.is_quiet(state)
@@ -536,8 +570,8 @@ impl World {
         }
     }
 
-    /// From here on nothing fails any more, and everything comes to its end. Strangers are needed for a committed lock
-    /// alone.
+    /// From here on nothing fails, and every order ends. Other callers of the contract are needed for a committed lock
+    /// only.
     fn settle_down(&mut self) {
         for round in 0.. {
             assert!(round < 5_000, "stuck as {}", self.db.state.name());
@@ -566,22 +600,26 @@ impl World {
         assert!(delivered == 0 || !self.chain.gone, "maker and beneficiary were both paid");
         let owes = matches!(state, State::Owing { .. });
         if self.chain.settled {
-            assert!(delivered == 1 || owes, "the funds were taken and nobody was paid: {}", state.name());
+            assert!(
+                delivered == 1 || owes,
+                "the funds were taken and the beneficiary was not paid: {}",
+                state.name()
+            );
         }
-        for pair in self.db.told.windows(2) {
+        for pair in self.db.reported.windows(2) {
             assert!(follows(pair[0], pair[1]), "{pair:?}");
         }
         let debt =
             self.db.books.minor(&format!("debt:{}:total", self.terms.reference), &self.terms.output.asset);
-        assert_eq!(owes, debt > 0, "a debt stands in the books");
+        assert_eq!(owes, debt > 0, "the books have a debt");
         if owes {
             return;
         }
         check_ended(&self.terms, state, &self.db.books);
-        let ends = self.db.told.iter().filter(|kind| kind.is_terminal()).count();
+        let ends = self.db.reported.iter().filter(|kind| kind.is_terminal()).count();
         let came_back = matches!(state, State::Completed { reversal: Some(_), .. });
         let expected = 1 + usize::from(came_back);
-        assert_eq!((ends, self.db.told.last().is_some_and(|last| last.is_terminal())), (expected, true));
+        assert_eq!((ends, self.db.reported.last().is_some_and(|last| last.is_terminal())), (expected, true));
         assert_eq!(delivered, u32::from(matches!(state, State::Completed { .. })), "{}", state.name());
         assert_eq!(state.lock().is_some_and(|lock| lock.refunded), self.chain.gone && state.lock().is_some());
         assert_eq!(self.db.books.minor("escrow::total", &self.terms.input.asset), 0);
@@ -615,11 +653,11 @@ fn follows(before: EventType, after: EventType) -> bool {
     }
 }
 
-/// Histories tried, and the share of them in percent in which the chance moves alone reach the commitment.
+/// The number of histories, and the percentage of them in which random moves alone must reach the commitment.
 const HISTORIES: u32 = 2_400;
 const COMMITTED_PERCENT_MIN: u32 = 33;
 
-/// Only tokens for money are committed before they are paid for.
+/// Only tokens for money are committed before the payment.
 fn any_kind() -> impl Strategy<Value = OrderKind> {
     prop_oneof![
         12 => Just(OrderKind::TokenToFiat),
@@ -629,9 +667,19 @@ fn any_kind() -> impl Strategy<Value = OrderKind> {
     ]
 }
 
+/// What no answer of the screening service means.
+fn any_result() -> impl Strategy<Value = ScreeningResult> {
+    prop_oneof![
+        6 => Just(ScreeningResult::Hold),
+        1 => Just(ScreeningResult::Fail),
+        6 => Just(ScreeningResult::Pass),
+    ]
+}
+
 #[test]
-fn every_interleaving_ends_once_pays_one_side_only_and_leaves_funds_and_books_in_agreement() {
+fn every_interleaving_ends_once_pays_one_side_and_balances_the_books() {
     let (committed, reversed, decided) = (Cell::new(0_u32), Cell::new(0_u32), Cell::new(0_u32));
+    let screened: [Cell<u32>; 4] = Default::default();
     let config = ProptestConfig { source_file: Some(file!()), ..ProptestConfig::with_cases(HISTORIES) };
     let histories = (
         any_kind(),
@@ -639,12 +687,15 @@ fn every_interleaving_ends_once_pays_one_side_only_and_leaves_funds_and_books_in
         (prop::bool::weighted(0.05), prop::bool::weighted(0.15)),
         prop::bool::weighted(0.25),
         0..3_u8,
-        prop::collection::vec(any::<(u8, u8)>(), 100..600),
+        any_result(),
+        prop::collection::vec(any::<(u8, u8)>(), 100..700),
     );
-    let checked =
-        TestRunner::new(config).run(&histories, |(kind, cuts, refuses, takes_days, fill_losses, history)| {
+    let checked = TestRunner::new(config).run(
+        &histories,
+        |(kind, cuts, refuses, takes_days, fill_losses, on_error, history)| {
             let mut world = World::new(kind, &cuts, refuses);
             world.fill_losses = fill_losses;
+            world.office.on_error = on_error;
             for choice in history {
                 world.one(choice);
             }
@@ -658,11 +709,26 @@ fn every_interleaving_ends_once_pays_one_side_only_and_leaves_funds_and_books_in
             reversed
                 .set(reversed.get() + u32::from(matches!(state, State::Completed { reversal: Some(_), .. })));
             decided.set(decided.get() + u32::from(!world.office.verdicts.is_empty()));
+            let office = &world.office;
+            let expired = matches!(state, State::Expired);
+            let failed = matches!(state, State::Failed { .. });
+            for (count, is) in screened.iter().zip([
+                office.was_held,
+                office.released,
+                office.refused && failed,
+                office.was_held && expired,
+            ]) {
+                count.set(count.get() + u32::from(is));
+            }
             Ok(())
-        });
+        },
+    );
     if let Err(broken) = checked {
         panic!("{broken}");
     }
+    let screened = screened.map(|count| count.get());
+    println!("{screened:?} held, released, refused by operators, expired while held");
+    assert!(screened.iter().all(|count| *count > 5), "{screened:?}");
     let percent = committed.get() * 100 / HISTORIES;
     println!("{percent} % of the histories commit; {} reversed, {} decided", reversed.get(), decided.get());
     assert!(
@@ -671,5 +737,5 @@ fn every_interleaving_ends_once_pays_one_side_only_and_leaves_funds_and_books_in
         reversed.get(),
         decided.get()
     );
-    assert!(percent >= COMMITTED_PERCENT_MIN, "chance commits {percent} % of the histories only");
+    assert!(percent >= COMMITTED_PERCENT_MIN, "random moves commit {percent} % of the histories only");
 }

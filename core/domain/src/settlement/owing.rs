@@ -1,7 +1,7 @@
 //! A payout that has no final answer when its lock's timelock is near.
 //!
 //! The funds are released to the solver, because the rail may have paid. From then on the ledger holds the output as a
-//! debt to the user. It ends when the rail confirms the payment, or when operators have given the input back.
+//! debt to the user. It ends when the rail confirms the payment, or when operators have returned the input.
 
 use super::step::{completed, progress};
 use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, State, Step};
@@ -10,7 +10,7 @@ use crate::ledger;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// What [`State::Owing`] holds.
+/// The data of [`State::Owing`].
 pub(super) struct Owing {
     pub(super) lock: Lock,
     pub(super) offramp: Option<LegDone>,
@@ -30,7 +30,7 @@ pub(super) fn begin(terms: &Terms, lock: Lock, offramp: Option<LegDone>, leg: Le
     Step::quiet(next, vec![Effect::Post(ledger::owed(terms)), Effect::Settle])
 }
 
-/// `None`: it does not apply.
+/// `None`: the event does not apply.
 pub(super) fn step(terms: &Terms, owing: Owing, happened: Happened) -> Option<Step> {
     match happened {
         Happened::Payout { answer, at } if owing.failure.is_none() => {
@@ -63,9 +63,9 @@ pub(super) fn step(terms: &Terms, owing: Owing, happened: Happened) -> Option<St
 fn answered(terms: &Terms, owing: Owing, answer: RailAnswer, at: Timestamp) -> Step {
     match answer {
         RailAnswer::InProgress { provider_reference } => {
-            let told = owing.leg.in_progress;
+            let reported = owing.leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
-            progress(Owing { leg, ..owing }.into(), told, EventType::PayoutInProgress, at)
+            progress(Owing { leg, ..owing }.into(), reported, EventType::PayoutInProgress, at)
         }
         RailAnswer::Done(payout) => {
             let paid = Effect::Post(ledger::debt_paid(terms));
@@ -76,7 +76,7 @@ fn answered(terms: &Terms, owing: Owing, answer: RailAnswer, at: Timestamp) -> S
                     let settled = ledger::settled_by_house(terms);
                     completed(Some(lock), offramp, payout, None, Some(settled)).after([paid])
                 }
-                // `settle` was asked for when the debt began.
+                // `settle` was requested when the debt began.
                 None => Step::quiet(State::Releasing { lock, offramp, payout }, vec![paid]),
             }
         }
@@ -87,8 +87,8 @@ fn answered(terms: &Terms, owing: Owing, answer: RailAnswer, at: Timestamp) -> S
     }
 }
 
-/// The rail says that nobody was paid. If the escrow refunded the maker, the order ends; otherwise operators have to
-/// give the input back.
+/// The rail reports that the payment was not made. If the escrow refunded the maker, the order ends; otherwise
+/// operators have to return the input.
 fn unpaid(terms: &Terms, owing: Owing, failure: Failure, at: Timestamp) -> Step {
     if !owing.lock.refunded {
         return Step::quiet(Owing { failure: Some(failure), ..owing }.into(), Vec::new());
@@ -98,7 +98,7 @@ fn unpaid(terms: &Terms, owing: Owing, failure: Failure, at: Timestamp) -> Step 
     Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::debt_released(terms))])
 }
 
-/// Operators gave the input back for an order whose funds were released and whose payout failed.
+/// Operators returned the input of an order whose funds were released and whose payout failed.
 fn returned(terms: &Terms, owing: Owing, done: LegDone, at: Timestamp) -> Option<Step> {
     let Owing { lock, offramp, settle_tx: Some(_), failure: Some(failure), .. } = owing else { return None };
     let next = State::PayoutFailed { lock: Some(lock), offramp, failure, debt_returned: Some(done) };

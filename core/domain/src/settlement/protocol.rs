@@ -1,8 +1,8 @@
-//! Every interleaving of one order of a token for money, up to a stated bound, by a model checker.
+//! A model checker explores every interleaving of one order of a token for money, up to a stated bound.
 //!
-//! The actors: the chain with its clock, its contract and whoever may call it (the relayer late or never, a malicious
-//! user, anybody); the bank, which answers days later, fails, or was never reached; workers that may stop between any
-//! two lines; facts that come late and twice, and a lock that a reorganization takes back; two operators, one of whom
+//! The actors: the chain with its clock, its contract and its callers (a relayer that is late or stopped, a malicious
+//! user, anyone); the bank, which answers days later, fails, or was never reached; workers that may stop between any
+//! two lines; facts that arrive late and twice, and a lock that a reorganization removes; two operators, one of whom
 //! signs anything. The service is the code itself: [`State::step`] and the rules of a [`leg`](super::leg).
 //!
 //! | bound | default | more with |
@@ -14,15 +14,15 @@
 //! | crashes, repeated facts, repeated calls, silence | any number | |
 //!
 //! Assumed, and enforced by the clock here: between the moment from which an unanswered payout is settled and the
-//! timelock there is time for a worker's turn and for one transaction (`timelock_margin`, an hour at least).
+//! timelock a worker has time for a turn and the relayer for one transaction (`timelock_margin`, an hour at least).
 //!
-//! Assumed, and not enforced: a commitment that passed the payout gate is not taken back ([`Action::Reorganized`]
-//! stops there). A payout that was asked for on a commitment that is gone can be paid beside a cancel, whatever the
-//! service does; how deep the gate is decides how unlikely that is.
+//! Assumed, and not enforced: a commitment that passed the payout gate is not reverted ([`Action::Reorganized`] stops
+//! there). A payout that was requested on a reverted commitment can be paid beside a cancel, whatever the service does;
+//! the depth of the gate decides how unlikely that is.
 //!
-//! The protocol of before, in which the bank was asked first and the chain committed afterwards, is checked in the same
-//! world, with a relayer that is never late: the checker has to find its double payment. So it has in the protocol of
-//! today without the margin.
+//! The former protocol, in which the bank was called first and the chain committed afterwards, is checked in the same
+//! world, with a relayer that is never late: the checker must find its double payment. It must also find one in the
+//! present protocol without the margin.
 
 mod before;
 mod service;
@@ -34,7 +34,7 @@ use self::before::Before;
 use self::service::{Current, Service};
 use self::world::{Bank, ExplorationBounds, ModelAction, Slot, World};
 
-/// One order in a world of these bounds.
+/// One order in a world with these bounds.
 struct Protocol<S> {
     bounds: ExplorationBounds,
     service: std::marker::PhantomData<fn() -> S>,
@@ -70,7 +70,7 @@ impl<S: Service> Model for Protocol<S> {
                 world.bank != Bank::Paid || matches!(world.slot, Slot::Filled | Slot::Settled)
             }),
             Property::always(
-                "whoever is owed at the end is paid, or an operator is paged",
+                "every debt at the end is paid, or an operator is paged",
                 |_, world: &World<S>| world.possible().next().is_some() || world.is_settled_up(),
             ),
             Property::sometimes("completed", |_, world: &World<S>| world.is_end("completed", Slot::Settled)),
@@ -103,14 +103,14 @@ impl<S: Service> Model for Protocol<S> {
 
 const NEVER_BOTH: &str = "maker and beneficiary are never both paid";
 const ONCE: &str = "the bank is asked to pay once";
-const COMMITTED: &str = "nobody is paid before the chain is committed";
+const COMMITTED: &str = "no payment is made before the chain is committed";
 
-#[expect(clippy::disallowed_methods, reason = "whoever runs the tests chooses a larger bound")]
+#[expect(clippy::disallowed_methods, reason = "a larger bound can be set for a run")]
 fn reorgs() -> u8 {
     std::env::var("DVP_PROTOCOL_REORGS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-/// The shortest way to a world in which what should always hold does not.
+/// The shortest path to a world that violates the property.
 fn shortest<S: Service>(bounds: ExplorationBounds, property: &'static str) -> (World<S>, Vec<ModelAction>) {
     let found = |depth| {
         let checker = Protocol::<S>::check(bounds).target_max_depth(depth).spawn_bfs().join();
@@ -121,7 +121,7 @@ fn shortest<S: Service>(bounds: ExplorationBounds, property: &'static str) -> (W
 }
 
 #[test]
-fn no_interleaving_pays_maker_and_beneficiary_both_and_every_end_is_reached() {
+fn no_interleaving_pays_both_sides_and_every_end_is_reached() {
     let bounds = ExplorationBounds { reorgs: reorgs(), has_margin: true };
     let checker = Protocol::<Current>::check(bounds).threads(2).spawn_bfs().join();
     println!("{bounds:?}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
@@ -130,7 +130,7 @@ fn no_interleaving_pays_maker_and_beneficiary_both_and_every_end_is_reached() {
 }
 
 #[test]
-fn the_double_payment_of_a_commitment_after_the_payment_is_found() {
+fn the_double_payment_of_a_late_commitment_is_found() {
     let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, NEVER_BOTH);
     println!("paid twice: {actions:?}");
     assert_eq!((world.slot, world.bank), (Slot::Returned, Bank::Paid));
@@ -139,13 +139,13 @@ fn the_double_payment_of_a_commitment_after_the_payment_is_found() {
 }
 
 #[test]
-fn a_payment_before_the_commitment_is_found_as_such() {
+fn a_payment_before_the_commitment_is_found() {
     let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, COMMITTED);
     assert_eq!((world.slot, world.bank), (Slot::Locked, Bank::Paid), "{actions:?}");
 }
 
 #[test]
-fn a_settlement_that_misses_its_timelock_is_found() {
+fn a_settlement_after_its_timelock_is_found() {
     let (world, actions) =
         shortest::<Current>(ExplorationBounds { reorgs: 0, has_margin: false }, NEVER_BOTH);
     println!("without a margin: {actions:?}");

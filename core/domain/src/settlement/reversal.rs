@@ -1,14 +1,14 @@
-//! A payment that the rail gave back after it was carried out: the contract's one edge from `completed` to `reversed`.
+//! A payment that the rail returned after it was carried out: the contract's one edge from `completed` to `reversed`.
 //!
-//! The input stays with whoever has it, and the output that came back is owed to the user. It ends when operators have
-//! paid the beneficiary another way or given the input back. Only money comes back: a payment in tokens is final.
+//! The input stays where it is, and the returned output is owed to the user. It ends when operators have paid the
+//! beneficiary another way or returned the input. Only money can be returned: a payment in tokens is final.
 
 use super::{Effect, Failure, Happened, Remedy, Resolved, Reversal, State, Step};
 use crate::event::{EventType, Stage};
 use crate::ledger;
 use crate::terms::Terms;
 
-/// `None`: it does not apply.
+/// `None`: the event does not apply.
 pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<Step> {
     let State::Completed { lock, offramp, payout, settle_tx, finality, reversal } = state else {
         return None;

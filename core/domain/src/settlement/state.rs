@@ -1,4 +1,4 @@
-//! Where a settlement stands.
+//! The states of a settlement.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,16 @@ use super::{Failure, Finality, Leg, LegDone, Lock};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
+    /// A range order that the market does not meet yet: nothing is reserved or locked, and its terms are not final.
+    Resting,
     Accepted,
-    /// The lock, or the swap, is asked for.
+    /// The lock, or the swap, is requested.
     Locking,
     Converting {
         lock: Option<Lock>,
         leg: Leg,
     },
-    /// The chain is asked to commit the lock to the payout. Nobody has been asked to pay.
+    /// The chain is requested to commit the lock to the payout. The payout has not been requested.
     Committing {
         lock: Lock,
         offramp: LegDone,
@@ -25,14 +27,14 @@ pub enum State {
         offramp: Option<LegDone>,
         leg: Leg,
     },
-    /// The timelock came near before the payout's final word: the funds are released, and the output is owed until it
-    /// is paid or the input is given back.
+    /// The timelock was near before the payout's final answer: the funds are released, and the output is owed until it
+    /// is paid or the input is returned.
     Owing {
         lock: Lock,
         offramp: Option<LegDone>,
         leg: Leg,
         settle_tx: Option<String>,
-        /// The payout's final word, when it was not paid.
+        /// The payout's final failure, when it was not paid.
         failure: Option<Failure>,
     },
     Releasing {
@@ -46,7 +48,7 @@ pub enum State {
         payout: LegDone,
         settle_tx: Option<String>,
         finality: Option<Finality>,
-        /// The payment came back.
+        /// The returned payment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reversal: Option<Box<Reversal>>,
     },
@@ -58,7 +60,7 @@ pub enum State {
         lock: Option<Lock>,
         offramp: Option<LegDone>,
         failure: Failure,
-        /// The funds had been released, and operators gave the input back.
+        /// The funds had been released, and operators returned the input.
         debt_returned: Option<LegDone>,
     },
     Cancelled,
@@ -68,10 +70,10 @@ pub enum State {
     },
 }
 
-/// A payment that came back after it was paid: the output is owed until it is resolved.
+/// A payment that was returned after it was paid: the output is owed until it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reversal {
-    /// What the rail calls the return, and when it came.
+    /// The rail's reference for the return, and its time.
     pub returned: LegDone,
     pub failure: Failure,
     pub resolved: Option<Resolved>,
@@ -84,19 +86,43 @@ pub struct Resolved {
     pub done: LegDone,
 }
 
-/// What becomes of an output that came back.
+/// How operators resolve a returned output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
     /// The beneficiary was paid another way.
     PaidAgain,
-    /// The input was given back.
+    /// The input was returned.
     GivenBack,
 }
 
 impl State {
+    /// The names of the states in which a settlement has not ended, in their order.
+    pub const OPEN_STAGES: [&'static str; 8] =
+        ["resting", "accepted", "locking", "converting", "committing", "paying", "owing", "releasing"];
+
+    /// The names of all states.
+    pub const NAMES: [&'static str; 15] = [
+        "resting",
+        "accepted",
+        "locking",
+        "converting",
+        "committing",
+        "paying",
+        "owing",
+        "releasing",
+        "completed",
+        "reversed",
+        "conversion_failed",
+        "payout_failed",
+        "cancelled",
+        "expired",
+        "failed",
+    ];
+
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Resting => "resting",
             Self::Accepted => "accepted",
             Self::Locking => "locking",
             Self::Converting { .. } => "converting",
@@ -114,10 +140,11 @@ impl State {
         }
     }
 
-    /// No event of the feed follows.
+    /// Whether no event of the feed follows.
     pub const fn is_terminal(&self) -> bool {
         match self {
-            Self::Accepted
+            Self::Resting
+            | Self::Accepted
             | Self::Locking
             | Self::Converting { .. }
             | Self::Committing { .. }
@@ -133,7 +160,12 @@ impl State {
         }
     }
 
-    /// The settlement has ended, and its providers keep what they had promised.
+    /// Whether the order's output is reserved and it counts as open: it was filled, and its settlement has not ended.
+    pub const fn is_open(&self) -> bool {
+        !self.is_terminal() && !matches!(self, Self::Resting)
+    }
+
+    /// Whether the settlement has ended and its providers keep what they had reserved.
     pub const fn gives_back(&self) -> bool {
         match self {
             Self::Cancelled
@@ -141,7 +173,8 @@ impl State {
             | Self::Failed { .. }
             | Self::ConversionFailed { .. }
             | Self::PayoutFailed { debt_returned: None, .. } => true,
-            Self::Accepted
+            Self::Resting
+            | Self::Accepted
             | Self::Locking
             | Self::Converting { .. }
             | Self::Committing { .. }
@@ -153,12 +186,13 @@ impl State {
         }
     }
 
-    /// Whether the payout has its final word, and that it was paid. `None`: it has none.
+    /// Whether the payout's final answer is that it was paid. `None`: no final answer.
     pub const fn taken_for_paid(&self) -> Option<bool> {
         match self {
             Self::Releasing { .. } | Self::Completed { reversal: None, .. } => Some(true),
             Self::PayoutFailed { .. } | Self::Owing { failure: Some(_), .. } => Some(false),
-            Self::Accepted
+            Self::Resting
+            | Self::Accepted
             | Self::Locking
             | Self::Converting { .. }
             | Self::Committing { .. }
@@ -172,7 +206,7 @@ impl State {
         }
     }
 
-    /// What the rail calls the leg under way, once it has confirmed that it has it.
+    /// The rail's reference for the leg in progress, once it has confirmed the leg.
     pub fn confirmed(&self, leg: LegKind) -> Option<&str> {
         match (leg, self) {
             (LegKind::Offramp, Self::Converting { leg, .. })
@@ -194,7 +228,12 @@ impl State {
             | Self::Completed { lock, .. }
             | Self::ConversionFailed { lock, .. }
             | Self::PayoutFailed { lock, .. } => lock.as_ref(),
-            Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
+            Self::Resting
+            | Self::Accepted
+            | Self::Locking
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
         }
     }
 
@@ -208,7 +247,12 @@ impl State {
             | Self::Completed { lock, .. }
             | Self::ConversionFailed { lock, .. }
             | Self::PayoutFailed { lock, .. } => lock.as_mut(),
-            Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
+            Self::Resting
+            | Self::Accepted
+            | Self::Locking
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
         }
     }
 
@@ -218,7 +262,8 @@ impl State {
             | Self::PayoutFailed { failure, .. }
             | Self::Failed { failure } => Some(failure),
             Self::Completed { reversal: Some(reversal), .. } => Some(&reversal.failure),
-            Self::Accepted
+            Self::Resting
+            | Self::Accepted
             | Self::Locking
             | Self::Converting { .. }
             | Self::Committing { .. }

@@ -1,4 +1,4 @@
-//! What moves a settlement, and where to.
+//! The transitions of a settlement.
 
 use super::owing::{self, Owing};
 use super::{
@@ -15,8 +15,19 @@ impl State {
     pub fn step(self, terms: &Terms, happened: Happened) -> Result<Step, IllegalTransition> {
         let illegal = IllegalTransition { state: self.name(), event: happened.name() };
         let step = match (self, happened) {
+            (Self::Resting, Happened::Matched) => matched(terms),
+            (Self::Resting, Happened::CancelRequested) => {
+                unmatched(Self::Cancelled, EventType::IntentCancelled, WHEN_RECORDED)
+            }
+            (Self::Resting, Happened::DeadlinePassed { at }) => {
+                unmatched(Self::Expired, EventType::IntentExpired, at)
+            }
+            (Self::Resting, Happened::Refused { code, message, at }) => {
+                let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
+                unmatched(Self::Failed { failure }, EventType::IntentFailed, at)
+            }
             (Self::Accepted, Happened::LockDue) => start(terms),
-            (Self::Accepted, Happened::CancelAsked) => {
+            (Self::Accepted, Happened::CancelRequested) => {
                 close(terms, Self::Cancelled, EventType::IntentCancelled, WHEN_RECORDED)
             }
             (Self::Accepted, Happened::DeadlinePassed { at }) => {
@@ -57,12 +68,13 @@ impl State {
             }
             (
                 Self::Owing { lock, offramp, leg, settle_tx, failure },
-                told @ (Happened::Payout { .. }
+                reported @ (Happened::Payout { .. }
                 | Happened::Withheld { .. }
                 | Happened::Settled { .. }
                 | Happened::Refunded { .. }
                 | Happened::DebtReturned { .. }),
-            ) => owing::step(terms, Owing { lock, offramp, leg, settle_tx, failure }, told).ok_or(illegal)?,
+            ) => owing::step(terms, Owing { lock, offramp, leg, settle_tx, failure }, reported)
+                .ok_or(illegal)?,
             (Self::Releasing { lock, offramp, payout }, Happened::Settled { tx_hash, .. }) => {
                 let (lock, found) = lock.found(terms);
                 completed(Some(lock), offramp, payout, Some(tx_hash), Some(ledger::settled(terms)))
@@ -83,23 +95,24 @@ impl State {
             }
             (
                 state @ Self::Completed { .. },
-                told @ (Happened::PaymentReturned { .. } | Happened::ReversalResolved { .. }),
-            ) => reversal::step(terms, state, told).ok_or(illegal)?,
+                reported @ (Happened::PaymentReturned { .. } | Happened::ReversalResolved { .. }),
+            ) => reversal::step(terms, state, reported).ok_or(illegal)?,
             (
                 state,
-                told @ (Happened::Locked { .. }
+                reported @ (Happened::Locked { .. }
                 | Happened::LockLost { .. }
                 | Happened::Filled
                 | Happened::FillLost
                 | Happened::Refunded { .. }),
-            ) => lock::told(terms, state, told).ok_or(illegal)?,
+            ) => lock::reported(terms, state, reported).ok_or(illegal)?,
             (state, again @ (Happened::Settled { .. } | Happened::Anchored(_))) => {
                 lock::moved(state, again).ok_or(illegal)?
             }
             (
                 _,
-                Happened::LockDue
-                | Happened::CancelAsked
+                Happened::Matched
+                | Happened::LockDue
+                | Happened::CancelRequested
                 | Happened::DeadlinePassed { .. }
                 | Happened::LockFailed { .. }
                 | Happened::Refused { .. }
@@ -115,6 +128,19 @@ impl State {
         };
         Ok(step)
     }
+}
+
+/// A resting order is filled: from here on it is any accepted order. Its acceptance was told when it began to rest.
+fn matched(terms: &Terms) -> Step {
+    let start_at = terms.lock_at.min(terms.request.deadline);
+    let effects =
+        vec![Effect::EndRest, Effect::Post(ledger::reserved(terms)), Effect::BringForward(start_at)];
+    Step::quiet(State::Accepted, effects)
+}
+
+/// A resting order ends: nothing was reserved for it.
+fn unmatched(next: State, kind: EventType, at: Timestamp) -> Step {
+    Step::tell(next, kind, at, vec![Effect::DropTimers, Effect::EndRest])
 }
 
 /// The first leg begins: the lock of a token or its swap, the conversion of money, the payout of money for money.
@@ -154,7 +180,7 @@ fn swapped(terms: &Terms, tx_hash: String, at: Timestamp) -> Step {
     completed(Some(lock), Some(done.clone()), done, Some(tx_hash), Some(ledger::settled(terms)))
         .after(effects)
         .after([Effect::DropTimers])
-        .told_after([
+        .reported_after([
             Emitted::new(EventType::OfframpInitiated, at, &converting),
             Emitted::new(EventType::OfframpCompleted, at, &converted),
             Emitted::new(EventType::PayoutInitiated, at, &paying),
@@ -164,9 +190,9 @@ fn swapped(terms: &Terms, tx_hash: String, at: Timestamp) -> Step {
 fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, at: Timestamp) -> Step {
     match answer {
         RailAnswer::InProgress { provider_reference } => {
-            let told = leg.in_progress;
+            let reported = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
-            progress(State::Converting { lock, leg }, told, EventType::OfframpInProgress, at)
+            progress(State::Converting { lock, leg }, reported, EventType::OfframpInProgress, at)
         }
         RailAnswer::Done(offramp) => converted(terms, lock, offramp, at),
         RailAnswer::Failed { code, message, retryable } => {
@@ -176,28 +202,29 @@ fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, a
     }
 }
 
-/// With a lock, `fill` is asked for; without one the payout begins. If the lock was refunded or lost, nobody is paid.
+/// With a lock, `fill` is requested; without one the payout begins. If the lock was refunded or lost, the payout fails.
 fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp) -> Step {
     let done_at = offramp.occurred_at;
     let Some(lock) = lock else {
         let paying = State::Paying { lock: None, offramp: Some(offramp.clone()), leg: Leg::default() };
-        let told = Emitted::new(EventType::OfframpCompleted, done_at, &paying);
+        let reported = Emitted::new(EventType::OfframpCompleted, done_at, &paying);
         let how = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
-        return pay(terms, None, Some(offramp), at, how).told_after([told]);
+        return pay(terms, None, Some(offramp), at, how).reported_after([reported]);
     };
     if !lock.holds() {
         let why = if lock.refunded { Withheld::FundsGone } else { Withheld::LockLost };
         return conversion_failed(terms, Some(lock), why.failure(Stage::Offramp), at);
     }
     let next = State::Committing { lock: lock.clone(), offramp: offramp.clone() };
-    let told = Emitted::new(EventType::OfframpCompleted, done_at, &next);
+    let reported = Emitted::new(EventType::OfframpCompleted, done_at, &next);
     if lock.filled {
-        return pay(terms, Some(lock), Some(offramp), at, Effect::CallPayout).told_after([told]);
+        return pay(terms, Some(lock), Some(offramp), at, Effect::CallPayout).reported_after([reported]);
     }
     if lock.is_too_late(at) {
-        return unpaid(terms, lock, offramp, Withheld::TooLate.failure(Stage::Payout), at).told_after([told]);
+        return unpaid(terms, lock, offramp, Withheld::TooLate.failure(Stage::Payout), at)
+            .reported_after([reported]);
     }
-    Step { next, events: vec![told], effects: vec![Effect::Fill] }
+    Step { next, events: vec![reported], effects: vec![Effect::Fill] }
 }
 
 /// The payout begins.
@@ -213,13 +240,13 @@ fn conversion_failed(terms: &Terms, lock: Option<Lock>, failure: Failure, at: Ti
     Step::tell(State::ConversionFailed { lock, failure }, EventType::OfframpFailed, at, effects)
 }
 
-/// An unfilled lock is cancelled at once. A filled one is returned by two operators, or refunded at its timelock.
+/// An unfilled lock is cancelled immediately. A filled one is returned by two operators, or refunded at its timelock.
 fn give_back(lock: Option<&Lock>) -> Option<Effect> {
     lock.is_some_and(|lock| lock.holds() && !lock.filled).then_some(Effect::GiveBack)
 }
 
-/// The lock cannot be committed to the payout: it is too late, somebody cancelled the lock, or a reorganization took it
-/// back. `None`: the event is none of these.
+/// The lock cannot be committed to the payout: it is too late, the lock was cancelled, or a reorganization removed it.
+/// `None`: the event is none of these.
 fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> Option<Step> {
     let (lock, posted, failure, at) = match ended {
         Happened::FillFailed { code, message, at } => {
@@ -247,7 +274,7 @@ fn unpaid(terms: &Terms, lock: Lock, offramp: LegDone, failure: Failure, at: Tim
     let effects = [Effect::Post(ledger::released(terms))].into_iter().chain(give_back(Some(&lock))).collect();
     let (lock, offramp) = (Some(lock), Some(offramp));
     let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
-    Step::tell(next, EventType::PayoutFailed, at, effects).told_after([begun])
+    Step::tell(next, EventType::PayoutFailed, at, effects).reported_after([begun])
 }
 
 fn payout_failed(
@@ -263,7 +290,7 @@ fn payout_failed(
     Step::tell(next, EventType::PayoutFailed, at, effects)
 }
 
-/// What [`State::Paying`] holds.
+/// The data of [`State::Paying`].
 struct Paying {
     lock: Option<Lock>,
     offramp: Option<LegDone>,
@@ -273,9 +300,9 @@ struct Paying {
 fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnswer, at: Timestamp) -> Step {
     match answer {
         RailAnswer::InProgress { provider_reference } => {
-            let told = leg.in_progress;
+            let reported = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
-            progress(State::Paying { lock, offramp, leg }, told, EventType::PayoutInProgress, at)
+            progress(State::Paying { lock, offramp, leg }, reported, EventType::PayoutInProgress, at)
         }
         RailAnswer::Done(payout) => paid(terms, lock, offramp, payout),
         RailAnswer::Failed { code, message, retryable } => {
@@ -285,7 +312,7 @@ fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnsw
     }
 }
 
-/// The recipient has been paid: locked funds are released next, prefunded ones change hands at once.
+/// The recipient has been paid: locked funds are released next, prefunded ones change owner immediately.
 fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: LegDone) -> Step {
     let post = Effect::Post(ledger::paid(terms));
     match lock {
@@ -300,12 +327,12 @@ fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: Leg
     }
 }
 
-/// A leg's progress is told once.
-pub(super) fn progress(next: State, told: bool, kind: EventType, at: Timestamp) -> Step {
-    if told { Step::quiet(next, Vec::new()) } else { Step::tell(next, kind, at, Vec::new()) }
+/// A leg's progress is reported once.
+pub(super) fn progress(next: State, reported: bool, kind: EventType, at: Timestamp) -> Step {
+    if reported { Step::quiet(next, Vec::new()) } else { Step::tell(next, kind, at, Vec::new()) }
 }
 
-/// `payout.completed` occurred when the beneficiary was paid, and is told once the funds are released.
+/// `payout.completed` occurred when the beneficiary was paid, and is reported once the funds are released.
 pub(super) fn completed(
     lock: Option<Lock>,
     offramp: Option<LegDone>,

@@ -28,6 +28,7 @@ fn terms() -> Terms {
         hashlock: "0x00".into(),
         lock_at: NOW,
         counts_as_open: true,
+        trace: None,
     }
 }
 
@@ -141,6 +142,7 @@ fn payout_failed() -> State {
 
 fn states() -> Vec<State> {
     vec![
+        State::Resting,
         State::Accepted,
         State::Locking,
         converting(),
@@ -157,7 +159,7 @@ fn states() -> Vec<State> {
     ]
 }
 
-/// States whose lock is not where it was, and debts further on.
+/// States whose lock has changed, and later states of debts.
 fn variants() -> Vec<(&'static str, State)> {
     let with = |mut state: State, change: fn(&mut Lock)| {
         state.lock_mut().map(change);
@@ -190,8 +192,9 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
     let fails = || RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
     let finality = Finality { tx_hash: "0xa".into(), contract_address: "0xc".into(), chain_id: 1 };
     vec![
+        ("matched", Happened::Matched),
         ("lock_due", Happened::LockDue),
-        ("cancel_asked", Happened::CancelAsked),
+        ("cancel_requested", Happened::CancelRequested),
         ("deadline_passed", Happened::DeadlinePassed { at: LATER }),
         ("locked", Happened::Locked { lock: lock(), at: LATER }),
         ("lock_failed", Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER }),
@@ -222,13 +225,15 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
     ]
 }
 
-/// Every state an order of the kind can be in, what moves it, and what it refuses.
+/// Every state that an order of the kind can be in, its transitions, and the events that it refuses.
 fn table(kind: OrderKind) -> String {
     let terms = terms_of(kind);
     let mut table = String::new();
     let effects = |effects: &[Effect]| effects.iter().map(effect_name).collect::<Vec<_>>().join(", ");
     let begun = accept(&terms);
     table.push_str(&format!("-> accepted [intent.accepted] {{{}}}\n", effects(&begun.effects)));
+    let rests = rest(&terms);
+    table.push_str(&format!("-> resting [intent.accepted] {{{}}}\n", effects(&rests.effects)));
     let mut states: Vec<_> = states_of(kind).into_iter().map(|state| ("", state)).collect();
     if kind == OrderKind::TokenToFiat {
         states.extend(variants());
@@ -241,7 +246,7 @@ fn table(kind: OrderKind) -> String {
                 refused.push(name);
                 continue;
             };
-            let events: Vec<_> = step.events.iter().map(|told| told.kind.as_str()).collect();
+            let events: Vec<_> = step.events.iter().map(|reported| reported.kind.as_str()).collect();
             let (effects, to) = (effects(&step.effects), step.next.name());
             table.push_str(&format!("{from}{gone} + {name} -> {to} [{}] {{{effects}}}\n", events.join(", ")));
         }
@@ -251,7 +256,7 @@ fn table(kind: OrderKind) -> String {
 }
 
 #[test]
-fn the_whole_table_of_states_and_events_is_the_committed_one() {
+fn the_table_of_states_and_events_is_the_committed_one() {
     let titles = KINDS.map(|kind| match kind {
         OrderKind::TokenToFiat => "tokens for money",
         OrderKind::TokenToToken => "tokens for tokens",
@@ -275,21 +280,25 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::GiveBack => "give back",
         Effect::IssueReceipt => "issue receipt",
         Effect::DropTimers => "drop timers",
+        Effect::Rest => "rest",
+        Effect::EndRest => "end rest",
+        Effect::BringForward(_) => "bring forward",
         Effect::TransferOnChain => "transfer",
         Effect::Post(posting) => posting.reason.as_str(),
     }
 }
 
 #[test]
-fn a_terminal_state_tells_nothing_more_but_that_the_payment_came_back() {
+fn a_terminal_state_reports_only_a_returned_payment() {
     for kind in KINDS {
         for state in states_of(kind).into_iter().filter(State::is_terminal) {
             for (name, happened) in everything() {
                 if name == "payment_returned" && state.name() == "completed" {
                     let step = state.clone().step(&terms_of(kind), happened);
-                    let told = step.map(|step| step.events.iter().map(|told| told.kind).collect::<Vec<_>>());
+                    let reported =
+                        step.map(|step| step.events.iter().map(|reported| reported.kind).collect::<Vec<_>>());
                     let paid_in_money = (!kind.pays_on_chain()).then_some(vec![EventType::PayoutReversed]);
-                    assert_eq!(told.ok(), paid_in_money, "{kind:?}");
+                    assert_eq!(reported.ok(), paid_in_money, "{kind:?}");
                 } else if let Ok(step) = state.clone().step(&terms_of(kind), happened) {
                     assert!(step.events.is_empty() && step.next.name() == state.name());
                 }
@@ -299,7 +308,7 @@ fn a_terminal_state_tells_nothing_more_but_that_the_payment_came_back() {
 }
 
 #[test]
-fn progress_of_a_leg_is_told_once() {
+fn progress_of_a_leg_is_reported_once() {
     let terms = terms();
     let answer = || RailAnswer::InProgress { provider_reference: "ref".into() };
     let first = converting().step(&terms, Happened::Offramp { answer: answer(), at: LATER }).unwrap();
@@ -308,24 +317,30 @@ fn progress_of_a_leg_is_told_once() {
 }
 
 #[test]
-fn a_rail_that_forgets_a_call_it_answered_for_is_not_called_again() {
+fn a_rail_that_forgets_an_answered_call_is_not_called_again() {
     let claim = leg::CallRecord { called_before: true, in_flight: false };
-    let asked = |state: &State| state.asked(claim, leg::RailResponse::NeverSeen, Timestamp::from_millis(0));
-    assert_eq!(asked(&converting()), leg::Then::Call, "never seen, long after the call");
+    let requested =
+        |state: &State| state.requested(claim, leg::RailResponse::NeverSeen, Timestamp::from_millis(0));
+    assert_eq!(requested(&converting()), leg::Then::Call, "never seen, long after the call");
     let State::Converting { lock, .. } = converting() else { panic!("not converting") };
     let answered = Leg { in_progress: true, provider_reference: Some("DESK-1".into()) };
     let answered = State::Converting { lock, leg: answered };
-    assert_eq!(asked(&answered), leg::Then::Later { called: true });
+    assert_eq!(requested(&answered), leg::Then::Later { called: true });
 }
 
 #[test]
-fn the_terminal_event_is_the_one_that_says_so() {
+fn the_terminal_event_is_marked_terminal() {
     for kind in KINDS {
         for state in states_of(kind) {
             for (_, happened) in everything() {
                 let Ok(step) = state.clone().step(&terms_of(kind), happened) else { continue };
-                for told in &step.events {
-                    assert_eq!(told.kind.is_terminal(), told.state.is_terminal(), "{:?}", told.kind);
+                for reported in &step.events {
+                    assert_eq!(
+                        reported.kind.is_terminal(),
+                        reported.state.is_terminal(),
+                        "{:?}",
+                        reported.kind
+                    );
                 }
             }
         }
@@ -333,7 +348,7 @@ fn the_terminal_event_is_the_one_that_says_so() {
 }
 
 #[test]
-fn funds_are_said_to_be_where_the_contract_says() {
+fn funds_are_reported_in_the_contracts_place() {
     let terms = terms();
     let json = |state: &State, kind| {
         serde_json::to_value(crate::snapshot::snapshot(&terms, state, kind, None)).unwrap()
@@ -355,7 +370,7 @@ fn funds_are_said_to_be_where_the_contract_says() {
 }
 
 #[test]
-fn a_transaction_that_a_deep_reorganization_replaced_is_named_anew() {
+fn a_transaction_replaced_by_a_deep_reorganization_is_updated() {
     let terms = terms();
     let seen = |tx: &str| Finality { tx_hash: tx.into(), contract_address: "0xc".into(), chain_id: 1 };
     let anchored = completed().step(&terms, Happened::Anchored(seen("0xa"))).unwrap().next;
@@ -377,7 +392,7 @@ fn a_transaction_that_a_deep_reorganization_replaced_is_named_anew() {
 }
 
 #[test]
-fn the_receipt_hash_ignores_what_the_anchor_adds() {
+fn the_receipt_hash_ignores_the_anchors_fields() {
     let done = LegDone { provider_reference: "bank".into(), occurred_at: NOW };
     let receipt = crate::receipt::issue(&terms(), Some(&done), &done, LATER);
     let finality = Finality { tx_hash: "0xa".into(), contract_address: "0xc".into(), chain_id: 1 };
@@ -397,15 +412,15 @@ fn money_for_money_has_no_offramp_and_no_lock() {
     assert!(receipt.body["offramp"].is_null());
     let started = State::Accepted.step(&terms, Happened::LockDue).unwrap();
     assert_eq!(started.events[0].kind, EventType::PayoutInitiated);
-    let told = crate::snapshot::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
-    let told = serde_json::to_value(told).unwrap();
-    assert!(told["lock"].is_null() && told["offramp"].is_null());
-    assert_eq!(told["payout"]["status"], "initiated");
-    assert_eq!(told["fundsState"], serde_json::json!({"location": "none_moved"}));
+    let reported = crate::snapshot::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
+    let reported = serde_json::to_value(reported).unwrap();
+    assert!(reported["lock"].is_null() && reported["offramp"].is_null());
+    assert_eq!(reported["payout"]["status"], "initiated");
+    assert_eq!(reported["fundsState"], serde_json::json!({"location": "none_moved"}));
 }
 
 #[test]
-fn the_payout_of_locked_funds_begins_with_their_commitment_and_with_nothing_else() {
+fn the_payout_of_locked_funds_begins_only_with_their_commitment() {
     for kind in KINDS.into_iter().filter(|kind| kind.locks_input()) {
         let variants = variants().into_iter().map(|(_, state)| state);
         for state in states_of(kind).into_iter().chain(variants) {
@@ -421,12 +436,12 @@ fn the_payout_of_locked_funds_begins_with_their_commitment_and_with_nothing_else
 }
 
 #[test]
-fn a_swap_tells_every_event_in_the_contracts_order_and_one_that_fails_moves_nothing() {
+fn a_swap_reports_every_event_in_order_and_a_failed_one_moves_nothing() {
     let terms = terms_of(OrderKind::TokenToToken);
     let swapped =
         State::Locking.step(&terms, Happened::Settled { tx_hash: "0xs".into(), at: LATER }).unwrap();
-    let told: Vec<_> = swapped.events.iter().map(|told| told.kind.as_str()).collect();
-    assert_eq!(told, ["offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]);
+    let reported: Vec<_> = swapped.events.iter().map(|reported| reported.kind.as_str()).collect();
+    assert_eq!(reported, ["offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]);
     let shown = |at: usize| {
         let Emitted { kind, state, .. } = &swapped.events[at];
         serde_json::to_value(crate::snapshot::snapshot(&terms, state, *kind, None)).unwrap()

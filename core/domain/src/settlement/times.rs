@@ -1,14 +1,14 @@
-//! When things occurred. Within a settlement no event occurs before the one before it, and none after it was recorded.
+//! When events occurred. Within a settlement no event occurs before the previous one, or after it was recorded.
 //!
-//! Sources are coarser than we are: banks book by date, blocks have whole seconds, and the clocks of other machines
-//! differ. A time before the last event's is that event's; a time that has not come yet is now.
+//! Sources are less precise than the service: banks book by date, blocks have whole seconds, and the clocks of other
+//! machines differ. A time before the last event's becomes that event's; a time in the future becomes now.
 
 use super::{Happened, LegDone, RailAnswer, Step};
 use crate::time::Timestamp;
 
 impl Happened {
-    /// With its times no earlier than `last`, the last event's, and no later than `now`. State, events and receipt all
-    /// follow from it and so have the same times.
+    /// Limits its times to between `last`, the last event's, and `now`. State, events and receipt all follow from it
+    /// and so have the same times.
     #[must_use]
     pub fn between(self, last: Timestamp, now: Timestamp) -> Self {
         let clamp = |at: Timestamp| at.min(now).max(last);
@@ -23,9 +23,11 @@ impl Happened {
             Self::LockFailed { code, message, at } => Self::LockFailed { code, message, at: clamp(at) },
             Self::Refused { code, message, at } => Self::Refused { code, message, at: clamp(at) },
             Self::LockLost { at } => Self::LockLost { at: clamp(at) },
-            Self::Offramp { answer: told, at } => Self::Offramp { answer: answer(told), at: clamp(at) },
+            Self::Offramp { answer: reported, at } => {
+                Self::Offramp { answer: answer(reported), at: clamp(at) }
+            }
             Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },
-            Self::Payout { answer: told, at } => Self::Payout { answer: answer(told), at: clamp(at) },
+            Self::Payout { answer: reported, at } => Self::Payout { answer: answer(reported), at: clamp(at) },
             Self::Withheld { why, at } => Self::Withheld { why, at: clamp(at) },
             Self::Settled { tx_hash, at } => Self::Settled { tx_hash, at: clamp(at) },
             Self::Refunded { tx_hash, at } => Self::Refunded { tx_hash, at: clamp(at) },
@@ -36,8 +38,9 @@ impl Happened {
             Self::ReversalResolved { remedy, done: leg } => {
                 Self::ReversalResolved { remedy, done: done(leg) }
             }
-            other @ (Self::LockDue
-            | Self::CancelAsked
+            other @ (Self::Matched
+            | Self::LockDue
+            | Self::CancelRequested
             | Self::Filled
             | Self::FillLost
             | Self::TimelockNear
@@ -50,8 +53,8 @@ impl Step {
     /// When each of its events occurred, after one that occurred at `last`, when they are recorded at `now`.
     pub fn occurred(&self, last: Timestamp, now: Timestamp) -> Vec<Timestamp> {
         let mut at = last;
-        let next = self.events.iter().map(|told| {
-            at = told.occurred_at.min(now).max(at);
+        let next = self.events.iter().map(|reported| {
+            at = reported.occurred_at.min(now).max(at);
             at
         });
         next.collect()
@@ -68,7 +71,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const DAY: i64 = 86_400_000;
 
-    /// The way of an order to its end. What does not apply to its kind is refused by its state.
+    /// The events of an order up to its end. Its state refuses those that do not apply to its kind.
     fn straight() -> Vec<Happened> {
         let done = || RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: NOW });
         let tx_hash = String::from("0x");
@@ -82,16 +85,16 @@ mod tests {
         ]
     }
 
-    /// The same with its times moved far away.
+    /// The same with its times far off.
     fn claimed(happened: Happened, days: i64) -> Happened {
         let at = NOW.plus_millis(days * DAY);
         happened.between(at, at)
     }
 
-    /// Whether the history came to a receipt.
+    /// Whether the history led to a receipt.
     fn check(terms: &Terms, history: impl Iterator<Item = Happened>) -> bool {
         let mut step = accept(terms);
-        let (mut last, mut told, mut is_complete) = (NOW, Vec::<Timestamp>::new(), false);
+        let (mut last, mut reported, mut is_complete) = (NOW, Vec::<Timestamp>::new(), false);
         for (n, happened) in history.enumerate() {
             let n = i64::try_from(n).unwrap();
             let now = NOW.plus_millis(1 + n);
@@ -102,7 +105,7 @@ mod tests {
             step = next;
             let occurred = step.occurred(last, now);
             assert!(occurred.iter().all(|at| *at <= now), "recorded before it occurred");
-            told.extend(&occurred);
+            reported.extend(&occurred);
             last = occurred.last().copied().unwrap_or(last);
             if step.effects.contains(&Effect::IssueReceipt)
                 && let State::Completed { offramp, payout, .. } = &step.next
@@ -112,12 +115,12 @@ mod tests {
                 is_complete = true;
             }
         }
-        assert!(told.is_sorted(), "{told:?}");
+        assert!(reported.is_sorted(), "{reported:?}");
         is_complete
     }
 
     #[test]
-    fn no_history_goes_back_in_time_whatever_its_sources_say() {
+    fn no_history_goes_back_in_time_for_any_source() {
         for kind in KINDS {
             let terms = terms_of(kind);
             assert!(check(&terms, straight().into_iter()), "{kind:?}");
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_has_not_come_is_now_and_one_within_bounds_is_kept() {
+    fn a_future_time_becomes_now_and_one_within_bounds_is_kept() {
         let at = |millis| Happened::LockLost { at: NOW.plus_millis(millis) };
         let clamped = |millis| at(millis).between(NOW, NOW.plus_millis(10));
         assert_eq!([clamped(-1), clamped(5), clamped(11)], [at(0), at(5), at(10)]);

@@ -1,4 +1,4 @@
-//! The times of orders, and which windows the contract takes.
+//! The deadlines of orders, and the windows that the contract accepts.
 
 use super::*;
 use crate::beneficiary::Beneficiary;
@@ -30,7 +30,7 @@ fn paid_by(method: PayoutMethod) -> Terms {
 }
 
 #[test]
-fn a_timelock_leaves_the_rail_its_business_days() {
+fn a_timelock_includes_the_rails_business_days() {
     for (method, now, payout_ends) in [
         // Monday; Tuesday for the cut-off, Wednesday for the wire.
         (PayoutMethod::Wire, "2026-11-16T09:00:00Z", "2026-11-19T00:00:00Z"),
@@ -42,7 +42,7 @@ fn a_timelock_leaves_the_rail_its_business_days() {
         (PayoutMethod::Sepa, "2026-11-24T09:00:00Z", "2026-11-28T00:00:00Z"),
         // Over Christmas and New Year.
         (PayoutMethod::Swift, "2026-12-23T09:00:00Z", "2027-01-05T00:00:00Z"),
-        // The fill deadline, from which on the payout counts, is on the day after.
+        // The fill deadline, from which the payout counts, is on the next day.
         (PayoutMethod::Wire, "2026-11-16T23:30:00Z", "2026-11-20T00:00:00Z"),
     ] {
         let times = BANK.of(&paid_by(method), at(now));
@@ -61,7 +61,7 @@ fn without_a_bank_the_timelock_follows_the_fill_deadline() {
 }
 
 #[test]
-fn an_unknown_method_is_given_the_slowest_rails_time() {
+fn an_unknown_method_gets_the_slowest_rails_time() {
     let mut unknown = paid_by(PayoutMethod::Swift);
     unknown.request.beneficiary = None;
     let now = at("2026-11-16T09:00:00Z");
@@ -69,7 +69,7 @@ fn an_unknown_method_is_given_the_slowest_rails_time() {
 }
 
 #[test]
-fn funds_are_locked_until_the_deadline_the_paths_end_or_the_fill_deadline() {
+fn funds_are_locked_until_the_earliest_of_three_deadlines() {
     let now = at("2026-11-16T09:00:00Z");
     let lock_by = |deadline: u64, path: u64| {
         let mut terms = paid_by(PayoutMethod::Sepa);
@@ -85,7 +85,7 @@ fn funds_are_locked_until_the_deadline_the_paths_end_or_the_fill_deadline() {
 
 #[test]
 fn no_bank_payout_takes_longer_than_the_bound() {
-    // Midnight: the payout takes the longest when the whole day is before it.
+    // Midnight: the payout takes the longest when the whole day remains.
     let first = secs("2026-01-01T00:00:00Z");
     let mut longest = 0;
     for day in 0..36_525 {
@@ -98,7 +98,7 @@ fn no_bank_payout_takes_longer_than_the_bound() {
 }
 
 #[test]
-fn the_end_of_the_calendar_is_no_panic() {
+fn the_end_of_the_calendar_does_not_panic() {
     for begun in [u64::MAX, u64::MAX / 2, 8_210_266_876_000] {
         let ends = PayoutTime::BusinessDays.ends_by(None, begun);
         assert!(ends >= begun, "{begun}");
@@ -106,7 +106,7 @@ fn the_end_of_the_calendar_is_no_panic() {
 }
 
 #[test]
-fn windows_that_the_contract_refuses_are_refused_first() {
+fn windows_that_the_contract_refuses_are_refused() {
     let day = 24 * HOUR;
     let most = TIMELOCK_SECS_MAX - HOUR - BANK_DAYS_MAX * day;
     for (windows, expected) in [

@@ -1,7 +1,7 @@
-//! What a desk's answer means. Pure.
+//! The meaning of a desk's answers. Pure.
 //!
-//! Only an answer in the desk's own words counts: an answer that a proxy could have given, that names another order, or
-//! that contradicts what was ordered or answered before says nothing, and the order is asked for again.
+//! Only an answer in the desk's own format counts: one that a proxy could have given, that names another order, or that
+//! contradicts the order or an earlier answer is ignored, and the order is queried again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use crate::{RailRequest, RailStatus};
 
-/// A fill may be dated this far ahead of our clock.
+/// How far ahead of the service's clock a fill may be dated.
 const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
-/// Longest message of a desk that is kept.
+/// The longest message of a desk that is stored.
 const MESSAGE_MAX: usize = 200;
 
-/// An order as the desk knows it.
+/// An order in an answer of the desk.
 #[derive(Debug, Deserialize)]
 struct Order {
     reference: String,
@@ -57,7 +57,7 @@ struct ErrorBody {
     reference: Option<String>,
 }
 
-/// What a call, or a question, came to.
+/// The result of a call or a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallResult {
     Known(RailAnswer),
@@ -69,7 +69,7 @@ pub(super) enum CallResult {
 }
 
 impl CallResult {
-    /// As the answer to a question.
+    /// The result as the answer to a query.
     pub(super) fn into_status(self) -> Result<RailStatus, String> {
         match self {
             Self::Known(answer) => Ok(RailStatus::Known(answer)),
@@ -79,7 +79,7 @@ impl CallResult {
     }
 }
 
-/// Reads the answer to an order or to a question about one.
+/// Parses the answer to an order or to a query.
 pub(super) fn read(request: &RailRequest, status: u16, body: &[u8], now: DateTime<Utc>) -> CallResult {
     match status {
         200..=202 | 422 => match serde_json::from_slice(body) {
@@ -134,7 +134,7 @@ fn desk_reference(request: &RailRequest, said: Option<String>) -> Result<String,
     }
 }
 
-/// The whole amount at the agreed rate, or the desk is wrong.
+/// Checks that the fill is the whole amount at the agreed rate.
 fn same(name: &str, side: Option<&Side>, asset: &str, amount: Minor) -> Result<(), String> {
     let side = side.ok_or_else(|| format!("{name} is missing"))?;
     if side.asset == asset && side.amount_minor == amount.to_string() {

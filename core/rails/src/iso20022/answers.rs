@@ -1,58 +1,70 @@
-//! What the bank says, out of its status reports and notifications. Pure.
+//! Parses the bank's files. Pure.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 
+use super::camt029::{self, RecallReport};
 use super::schema::{Message, Violation, check};
+use super::statement::{self, Statement, WrongStatement};
 use super::xml::{Document, Node, Unreadable};
 
-/// What is said.
+/// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
-    /// Taken in, not decided yet.
+    /// Received, not decided yet.
     Pending { status: String },
-    /// The money has left our account, or reached the beneficiary's.
+    /// The money has left the service's account, or reached the beneficiary's.
     Paid { at: DateTime<Utc>, bank_reference: Option<String>, amount: Option<(String, String)> },
     /// It is not and will not be paid.
     Refused { reason: String, text: String },
-    /// The bank takes it for one that it has had before: nothing is known of that one by this.
+    /// The bank considers it a duplicate of an earlier one: this says nothing about the earlier one.
     TakenForDuplicate,
-    /// It was paid and has come back.
+    /// It was paid and has been returned.
     Returned { reason: String, at: DateTime<Utc> },
 }
 
-/// Something said of some payments.
+/// A report about some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentReport {
     pub of: PaymentSubject,
     pub word: Word,
 }
 
-/// A file, read.
+/// A parsed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedFile {
     pub message: Message,
     pub message_id: String,
     pub said: Vec<PaymentReport>,
+    /// What a file of statements has.
+    pub statements: Vec<Statement>,
+    /// Answers to recalls.
+    pub recalls: Vec<RecallReport>,
 }
 
-/// The file cannot be taken in as it is.
+/// Why the file cannot be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("no message we take: {0}")]
+    #[error("unsupported message: {0}")]
     UnknownMessage(String),
-    #[error("not as the schema has it: {0:?}")]
+    #[error("schema violations: {0:?}")]
     Invalid(Vec<Violation>),
+    #[error(transparent)]
+    Statement(#[from] WrongStatement),
 }
 
-/// Reads a file of the bank. `now` stands in where the bank gives no time.
+/// Parses a file of the bank. `now` is used where the bank gives no time.
 pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     let document = Document::read(bytes)?;
     let message = match Message::of(&document) {
-        Some(message @ (Message::Pain002 | Message::Camt054)) => message,
-        Some(Message::Pain001) | None => return Err(FileError::UnknownMessage(document.namespace)),
+        Some(message @ (Message::Pain002 | Message::Camt029 | Message::Camt053 | Message::Camt054)) => {
+            message
+        }
+        Some(Message::Pain001 | Message::Camt056) | None => {
+            return Err(FileError::UnknownMessage(document.namespace));
+        }
     };
     let mut violations = check(message, &document);
     if !violations.is_empty() {
@@ -60,15 +72,25 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
         return Err(FileError::Invalid(violations));
     }
     let body = document.root.children.first().cloned().unwrap_or_default();
-    let message_id = body.text_at("GrpHdr/MsgId").unwrap_or_default().to_owned();
+    let message_id =
+        body.text_at("GrpHdr/MsgId").or(body.text_at("Assgnmt/Id")).unwrap_or_default().to_owned();
+    let (mut statements, mut recalls) = (Vec::new(), Vec::new());
     let said = match message {
         Message::Pain002 => status_report(&body, now),
-        Message::Camt054 | Message::Pain001 => notification(&body, now),
+        Message::Camt053 => {
+            statements = body.all("Stmt").map(statement::read).collect::<Result<_, _>>()?;
+            entries_of(&body, "Stmt", now)
+        }
+        Message::Camt029 => {
+            recalls = camt029::read(&body);
+            Vec::new()
+        }
+        Message::Camt054 | Message::Pain001 | Message::Camt056 => entries_of(&body, "Ntfctn", now),
     };
-    Ok(ParsedFile { message, message_id, said })
+    Ok(ParsedFile { message, message_id, said, statements, recalls })
 }
 
-/// What is said of a payment counts before what is said of its block, and that before what is said of the message.
+/// A payment's own status takes precedence over that of its block, and that over the status of the message.
 fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     let Some(group) = body.child("OrgnlGrpInfAndSts") else { return said };
@@ -121,14 +143,15 @@ fn status(node: &Node, name: &str, now: DateTime<Utc>) -> Option<Word> {
             bank_reference: node.text_at("AcctSvcrRef").map(str::to_owned),
             amount: None,
         },
-        // Partly: each payment is said apart.
+        // Partly accepted: each payment has its own status.
         "PART" => return None,
         other => Word::Pending { status: other.to_owned() },
     })
 }
 
-fn notification(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
-    let entries = body.all("Ntfctn").flat_map(|notification| notification.all("Ntry"));
+/// What the entries of notifications or statements say of payments.
+fn entries_of(body: &Node, of: &str, now: DateTime<Utc>) -> Vec<PaymentReport> {
+    let entries = body.all(of).flat_map(|notification| notification.all("Ntry"));
     let mut said = Vec::new();
     for entry in entries {
         let payments: Vec<&Node> = entry.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
@@ -145,7 +168,7 @@ fn notification(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
     said
 }
 
-/// What an entry says of one of its payments.
+/// The report of an entry about one of its payments.
 fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Option<Word> {
     let status = entry.text_at("Sts/Cd").or(entry.text_at("Sts/Prtry"))?;
     let direction = payment.text_at("CdtDbtInd").or(entry.text_at("CdtDbtInd"))?;
@@ -171,14 +194,14 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
     }
 }
 
-/// When an entry was booked, or else of value.
-fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
+/// The booking date of an entry, or else its value date.
+pub(super) fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
     let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
     dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
 }
 
-/// A time with or without an offset (then it is taken for UTC), or a day's beginning.
-fn time(text: &str) -> Option<DateTime<Utc>> {
+/// A time with an offset, or without one as UTC, or a date as the beginning of the day.
+pub(super) fn time(text: &str) -> Option<DateTime<Utc>> {
     DateTime::parse_from_rfc3339(text)
         .map(|at| at.to_utc())
         .ok()

@@ -1,8 +1,8 @@
-//! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. What was taken in goes to
-//! `archive`, what could not be to `quarantine`, what is not given away yet waits in `staging`.
+//! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. Imported files go to `archive`,
+//! invalid ones to `quarantine`, and files not sent yet wait in `staging`.
 //!
-//! Invariants: a file appears where somebody looks whole or not at all, and stays there after a power cut (the file
-//! is synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
+//! Invariants: a file appears completely or not at all in a folder that is read, and survives a power cut (the file is
+//! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use sha2::{Digest as _, Sha256};
 use tokio::fs;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// The longest name of a file, in bytes.
+/// The longest file name, in bytes.
 const NAME_MAX: usize = 255;
 const PARTS: [&str; 5] = ["outbox", "inbox", "archive", "quarantine", "staging"];
 
-/// The folder that the bank and we share.
+/// The folder shared by the bank and the service.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
 }
 
 impl Folder {
-    /// Makes what is missing.
+    /// Creates missing folders.
     pub async fn open(root: &Path) -> io::Result<Self> {
         for part in PARTS {
             fs::create_dir_all(root.join(part)).await?;
@@ -47,7 +47,7 @@ impl Folder {
         self.root.join("quarantine")
     }
 
-    /// Writes a file that nobody looks at yet, under a name of its own.
+    /// Writes a file to `staging`, under a unique name.
     pub async fn stage(&self, name: &str, content: &str) -> io::Result<()> {
         let path = self.root.join("staging").join(name);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path).await?;
@@ -56,8 +56,8 @@ impl Folder {
         sync(&self.root.join("staging")).await
     }
 
-    /// Gives a staged file to the bank. `false`: it was given away before. A file can leave its place once only, so
-    /// however many do this, one succeeds.
+    /// Moves a staged file to the bank. `false`: it was moved before. A rename succeeds once only, so of several
+    /// callers one succeeds.
     pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
         let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
         match moved {
@@ -89,7 +89,7 @@ impl Folder {
         fs::read(self.inbox().join(name)).await
     }
 
-    /// A file's size and when it was last written to.
+    /// A file's size and modification time.
     pub async fn measure(&self, name: &str) -> io::Result<(u64, Option<SystemTime>)> {
         let metadata = fs::metadata(self.inbox().join(name)).await?;
         Ok((metadata.len(), metadata.modified().ok()))
@@ -113,7 +113,8 @@ impl Folder {
         fs::try_exists(self.root.join("staging").join(staged)).await
     }
 
-    /// Puts a file that was taken in away; `unreadable` ones apart. Names that came before get a number.
+    /// Moves an imported file to `archive`, an `unreadable` one to `quarantine`. A name that exists already gets a
+    /// number.
     pub async fn put_away(&self, name: &str, unreadable: bool) -> io::Result<()> {
         let place = if unreadable { self.quarantine() } else { self.archive() };
         let mut to = place.join(name);
@@ -133,7 +134,7 @@ impl Folder {
     }
 }
 
-/// A name with a number, within the length that file systems take.
+/// A name with a number, within the length limit of file systems.
 fn numbered(name: &str, n: u32) -> String {
     let number = format!(".{n}");
     let end = (0..=NAME_MAX.saturating_sub(number.len()))
@@ -143,7 +144,7 @@ fn numbered(name: &str, n: u32) -> String {
     format!("{base}{number}")
 }
 
-/// Writes a file into a folder where somebody looks: whole or not at all.
+/// Writes a file into a folder that is read: completely or not at all.
 pub async fn drop_into(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let hidden = folder.join(format!(".{name}.part"));
     let mut file = fs::File::create(&hidden).await?;

@@ -1,5 +1,4 @@
-//! What a payment order says, by the rules of its rail: who is named how, in which characters, with which service
-//! level and whose charges. Pure.
+//! The content of a payment order by the rules of its rail: names, character set, service level, charges. Pure.
 
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::money::Minor;
@@ -9,7 +8,7 @@ use super::schema::exponent;
 use super::text::{clearing_member, iban, is_bic, plain};
 use crate::{PayoutOrder, RailRequest, Unpayable};
 
-/// The account that payments are made from, as its bank knows it.
+/// The account that payments are made from, as registered at its bank.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Debtor {
@@ -54,7 +53,7 @@ pub struct Address {
 /// One payment to be ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// 32 characters that stand for this payment, the same at every attempt.
+    /// 32 characters that identify this payment, the same at every attempt.
     pub end_to_end_id: String,
     pub method: PayoutMethod,
     pub amount: Minor,
@@ -72,7 +71,7 @@ const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Unpay
     Err(Unpayable { code, message })
 }
 
-/// Whether a bank could be ordered to pay, from the order alone.
+/// Checks from the order alone whether a bank can pay it.
 ///
 /// # Errors
 /// What the payment's rail lacks or cannot carry.
@@ -80,7 +79,7 @@ pub fn check_payout(order: &PayoutOrder<'_>) -> Result<(), Unpayable> {
     Instruction::new(order, String::new(), String::new()).map(drop)
 }
 
-/// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the length that fits.
+/// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the longest that fits.
 pub fn end_to_end_id(reference: &str) -> String {
     reference.chars().take(32).collect::<String>().to_ascii_uppercase()
 }
@@ -130,7 +129,7 @@ impl Instruction {
         Ok(instruction)
     }
 
-    /// What each rail needs beyond the schema.
+    /// Checks the rail's requirements beyond the schema.
     fn check(&self) -> Result<(), Unpayable> {
         if self.name.is_empty() {
             return refuse("beneficiary_name_unwritable", "the name has no character that banks take");
@@ -185,7 +184,7 @@ impl Instruction {
         }
     }
 
-    /// Who bears the banks' charges. What is quoted is what arrives, as far as the rail can promise it.
+    /// The bearer of the banks' charges. The quoted amount arrives, as far as the rail can guarantee it.
     pub const fn charge_bearer(&self) -> &'static str {
         match self.method {
             PayoutMethod::Sepa => "SLEV",
@@ -193,17 +192,18 @@ impl Instruction {
             PayoutMethod::Ach => "SHAR",
         }
     }
-
-    /// A UUID of version 4 made of the end-to-end id: the same payment has the same at every attempt.
-    pub fn uetr(&self) -> Option<String> {
-        let value = u128::from_str_radix(&self.end_to_end_id, 16).ok()?;
-        let version = (value & !(0xf << 76)) | (0x4 << 76);
-        let variant = (version & !(0x3 << 62)) | (0x2 << 62);
-        Some(uuid::Uuid::from_u128(variant).to_string())
-    }
 }
 
-/// An IBAN when its check digits hold; what looks like one and does not is refused rather than sent.
+/// A UUID of version 4 derived from the end-to-end id, so a payment has the same one at every attempt, and in its
+/// recall.
+pub fn uetr(end_to_end_id: &str) -> Option<String> {
+    let value = u128::from_str_radix(end_to_end_id, 16).ok()?;
+    let version = (value & !(0xf << 76)) | (0x4 << 76);
+    let variant = (version & !(0x3 << 62)) | (0x2 << 62);
+    Some(uuid::Uuid::from_u128(variant).to_string())
+}
+
+/// An IBAN with valid check digits; a text in the form of an IBAN with wrong ones is refused.
 fn account_of(text: &str) -> Result<Account, Unpayable> {
     if let Some(iban) = iban(text) {
         return Ok(Account::Iban(iban));
@@ -219,7 +219,7 @@ fn account_of(text: &str) -> Result<Account, Unpayable> {
     Ok(Account::Other(compact))
 }
 
-/// A BIC goes before a clearing number; both are in fields of their own, a clearing number with its system's code in
+/// A BIC takes precedence over a clearing number; each has its own field, a clearing number with its system's code in
 /// that of the bank.
 fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Unpayable> {
     let given = |text: &Option<String>| {

@@ -1,4 +1,4 @@
-//! Taking the bank's files in, each by itself: one that cannot be taken in delays no other.
+//! Imports the bank's files, each separately: a file that cannot be imported delays no other.
 //!
 //! ```text
 //! inbox ── readable ───────────────────────────────> archive
@@ -6,7 +6,7 @@
 //!   └───── unreadable, and unchanged for a while ──> quarantine, with an alarm
 //! ```
 //!
-//! Whether a file still changes is seen by its size and time, between two looks: no clock of another machine counts.
+//! A file is complete when its size and time did not change between two readings: no other machine's clock counts.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,32 +14,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::Utc;
+use dvp_store::Fault;
 use dvp_store::orders::bank::{self as store, BankFile};
+use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
 use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
 
 use super::answers::{self, FileError};
+use super::schema::Message;
+use super::statement::Statement;
+use super::text::iban;
 use super::xml::BYTES_MAX;
-use super::{BankError, BankFiles, take_word};
+use super::{BankError, BankFiles, recalls, take_word};
 
-/// How long a file that cannot be read stays in the inbox without a change.
+/// How long an unreadable file stays in the inbox without a change.
 pub const SETTLES_AFTER: Duration = Duration::from_secs(60);
-/// After an error with a file it is looked at again: at first, and later.
+/// The delay after an error with a file: at first, and at most.
 const AGAIN: Duration = Duration::from_millis(250);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
-/// A file as it was last seen.
+/// A file's size and time at the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     bytes: u64,
     modified: Option<SystemTime>,
 }
 
-/// A file that was not taken in yet.
+/// A file that was not imported yet.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     seen: Seen,
-    /// Since when it has been as it was seen.
+    /// Since when it has been unchanged.
     since: Instant,
     errors: u32,
     not_before: Instant,
@@ -72,7 +77,7 @@ impl Inbox {
     }
 }
 
-/// What became of a file at one look.
+/// The result of one attempt to import a file.
 enum Look {
     TakenIn,
     /// It cannot be read, and may still be written.
@@ -80,7 +85,8 @@ enum Look {
 }
 
 impl BankFiles {
-    /// Takes in every file there is. Returns how many it dealt with.
+    /// Imports every file in the inbox. Returns the number of files processed. While the database is unavailable the
+    /// order of the files is kept: a return must not be imported before the settlement that it takes back.
     pub async fn take_in(&self) -> Result<usize, BankError> {
         let names = self.folder.list_inbox().await?;
         self.inbox.retain(&names);
@@ -96,6 +102,9 @@ impl BankFiles {
                     count += 1;
                 }
                 Ok(Look::Incomplete(seen)) => self.wait_for_more(name, seen, before),
+                Err(BankError::Store(error)) if error.fault() == Fault::Unavailable => {
+                    return Err(error.into());
+                }
                 Err(error) => self.put_off(name, &error, before),
             }
         }
@@ -126,7 +135,7 @@ impl BankFiles {
     }
 
     async fn look(&self, name: &str, before: Option<Waiting>) -> Result<Look, BankError> {
-        // Another process has put it away meanwhile.
+        // Another process has archived it meanwhile.
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         let seen = match self.folder.measure(name).await {
             Err(error) if gone(&error) => return Ok(Look::TakenIn),
@@ -167,13 +176,30 @@ impl BankFiles {
         content: &[u8],
         answer: &answers::ParsedFile,
     ) -> Result<(), BankError> {
+        let digest: [u8; 32] = Sha256::digest(content).into();
         let mut tx = self.pool.begin().await?;
         let mut unknown = 0;
         for said in &answer.said {
-            unknown += i64::from(!take_word(&mut tx, said).await?);
+            let is_ours = take_word(&mut tx, said).await?;
+            // What a statement has beside our payments is compared with the ledger.
+            unknown += i64::from(!is_ours && answer.message != Message::Camt053);
+        }
+        for said in &answer.recalls {
+            unknown += i64::from(!recalls::take_answer(&mut tx, said, &digest).await?);
+        }
+        for statement in &answer.statements {
+            if !self.is_ours(statement) {
+                let Statement { account, currency, id, .. } = statement;
+                error!(name, account, currency, statement = id, "bank statement of an unknown account");
+                unknown += 1;
+            } else if take_statement(&mut tx, statement, digest).await? == StatementTaken::Conflict {
+                tx.rollback().await?;
+                let refusal = format!("statement {} came before and said something else", statement.id);
+                return self.refuse(name, digest, &refusal).await;
+            }
         }
         let file = BankFile {
-            digest: Sha256::digest(content).into(),
+            digest,
             name,
             message: Some(answer.message.name()),
             message_id: Some(&answer.message_id),
@@ -183,10 +209,18 @@ impl BankFiles {
         let first = store::insert_file(&mut tx, &file).await?;
         tx.commit().await?;
         if unknown > 0 && first {
-            error!(name, unknown, "bank file names unknown payments");
+            error!(name, unknown, "bank file names unknown payments or accounts");
         }
-        info!(name, first, words = answer.said.len(), "bank file imported");
+        let (words, statements, recalls) = (answer.said.len(), answer.statements.len(), answer.recalls.len());
+        info!(name, first, words, statements, recalls, "bank file imported");
         self.put_away(name, false).await
+    }
+
+    /// Whether a statement is of one of the accounts that we pay from.
+    fn is_ours(&self, statement: &Statement) -> bool {
+        let same =
+            |ours: &str| ours == statement.account || iban(ours).as_deref() == Some(&statement.account);
+        self.debtors.iter().any(|one| one.currency == statement.currency && same(&one.account))
     }
 
     async fn refuse(&self, name: &str, digest: [u8; 32], refusal: &str) -> Result<(), BankError> {
@@ -211,4 +245,36 @@ impl BankFiles {
             put => Ok(put?),
         }
     }
+}
+
+async fn take_statement(
+    tx: &mut sqlx::PgTransaction<'_>,
+    statement: &Statement,
+    file: [u8; 32],
+) -> Result<StatementTaken, BankError> {
+    let Statement { account, currency, id, page, begins_at, ends_at, opening, closing, entries } = statement;
+    let new = NewStatement {
+        account,
+        currency,
+        statement: id,
+        page: *page,
+        begins_at: *begins_at,
+        ends_at: *ends_at,
+        opening: *opening,
+        closing: *closing,
+        content: statement.digest(),
+        file,
+        entries: entries
+            .iter()
+            .map(|entry| NewEntry {
+                amount: entry.amount,
+                booked_at: entry.booked_at,
+                end_to_end_id: entry.end_to_end_id.as_deref(),
+                references: &entry.references,
+            })
+            .collect(),
+    };
+    let taken = statements::insert_statement(tx, &new).await?;
+    info!(account, currency, statement = id, page, entries = entries.len(), ?taken, "bank statement read");
+    Ok(taken)
 }

@@ -1,14 +1,14 @@
-//! Payment orders as a customer credit transfer initiation. Pure.
+//! Payment orders as customer credit transfer initiations. Pure.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 
-use super::instruction::{Account, Address, Agent, Debtor, Instruction};
+use super::instruction::{Account, Address, Agent, Debtor, Instruction, uetr};
 use super::schema::Message;
 use super::text::{fixed, iban, plain};
 use super::xml::{Document, Node};
 
-/// The ids of a message with one payment hang on the payment: the same at every attempt.
+/// The ids of a message with one payment are derived from the payment: the same at every attempt.
 pub fn message_id(end_to_end_id: &str) -> String {
     format!("M{end_to_end_id}")
 }
@@ -35,7 +35,7 @@ pub fn build(message_id: &str, debtor: &Debtor, payments: &[Instruction], now: D
     Document { namespace: Message::Pain001.namespace(), root }
 }
 
-/// The sum of all amounts whatever their currency, as the standard has it: a check on what arrived.
+/// The sum of all amounts regardless of currency, as the standard defines it: a check of completeness.
 fn control_sum(payments: &[Instruction]) -> Option<String> {
     let places = payments.iter().map(|payment| payment.exponent).max()?;
     let total = payments.iter().try_fold(0_u128, |total, payment| {
@@ -80,7 +80,7 @@ fn transfer(payment: &Instruction, amount: &str) -> Node {
         Node::leaf("InstrId", payment.end_to_end_id.clone()),
         Node::leaf("EndToEndId", payment.end_to_end_id.clone()),
     ];
-    ids.extend(payment.uetr().map(|uetr| Node::leaf("UETR", uetr)));
+    ids.extend(uetr(&payment.end_to_end_id).map(|uetr| Node::leaf("UETR", uetr)));
     let instructed = Node::leaf("InstdAmt", amount).with_attribute("Ccy", &payment.currency);
     let mut children = vec![Node::of("PmtId", ids), Node::of("Amt", [instructed])];
     children.extend(payment.agent.as_ref().map(|bank| agent("CdtrAgt", bank)));
@@ -100,7 +100,7 @@ fn account(account: &Account) -> Node {
     Node::of("Id", [id])
 }
 
-fn agent(name: &str, agent: &Agent) -> Node {
+pub(super) fn agent(name: &str, agent: &Agent) -> Node {
     let children = match agent {
         Agent::Bic(bic) => vec![Node::leaf("BICFI", bic.clone())],
         Agent::Member { system, member, name } => {

@@ -1,16 +1,19 @@
-//! The published schemas' rules for the messages we exchange, and a check of a document against them. Pure.
+//! The published schemas' rules for the exchanged messages, and a check of a document against them. Pure.
 //!
 //! A message's rules are a committed text: one element a line, indented under its parent, in the schema's order, with
-//! how often it may occur (`1`, `?`, `*`, `+`, or `?n` for at most n) and its type. `choice` means exactly one of the
-//! children. `skip` is what the schema knows there and we do not look into. What has no line is unknown, which the
-//! schema forbids.
+//! its cardinality (`1`, `?`, `*`, `+`, or `?n` for at most n) and its type. `choice` means exactly one of the
+//! children. `skip` is content that the schema permits and that is not checked. An element without a line is unknown,
+//! which the schema forbids.
 
 use super::text::{iban, is_bic};
 use super::xml::{Document, Node};
 
 const PAIN_001: &str = include_str!("pain.001.001.09.rules");
 const PAIN_002: &str = include_str!("pain.002.001.10.rules");
+const CAMT_029: &str = include_str!("camt.029.001.09.rules");
+const CAMT_053: &str = include_str!("camt.053.001.08.rules");
 const CAMT_054: &str = include_str!("camt.054.001.08.rules");
+const CAMT_056: &str = include_str!("camt.056.001.08.rules");
 
 /// A message of the standard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,19 +22,29 @@ pub enum Message {
     Pain001,
     /// Customer payment status report.
     Pain002,
+    /// Resolution of investigation: the answer to a recall.
+    Camt029,
+    /// Bank to customer statement.
+    Camt053,
     /// Debit and credit notification.
     Camt054,
+    /// Payment cancellation request: a recall.
+    Camt056,
 }
 
 impl Message {
-    pub const ALL: [Self; 3] = [Self::Pain001, Self::Pain002, Self::Camt054];
+    pub const ALL: [Self; 6] =
+        [Self::Pain001, Self::Pain002, Self::Camt029, Self::Camt053, Self::Camt054, Self::Camt056];
 
-    /// As the standard names it.
+    /// The standard's name of it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pain001 => "pain.001.001.09",
             Self::Pain002 => "pain.002.001.10",
+            Self::Camt029 => "camt.029.001.09",
+            Self::Camt053 => "camt.053.001.08",
             Self::Camt054 => "camt.054.001.08",
+            Self::Camt056 => "camt.056.001.08",
         }
     }
 
@@ -43,7 +56,10 @@ impl Message {
         match self {
             Self::Pain001 => PAIN_001,
             Self::Pain002 => PAIN_002,
+            Self::Camt029 => CAMT_029,
+            Self::Camt053 => CAMT_053,
             Self::Camt054 => CAMT_054,
+            Self::Camt056 => CAMT_056,
         }
     }
 
@@ -61,7 +77,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// An element as the rules have it.
+/// An element of the rules.
 #[derive(Debug)]
 struct Rule {
     name: &'static str,
@@ -202,7 +218,7 @@ fn check_money(node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// How many decimals a currency has; two but for those that are listed.
+/// The number of decimals of a currency: two, except for the listed ones.
 pub fn exponent(currency: &str) -> u8 {
     match currency {
         "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "VND"
@@ -243,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_of_every_message_are_read_whole() {
+    fn the_rules_of_every_message_are_parsed_completely() {
         for message in Message::ALL {
             let lines =
                 message.rules().lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));

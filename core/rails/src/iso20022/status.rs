@@ -1,13 +1,13 @@
-//! How a payment stands with the bank, and what its words change about it, in whatever order and however often they
-//! come. Pure.
+//! The status of a payment at the bank, and how reports change it, in any order and with repetitions. Pure.
 //!
 //! ```text
 //! staged -> sent -> pending -> paid -> returned
 //!                      └─────> refused
 //! ```
 //!
-//! Invariants: `paid`, `refused` and `returned` were told to the settlement and are not taken back: a word against
-//! them changes nothing and is shown to people. An amount that is not the ordered one is no payment of the order.
+//! Invariants: `paid`, `refused` and `returned` were reported to the settlement and are not revoked: a contradicting
+//! report changes nothing and raises an alarm. An amount that differs from the ordered one is not a payment of the
+//! order.
 
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
@@ -15,7 +15,7 @@ use dvp_domain::payment::PaymentStatus;
 use super::answers::Word;
 use super::text::minor;
 
-/// What was ordered.
+/// The ordered payment.
 #[derive(Debug, Clone, Copy)]
 pub struct Ordered<'a> {
     pub amount: Minor,
@@ -23,19 +23,19 @@ pub struct Ordered<'a> {
     pub exponent: u8,
 }
 
-/// What a word leads to. An alarm is for people.
+/// The effect of a report. An alarm is for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct After {
     pub status: PaymentStatus,
     pub alarm: Option<&'static str>,
 }
 
-/// Alarms by which the bank contradicts itself.
+/// Alarms about contradictory reports.
 pub const PAID_AFTER_REFUSED: &str = "paid after it was refused";
 pub const REFUSED_AFTER_PAID: &str = "refused after it was paid";
 
-/// Takes a word in.
-pub fn hear(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
+/// Applies a report.
+pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
     let quiet = |status| After { status, alarm: None };
     let alarm = |status, alarm| After { status, alarm: Some(alarm) };
     match word {
@@ -63,7 +63,7 @@ pub fn hear(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
             PaymentStatus::Returned => quiet(status),
         },
         Word::Returned { .. } => match status {
-            // It came back before we knew that it had gone: it is not paid, and will not be.
+            // It was returned before its payment was reported: it is not paid, and will not be.
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
                 quiet(PaymentStatus::Refused)
             }
@@ -79,8 +79,8 @@ impl Ordered<'_> {
     }
 }
 
-/// The stable code of a reason a bank gives (ISO's external status reasons), and whether the same payment may be
-/// tried again by a new order.
+/// The stable code of a reason given by a bank (ISO's external status reasons), and whether a new order may try the
+/// same payment again.
 pub fn failure_code(reason: &str) -> (&'static str, bool) {
     match reason {
         "AC01" | "AC02" | "AC03" | "BE23" => ("beneficiary_account_invalid", false),
@@ -94,6 +94,7 @@ pub fn failure_code(reason: &str) -> (&'static str, bool) {
         "BE01" | "BE04" | "BE05" | "BE06" | "BE07" => ("beneficiary_details_rejected", false),
         "RC01" | "RC03" | "RC04" | "AGNT" => ("beneficiary_bank_invalid", false),
         "RR01" | "RR02" | "RR03" | "RR04" => ("regulatory_details_missing", false),
+        "FOCR" => ("payment_recalled", false),
         "TM01" | "CUTA" | "CUST" => ("rail_closed", true),
         "FF01" | "FF03" | "FF05" | "CH03" | "CH04" | "CH11" | "CH13" | "CH17" | "CH19" | "CH20" | "CH21" => {
             ("order_rejected_by_bank", false)

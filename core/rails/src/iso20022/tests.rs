@@ -1,16 +1,20 @@
-//! What we write is as the schema has it, what we read means what it says, and words come in any order.
+//! Written files match the schema, read files are interpreted correctly, and reports may come in any order.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
+use dvp_domain::ids::RecallId;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::{PaymentStatus, PaymentSubject};
+use dvp_domain::recall::{RecallAnswer, RecallReason, RecallSubject};
 use expect_test::{expect, expect_file};
 
 use super::answers::{PaymentReport, Word, read};
-use super::instruction::{Debtor, Instruction};
+use super::camt029::RecallReport;
+use super::camt056::{self, RecallRequest, case_of, recall_of};
+use super::instruction::{Debtor, Instruction, uetr};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
-use super::status::{Ordered, hear};
+use super::status::{Ordered, apply};
 use super::xml::{Document, Node};
 use crate::{LegKind, RailRequest, Unpayable};
 
@@ -43,6 +47,7 @@ fn request(method: PayoutMethod) -> RailRequest {
         postal_code: "8001".into(),
     };
     RailRequest {
+        trace: None,
         leg: LegKind::Payout,
         reference: "0123456789abcdef".repeat(4),
         account: account.into(),
@@ -82,7 +87,7 @@ fn refusal(change: impl Fn(&mut RailRequest), method: PayoutMethod) -> &'static 
 }
 
 #[test]
-fn each_rails_order_is_the_committed_file_and_as_the_schema_has_it() {
+fn each_rails_order_is_the_committed_file_and_matches_the_schema() {
     for method in METHODS {
         let document = order(method);
         assert_eq!(check(Message::Pain001, &document), [], "{method:?}");
@@ -108,7 +113,7 @@ fn a_message_of_many_payments_counts_and_sums_them() {
 }
 
 #[test]
-fn what_a_rail_cannot_carry_is_refused_before_anything_is_sent() {
+fn an_order_that_a_rail_cannot_carry_is_refused_before_it_is_sent() {
     use PayoutMethod::{Ach, Sepa, Swift, Wire};
     let details = |change: fn(&mut Beneficiary)| {
         move |request: &mut RailRequest| change(request.beneficiary.as_mut().unwrap())
@@ -134,13 +139,13 @@ fn what_a_rail_cannot_carry_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn the_same_payment_has_the_same_ids_at_every_attempt_and_others_have_others() {
+fn a_payment_has_the_same_ids_at_every_attempt_and_unique_ones() {
     let first = Instruction::of(&request(PayoutMethod::Swift)).unwrap();
     let again = Instruction::of(&request(PayoutMethod::Swift)).unwrap();
-    assert_eq!((&first.end_to_end_id, first.uetr()), (&again.end_to_end_id, again.uetr()));
+    assert_eq!(first.end_to_end_id, again.end_to_end_id);
     let mut other = request(PayoutMethod::Swift);
     other.reference = "f".repeat(64);
-    assert_ne!(Instruction::of(&other).unwrap().uetr(), first.uetr());
+    assert_ne!(uetr(&Instruction::of(&other).unwrap().end_to_end_id), uetr(&first.end_to_end_id));
     assert!(message_id(&first.end_to_end_id).len() <= 35);
 }
 
@@ -154,7 +159,7 @@ fn change(node: &mut Node, name: &str, change: &dyn Fn(&mut Node)) -> bool {
 }
 
 #[test]
-fn every_kind_of_broken_rule_is_found() {
+fn every_kind_of_schema_violation_is_found() {
     let broken = |name: &str, by: &dyn Fn(&mut Node)| {
         let mut document = order(PayoutMethod::Wire);
         assert!(change(&mut document.root, name, by), "{name}");
@@ -223,7 +228,7 @@ fn pending(status: &str) -> Word {
 }
 
 #[test]
-fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message() {
+fn a_payments_status_precedes_that_of_its_block_and_message() {
     let group = |status: &str| {
         format!(
             "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
@@ -256,7 +261,7 @@ fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message
 }
 
 #[test]
-fn a_refusal_for_being_a_duplicate_is_no_refusal() {
+fn a_refusal_as_a_duplicate_does_not_refuse_the_payment() {
     let inner = "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
                  <GrpSts>RJCT</GrpSts><StsRsnInf><Rsn><Cd>AM05</Cd></Rsn></StsRsnInf></OrgnlGrpInfAndSts>";
     assert_eq!(said(&report(inner))[0].word, Word::TakenForDuplicate);
@@ -273,7 +278,7 @@ fn notification(entry: &str) -> Vec<u8> {
 }
 
 #[test]
-fn only_a_booked_debit_is_a_payment_and_a_returned_credit_is_a_return() {
+fn only_a_booked_debit_is_a_payment_and_a_returned_credit_a_return() {
     let entry = |direction: &str, status: &str, more: &str| {
         let content = notification(&format!(
             "<Amt Ccy='USD'>99.35</Amt><CdtDbtInd>{direction}</CdtDbtInd><Sts><Cd>{status}</Cd></Sts>\
@@ -290,7 +295,7 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_is_a_return() {
     assert_eq!(entry("DBIT", "BOOK", ""), Some(paid));
     assert_eq!(entry("DBIT", "PDNG", ""), Some(pending("PDNG")));
     assert_eq!(entry("DBIT", "INFO", ""), None);
-    assert_eq!(entry("CRDT", "BOOK", ""), None, "somebody else's money");
+    assert_eq!(entry("CRDT", "BOOK", ""), None, "money of another payer");
     let returned = entry("CRDT", "BOOK", "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>");
     assert_eq!(
         returned,
@@ -299,7 +304,7 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_is_a_return() {
 }
 
 #[test]
-fn files_that_are_no_answer_are_refused() {
+fn files_that_are_not_answers_are_refused() {
     let order = order(PayoutMethod::Ach).render();
     let half: String = order.chars().take(300).collect();
     let unknown = report("<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId></OrgnlGrpInfAndSts>");
@@ -309,7 +314,7 @@ fn files_that_are_no_answer_are_refused() {
 }
 
 #[test]
-fn the_whole_table_of_standings_and_words() {
+fn the_table_of_statuses_and_reports_is_complete() {
     let paid = |amount: Option<(&str, &str)>| Word::Paid {
         at: at(),
         bank_reference: None,
@@ -329,10 +334,138 @@ fn the_whole_table_of_standings_and_words() {
     let mut table = String::new();
     for status in PaymentStatus::ALL {
         for (name, word) in &words {
-            let after = hear(status, word, ordered);
+            let after = apply(status, word, ordered);
             let alarm = after.alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();
             table.push_str(&format!("{} + {name} -> {}{alarm}\n", status.as_str(), after.status.as_str()));
         }
     }
     expect_file!["statuses.txt"].assert_eq(&table);
+}
+
+fn recall_id() -> RecallId {
+    RecallId::from_unique("0123456789abcdef0123456789abcdef")
+}
+
+#[test]
+fn a_recall_is_the_committed_file_and_matches_the_schema() {
+    let id = recall_id();
+    let end_to_end_id = "0123456789ABCDEF0123456789ABCDEF";
+    let message_id = message_id(end_to_end_id);
+    let build = |reason, information| {
+        let recall = RecallRequest {
+            id: &id,
+            approved_at: at(),
+            reason,
+            information,
+            end_to_end_id,
+            message_id: &message_id,
+            amount: Minor::new(9_935),
+            currency: "USD",
+            exponent: 2,
+        };
+        camt056::build(&debtor("USD"), &recall)
+    };
+    let document = build(RecallReason::Fraud, Some("Zahlung <doppelt> & größer"));
+    expect_file!["golden/recall.xml"].assert_eq(&document.render());
+    let long = "é".repeat(105);
+    for reason in RecallReason::ALL {
+        for information in [None, Some(""), Some("日本"), Some(&*long)] {
+            assert_eq!(
+                check(Message::Camt056, &build(reason, information)),
+                [],
+                "{reason:?} {information:?}"
+            );
+        }
+    }
+    let case = case_of(&id);
+    assert_eq!((case.len(), recall_of(&case).as_deref()), (35, Some(id.as_str())));
+    assert_eq!(recall_of("BANK-7"), None);
+}
+
+fn resolution(inner: &str) -> Vec<u8> {
+    format!(
+        "<Document xmlns='{}'><RsltnOfInvstgtn><Assgnmt><Id>R1</Id><Assgnr><Agt><FinInstnId><BICFI>SANDUS33</BICFI>\
+         </FinInstnId></Agt></Assgnr><Assgne><Pty><Nm>us</Nm></Pty></Assgne><CreDtTm>2026-11-21T12:00:40</CreDtTm>\
+         </Assgnmt>{inner}</RsltnOfInvstgtn></Document>",
+        Message::Camt029.namespace()
+    )
+    .into_bytes()
+}
+
+fn answered(inner: &str) -> Vec<RecallReport> {
+    let read = read(&resolution(inner), at()).unwrap();
+    assert_eq!((read.message_id.as_str(), read.said.len()), ("R1", 0));
+    read.recalls
+}
+
+#[test]
+fn a_payments_answer_precedes_that_of_its_message_and_of_the_whole() {
+    let ours = "RCL0123456789ABCDEF0123456789ABCDEF";
+    let case = format!("<RslvdCase><Id>{ours}</Id><Cretr><Pty><Nm>us</Nm></Pty></Cretr></RslvdCase>");
+    let sts = |code: &str| format!("<Sts><Conf>{code}</Conf></Sts>");
+    let of = |case: bool, payment: Option<PaymentSubject>| RecallSubject {
+        case: case.then(|| recall_id().into()),
+        payment,
+    };
+    let payment = |id: &str| Some(PaymentSubject::Payment(id.into()));
+    let report = |of, answer| RecallReport { of, answer };
+    for (code, answer) in [
+        ("CNCL", RecallAnswer::Accepted),
+        ("PECR", RecallAnswer::PartlyAccepted),
+        ("RJCR", RecallAnswer::Rejected { reason: "NARR".into(), text: String::new() }),
+        ("PDCR", RecallAnswer::Pending { status: "PDCR".into() }),
+        ("INFO", RecallAnswer::Pending { status: "INFO".into() }),
+    ] {
+        assert_eq!(answered(&format!("{case}{}", sts(code))), [report(of(true, None), answer)], "{code}");
+    }
+    // Without a case of ours, and without any word of a payment.
+    let nobody = report(of(false, None), RecallAnswer::Accepted);
+    assert_eq!(answered(&sts("CNCL")), [nobody]);
+    let other = "<RslvdCase><Id>BANK-7</Id><Cretr><Pty><Nm>us</Nm></Pty></Cretr></RslvdCase>";
+    let inner = format!(
+        "{other}{}<CxlDtls><OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
+         <GrpCxlSts>PACR</GrpCxlSts></OrgnlGrpInfAndSts><OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId>\
+         <PmtInfCxlSts>RJCR</PmtInfCxlSts><CxlStsRsnInf><Rsn><Cd>ARDT</Cd></Rsn><AddtlInf>gone</AddtlInf></CxlStsRsnInf>\
+         <TxInfAndSts><OrgnlEndToEndId>E1</OrgnlEndToEndId></TxInfAndSts></OrgnlPmtInfAndSts><TxInfAndSts>\
+         <OrgnlInstrId>E2</OrgnlInstrId><TxCxlSts>ACCR</TxCxlSts></TxInfAndSts><TxInfAndSts>\
+         <OrgnlEndToEndId>E3</OrgnlEndToEndId></TxInfAndSts></CxlDtls>",
+        sts("PDCR")
+    );
+    let refused = RecallAnswer::Rejected { reason: "ARDT".into(), text: "gone".into() };
+    assert_eq!(
+        answered(&inner),
+        [
+            report(of(false, payment("E2")), RecallAnswer::Accepted),
+            report(of(false, payment("E3")), RecallAnswer::Pending { status: "PDCR".into() }),
+            report(of(false, payment("E1")), refused),
+        ]
+    );
+    // A block, a message, and the message of the request itself.
+    let group = |id: &str| {
+        format!(
+            "{}<CxlDtls><OrgnlGrpInfAndSts><OrgnlMsgId>{id}</OrgnlMsgId><OrgnlMsgNmId>x</OrgnlMsgNmId>\
+             <GrpCxlSts>ACCR</GrpCxlSts></OrgnlGrpInfAndSts></CxlDtls>",
+            sts("CNCL")
+        )
+    };
+    let message = Some(PaymentSubject::Message("M1".into()));
+    assert_eq!(answered(&group("M1")), [report(of(false, message), RecallAnswer::Accepted)]);
+    assert_eq!(answered(&group(ours)), [report(of(true, None), RecallAnswer::Accepted)]);
+    let block = format!(
+        "{}<CxlDtls><OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId></OrgnlPmtInfAndSts></CxlDtls>",
+        sts("CNCL")
+    );
+    let of_block = of(false, Some(PaymentSubject::Block("P1".into())));
+    assert_eq!(answered(&block), [report(of_block, RecallAnswer::Accepted)]);
+    // A payment that only the bank's own ids name is nobody's.
+    let theirs = format!(
+        "{}<CxlDtls><TxInfAndSts><OrgnlGrpInf><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>x</OrgnlMsgNmId></OrgnlGrpInf>\
+         <OrgnlTxId>T1</OrgnlTxId></TxInfAndSts></CxlDtls>",
+        sts("CNCL")
+    );
+    assert_eq!(answered(&theirs), [report(of(false, None), RecallAnswer::Accepted)]);
+    // Our own request is no answer.
+    let request = resolution(&sts("CNCL"));
+    let request = String::from_utf8(request).unwrap().replace("camt.029.001.09", "camt.056.001.08");
+    assert!(read(request.as_bytes(), at()).is_err());
 }

@@ -1,14 +1,14 @@
-//! Characters, account numbers and amounts as bank files have them. Pure.
+//! Characters, account numbers and amounts in bank files. Pure.
 
 use dvp_domain::money::Minor;
 
-/// What every bank takes: the characters that payment systems have agreed on.
+/// The characters that every bank and payment system accepts.
 pub fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "/-?:().,'+ ".contains(letter)
 }
 
-/// Text in the agreed characters, without what they may not begin, end or contain (`/` at either end, `//`), no
-/// longer than `length_max`. What has no counterpart becomes a space, and spaces are not doubled.
+/// Text in the agreed characters, without what they may not begin, end or contain (`/` at either end, `//`), no longer
+/// than `length_max`. A character without a counterpart becomes a space, and spaces are not doubled.
 pub fn plain(text: &str, length_max: usize) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -27,7 +27,7 @@ pub fn plain(text: &str, length_max: usize) -> String {
     cut.trim_matches([' ', '/']).to_owned()
 }
 
-/// How letters outside the agreed characters are commonly written.
+/// The usual transcription of letters outside the permitted characters.
 const fn counterpart(letter: char) -> &'static str {
     match letter {
         'ä' | 'æ' => "ae",
@@ -70,7 +70,7 @@ const fn counterpart(letter: char) -> &'static str {
     }
 }
 
-/// An IBAN without its spaces, when its form and its check digits (ISO 13616, mod 97) hold.
+/// An IBAN without its spaces, if its form and its check digits (ISO 13616, mod 97) are valid.
 pub fn iban(text: &str) -> Option<String> {
     let compact: String =
         text.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_uppercase();
@@ -140,9 +140,9 @@ pub fn fixed(amount: Minor, exponent: u8) -> String {
     if places == 0 { digits } else { format!("{whole}.{fraction}") }
 }
 
-/// An amount as a bank file has it, back in minor units: exact, or `None`.
+/// An amount of a bank file in minor units: exact, or `None`.
 pub fn minor(text: &str, exponent: u8) -> Option<Minor> {
-    // Trailing zeros beyond the currency's places say nothing.
+    // Trailing zeros beyond the currency's places have no meaning.
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let kept = fraction.trim_end_matches('0');
     let exact = if kept.is_empty() { whole.to_owned() } else { format!("{whole}.{kept}") };
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_their_sound_in_the_agreed_characters() {
+    fn names_are_transcribed_to_the_permitted_characters() {
         for (given, wanted) in [
             ("José Müller-Łódź", "Jose Mueller-Lodz"),
             ("  A/S // Søn & Cie  ", "A/S / Son + Cie"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ibans_are_known_by_their_check_digits() {
+    fn ibans_are_validated_by_their_check_digits() {
         for good in ["DE89370400440532013000", "gb82 WEST 1234 5698 7654 32", "NO9386011117947"] {
             assert!(iban(good).is_some(), "{good}");
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bics_and_clearing_members_are_known_by_their_form() {
+    fn bics_and_clearing_members_are_validated_by_their_form() {
         assert!(is_bic("DEUTDEFF") && is_bic("DEUTDEFF500") && !is_bic("DEUTDEF") && !is_bic("deutdeff"));
         assert_eq!(clearing_member("USABA021000021"), Some(("USABA", "021000021")));
         assert_eq!(clearing_member("USABA021000022"), None, "the check digit");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_exact_or_nothing() {
+    fn amounts_are_exact_or_refused() {
         assert_eq!(minor("99.350", 2), Some(Minor::new(9935)));
         assert_eq!(minor("99", 2), Some(Minor::new(9900)));
         assert_eq!(minor("99.355", 2), None);

@@ -1,7 +1,7 @@
-//! XML as ISO 20022 uses it: elements of one namespace with text or children, no entities of one's own, no document
-//! type. Pure.
+//! The subset of XML that ISO 20022 uses: elements of one namespace with text or children, no custom entities, no
+//! document type. Pure.
 //!
-//! Invariant: what is read is bounded in size, depth and number of elements before anything looks at it.
+//! Invariant: input is limited in size, depth and number of elements before it is interpreted.
 
 use quick_xml::NsReader;
 use quick_xml::XmlVersion;
@@ -9,7 +9,7 @@ use quick_xml::escape::{escape, resolve_predefined_entity};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
-/// A file that is larger is nobody's answer to us.
+/// A larger file is not an answer to an order.
 pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 const DEPTH_MAX: usize = 40;
 const ELEMENTS_MAX: usize = 500_000;
@@ -30,7 +30,7 @@ pub struct Document {
     pub root: Node,
 }
 
-/// It is not XML of this kind.
+/// Why the text is not XML of this subset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not readable as XML: {0}")]
 pub struct Unreadable(pub String);
@@ -70,7 +70,7 @@ impl Node {
         self.children.iter().filter(move |child| child.name == name)
     }
 
-    /// The element a path of first children leads to, as `A/B/C`.
+    /// The element at a path of first children, as `A/B/C`.
     pub fn at(&self, path: &str) -> Option<&Self> {
         path.split('/').try_fold(self, |node, name| node.child(name))
     }
@@ -106,7 +106,7 @@ impl Document {
         out
     }
 
-    /// Reads a document. Names are taken without their prefix; every element is of the root's namespace.
+    /// Parses a document. Prefixes are dropped from names; every element must be in the root's namespace.
     pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let refuse = |why: &str| Err(Unreadable(why.to_owned()));
         if bytes.len() > BYTES_MAX {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_with_every_character() {
+    fn a_written_document_is_read_back_with_every_character() {
         let text = "a < b & \"c\" 'd' > é\u{1f600}";
         let root = Node::of("Document", [Node::leaf("Nm", text).with_attribute("Ccy", "a\"&<")]);
         let document = Document { namespace: "urn:x".into(), root };
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_only_names_of_the_namespace() {
+    fn prefixes_only_name_the_namespace() {
         let text = b"<n:Document xmlns:n='urn:x'><n:A><n:B/></n:A></n:Document>";
         let document = Document::read(text).unwrap();
         assert!(document.namespace == "urn:x" && document.root.at("A/B").is_some());
     }
 
     #[test]
-    fn what_is_no_xml_of_this_kind_is_refused() {
+    fn other_xml_is_refused() {
         let deep = format!("<D xmlns='urn:x'>{}", "<a>".repeat(50));
         for bad in [
             "",

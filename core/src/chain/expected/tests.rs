@@ -75,7 +75,7 @@ fn with(command: &ChainCommand, path: &[&str], value: serde_json::Value) -> Chai
 }
 
 #[test]
-fn a_fact_that_is_what_was_asked_for_has_no_difference() {
+fn a_fact_equal_to_its_command_has_no_difference() {
     for command in [create(), fill(), settle(), swap(), transfer()] {
         let fact = goal(&command);
         assert_eq!(difference(&fact, &[command]), None);
@@ -116,12 +116,12 @@ fn every_field_of_a_lock_a_swap_a_fill_and_a_payment_is_compared() {
         let fact = with(&command, path, value);
         let found = difference(&fact, &[command]).unwrap();
         assert_eq!(Some(&found.field), path.last());
-        assert_ne!(found.asked, found.told);
+        assert_ne!(found.requested, found.reported);
     }
 }
 
 #[test]
-fn what_nobody_asked_for_differs() {
+fn a_fact_without_a_command_differs() {
     for command in [create(), swap(), fill(), transfer()] {
         let fact = goal(&command);
         assert_eq!(difference(&fact, &[]).unwrap().field, "command");
@@ -134,11 +134,11 @@ fn what_nobody_asked_for_differs() {
 fn a_swap_fills_and_pays_by_the_output_that_was_agreed() {
     let payout_ref = binding(&output(), WORD).unwrap();
     let paid = goal(&transfer());
-    let asked = [swap()];
-    assert_eq!(difference(&ChainFact::Filled { payout_ref }, &asked), None);
-    assert_eq!(difference(&paid, &asked), None);
+    let requested = [swap()];
+    assert_eq!(difference(&ChainFact::Filled { payout_ref }, &requested), None);
+    assert_eq!(difference(&paid, &requested), None);
     let less = with(&transfer(), &["amount"], "39".into());
-    assert_eq!(difference(&less, &asked).unwrap().field, "amount");
+    assert_eq!(difference(&less, &requested).unwrap().field, "amount");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_swap_is_no_release_of_a_lock_and_the_other_way_round() {
     assert_eq!(difference(&released, &[swap()]).unwrap().field, "swap");
     assert_eq!(difference(&swapped, &[create(), fill(), settle()]).unwrap().field, "swap");
     assert_eq!(difference(&swapped, &[create(), fill()]).unwrap().field, "command");
-    assert_eq!(difference(&released, &[create(), fill()]), None, "by somebody with the preimage");
+    assert_eq!(difference(&released, &[create(), fill()]), None, "by any account with the preimage");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn status(reference: &str, body: impl Into<Bytes>, at: Instant) -> Status {
 fn listening(now: Instant) -> StatusCache {
     let mut cache = StatusCache::default();
     cache.listen();
-    cache.heard(now);
+    cache.heartbeat(now);
     cache
 }
 
@@ -35,7 +35,7 @@ fn one(reference: &str) -> HashSet<String> {
 }
 
 #[test]
-fn a_status_is_found_by_both_names_and_by_its_tenant_alone() {
+fn a_status_is_found_by_both_names_and_only_by_its_tenant() {
     let now = Instant::now();
     let mut cache = listening(now);
     let ticket = ask(&mut cache, "exe_1", now).unwrap_err();
@@ -51,7 +51,7 @@ fn a_status_is_found_by_both_names_and_by_its_tenant_alone() {
 }
 
 #[test]
-fn what_was_read_before_a_change_is_not_kept_after_it() {
+fn a_status_read_before_a_change_is_not_cached_after_it() {
     let now = Instant::now();
     let mut cache = listening(now);
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
@@ -64,7 +64,7 @@ fn what_was_read_before_a_change_is_not_kept_after_it() {
 }
 
 #[test]
-fn a_reading_that_outlives_what_is_remembered_of_changes_is_not_kept() {
+fn a_reading_older_than_the_recorded_changes_is_not_cached() {
     let now = Instant::now();
     let mut cache = listening(now);
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
@@ -78,7 +78,7 @@ fn a_reading_that_outlives_what_is_remembered_of_changes_is_not_kept() {
 }
 
 #[test]
-fn nothing_is_given_or_kept_of_an_execution_that_is_being_changed() {
+fn a_status_is_not_used_or_cached_while_its_execution_changes() {
     let now = Instant::now();
     let mut cache = listening(now);
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
@@ -101,7 +101,7 @@ fn nothing_is_given_or_kept_of_an_execution_that_is_being_changed() {
 }
 
 #[test]
-fn nothing_is_given_once_hearing_was_proved_too_long_ago() {
+fn the_cache_is_not_used_after_the_heartbeats_stop() {
     let now = Instant::now();
     let mut cache = listening(now);
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
@@ -109,45 +109,45 @@ fn nothing_is_given_once_hearing_was_proved_too_long_ago() {
     assert!(ask(&mut cache, "exe_1", now + STALENESS_MAX).is_ok());
     let late = now + STALENESS_MAX + Duration::from_nanos(1);
     assert!(ask(&mut cache, "exe_1", late).is_err());
-    cache.heard(late);
+    cache.heartbeat(late);
     assert!(ask(&mut cache, "exe_1", late).is_ok());
 }
 
 #[test]
-fn nothing_survives_the_time_in_which_nobody_listened() {
+fn no_entry_survives_an_interruption_of_listening() {
     let now = Instant::now();
     let mut cache = StatusCache::default();
     let before = ask(&mut cache, "exe_1", now).unwrap_err();
-    cache.heard(now);
+    cache.heartbeat(now);
     cache.keep(before, status("exe_1", "old", now));
     assert!(ask(&mut cache, "exe_1", now).is_err());
     cache.listen();
-    cache.heard(now);
+    cache.heartbeat(now);
     cache.keep(before, status("exe_1", "old", now));
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
     cache.keep(began, status("exe_1", "one", now));
     cache.stop_listening();
-    cache.heard(now);
+    cache.heartbeat(now);
     assert!(ask(&mut cache, "exe_1", now).is_err());
     cache.listen();
-    cache.heard(now);
+    cache.heartbeat(now);
     cache.keep(began, status("exe_1", "old", now));
     assert!(ask(&mut cache, "exe_1", now).is_err());
 }
 
 #[test]
-fn a_status_is_read_again_after_a_while_even_if_nothing_was_heard_of_it() {
+fn a_cached_status_expires_without_a_notification() {
     let now = Instant::now();
     let mut cache = listening(now);
     let began = ask(&mut cache, "exe_1", now).unwrap_err();
     cache.keep(began, status("exe_1", "one", now));
     let late = now + KEPT + Duration::from_nanos(1);
-    cache.heard(late);
+    cache.heartbeat(late);
     assert!(ask(&mut cache, "exe_1", late).is_err());
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_asked_for_stays_longest() {
+fn memory_is_bounded_and_the_most_recently_used_entries_stay() {
     let now = Instant::now();
     let mut cache = listening(now);
     let body = Bytes::from(vec![b'x'; 64 * 1024]);

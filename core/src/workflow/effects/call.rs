@@ -1,6 +1,7 @@
 //! The call of a rail for one effect: claim, call, and what its answer does.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::beneficiary::destination::DestinationRefusal;
@@ -13,11 +14,12 @@ use dvp_store::beneficiaries;
 use dvp_store::orders::bank;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
-use metrics::counter;
+use metrics::{counter, histogram};
 use tracing::{error, info};
 
 use super::{RAIL_TIMEOUT, consumed, is_suspect};
 use crate::engine::Engine;
+use crate::trace;
 use crate::workflow::putting_off::Failed;
 use crate::workflow::step::{StepResult, account, take};
 
@@ -25,6 +27,7 @@ use crate::workflow::step::{StepResult, account, take};
 pub(super) struct Call<'a> {
     pub(super) engine: &'a Engine,
     pub(super) rail: &'a dyn Rail,
+    pub(super) poll_max: Duration,
     pub(super) leg: LegKind,
     pub(super) claim: &'a Claimed,
     /// The leg is paused; a leg that was called before is still followed.
@@ -50,7 +53,7 @@ impl Call<'_> {
         let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let refused = self.resolve_beneficiary(&execution, &mut request).await?;
-        let mut heard = "";
+        let mut last_result = "";
         let then = match execution.state.first(self.leg, known, self.engine.now()) {
             First::Nothing => return self.end(EffectEnd::Done).await,
             First::Wait => Then::Later { called: false },
@@ -58,8 +61,8 @@ impl Call<'_> {
             First::Call if self.is_paused => return self.paused().await,
             First::Call => Then::Call,
             First::Ask => {
-                let answer = self.ask(&request, &mut heard).await;
-                let then = execution.state.asked(known, answer, self.engine.now());
+                let answer = self.ask(&request, &mut last_result).await;
+                let then = execution.state.requested(known, answer, self.engine.now());
                 if then == Then::Call && self.is_paused {
                     return self.paused().await;
                 }
@@ -77,7 +80,7 @@ impl Call<'_> {
         let then = match then {
             Then::Call => State::called(match refused {
                 Some(refusal) => RailResponse::Answer(refused_destination(refusal)),
-                None => self.call(&request, &mut heard).await,
+                None => self.call(&request, &mut last_result).await,
             }),
             Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
         };
@@ -85,13 +88,13 @@ impl Call<'_> {
             Then::Take(answer) => self.take_answer(execution, answer).await,
             Then::Withhold(why) => self.withhold(execution, why).await,
             Then::Settle => self.settle(execution).await,
-            Then::Later { called } => self.later(called, heard).await,
+            Then::Later { called } => self.later(called, last_result).await,
             Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
         }
     }
 
-    /// Puts the details of a registered beneficiary in the place of its reference. Why it is not to be paid, if it is not:
-    /// it may have been disabled since the order was accepted.
+    /// Replaces the reference of a registered beneficiary by its details. Returns why it may not be paid, if so: it may
+    /// have been disabled since the order was accepted.
     async fn resolve_beneficiary(
         &self,
         execution: &Execution,
@@ -112,8 +115,7 @@ impl Call<'_> {
         Ok(refused)
     }
 
-    /// Whether the bank has said the opposite of an operator's decision since it was made: then the rail's own answer is
-    /// taken.
+    /// Whether the bank has contradicted an operator's decision since it was made: then the rail's own answer is used.
     async fn is_contradicted(&self, decided: &RailAnswer) -> Result<bool, Failed> {
         if self.leg != LegKind::Payout {
             return Ok(false);
@@ -126,28 +128,48 @@ impl Call<'_> {
             RailAnswer::InProgress { .. } => None,
         });
         if let Some(why) = why {
-            error!(why, ?decided, "an operator's decision is contradicted and is not carried out");
+            error!(why, ?decided, "operator's decision is contradicted, using the rail's answer");
             counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
         }
         Ok(why.is_some())
     }
 
-    async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
-        match in_time(self.rail.status(request)).await {
+    async fn ask(&self, request: &RailRequest, last_result: &mut &'static str) -> RailResponse {
+        let began = Instant::now();
+        let response = match in_time(self.rail.status(request)).await {
             Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
             Ok(RailStatus::NeverSeen) => {
-                *heard = "never seen by the rail";
+                *last_result = "never seen by the rail";
                 RailResponse::NeverSeen
             }
-            Err(error) => silence(&error, heard),
-        }
+            Err(error) => silence(&error, last_result),
+        };
+        self.count("query", began, &response);
+        response
     }
 
-    async fn call(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
-        match in_time(self.rail.submit(request)).await {
+    async fn call(&self, request: &RailRequest, last_result: &mut &'static str) -> RailResponse {
+        let began = Instant::now();
+        let response = match in_time(self.rail.submit(request)).await {
             Ok(answer) => RailResponse::Answer(answer),
-            Err(error) => silence(&error, heard),
-        }
+            Err(error) => silence(&error, last_result),
+        };
+        self.count("submit", began, &response);
+        response
+    }
+
+    fn count(&self, call: &'static str, began: Instant, response: &RailResponse) {
+        let leg = self.leg.as_str();
+        let result = match response {
+            RailResponse::Answer(RailAnswer::Done(_)) => "done",
+            RailResponse::Answer(RailAnswer::InProgress { .. }) => "in_progress",
+            RailResponse::Answer(RailAnswer::Failed { .. }) => "failed",
+            RailResponse::NeverSeen => "never_seen",
+            RailResponse::Down => "unavailable",
+            RailResponse::Silence => "unconfirmed",
+        };
+        counter!("dvp_rail_calls_total", "leg" => leg, "call" => call, "result" => result).increment(1);
+        histogram!("dvp_rail_call_seconds", "leg" => leg, "call" => call).record(began.elapsed());
     }
 
     async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, Failed> {
@@ -156,18 +178,18 @@ impl Call<'_> {
     }
 
     /// The rail is unavailable or has not answered: the claim is released until later.
-    async fn later(&self, called: bool, heard: &'static str) -> Result<StepResult, Failed> {
+    async fn later(&self, called: bool, last_result: &'static str) -> Result<StepResult, Failed> {
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A query costs the rail little, and an operator waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
-        info!(attempts, called, heard, wait_ms = wait, "rail call failed, will retry");
-        self.end(EffectEnd::Again { at: self.in_ms(wait), called, heard }).await
+        info!(attempts, called, last_result, wait_ms = wait, "rail call failed, will retry");
+        self.end(EffectEnd::Again { at: self.in_ms(wait), called, last_result }).await
     }
 
     /// The leg was never called, and does not begin while it is paused.
     async fn paused(&self) -> Result<StepResult, Failed> {
-        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, heard: "paused" }).await
+        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, last_result: "paused" }).await
     }
 
     fn in_ms(&self, wait: u64) -> DateTime<Utc> {
@@ -175,7 +197,7 @@ impl Call<'_> {
     }
 
     fn ask_max_ms(&self) -> u64 {
-        u64::try_from(self.rail.poll_max().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.poll_max.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn chance(&self) -> u64 {
@@ -199,11 +221,14 @@ impl Call<'_> {
     /// The rail is still polled.
     async fn settle(&self, execution: Execution) -> Result<StepResult, Failed> {
         error!(
-            "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
-             until it is paid or the input given back"
+            "payout has no final answer and its timelock is near: the funds are released, and the output is a debt \
+             until it is paid or the input returned"
         );
-        let end =
-            EffectEnd::Again { at: self.in_ms(ASK_AGAIN_MS), called: true, heard: "settled without a word" };
+        let end = EffectEnd::Again {
+            at: self.in_ms(ASK_AGAIN_MS),
+            called: true,
+            last_result: "settled without a final answer",
+        };
         let consumed = consumed(self.claim, end);
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
@@ -214,7 +239,7 @@ impl Call<'_> {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
                 let wait = back_off_ms(attempts, ASK_AGAIN_MS, self.ask_max_ms(), self.chance());
-                EffectEnd::Again { at: self.in_ms(wait), called: true, heard: "in progress" }
+                EffectEnd::Again { at: self.in_ms(wait), called: true, last_result: "in progress" }
             }
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
         };
@@ -243,19 +268,19 @@ impl Call<'_> {
     }
 }
 
-async fn in_time<T>(asked: RailFuture<'_, T>) -> Result<T, RailError> {
-    tokio::time::timeout(RAIL_TIMEOUT, asked).await.unwrap_or(Err(RailError::Unconfirmed))
+async fn in_time<T>(requested: RailFuture<'_, T>) -> Result<T, RailError> {
+    tokio::time::timeout(RAIL_TIMEOUT, requested).await.unwrap_or(Err(RailError::Unconfirmed))
 }
 
-fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
+fn silence(error: &RailError, last_result: &mut &'static str) -> RailResponse {
     match error {
         RailError::Down(why) => {
             info!(%why, "rail is unavailable");
-            *heard = "rail is unavailable";
+            *last_result = "rail is unavailable";
             RailResponse::Down
         }
         RailError::Unconfirmed => {
-            *heard = "unconfirmed";
+            *last_result = "unconfirmed";
             RailResponse::Silence
         }
     }
@@ -291,6 +316,7 @@ fn rail_request(
         LegKind::Payout => (priced.output, None),
     };
     Ok(RailRequest {
+        trace: trace::current(),
         leg,
         reference: hex::encode(leg.reference(&terms.reference)),
         account: account(terms),
@@ -305,7 +331,7 @@ fn rail_request(
     })
 }
 
-/// The polling interval of a leg in progress at first; the rail says how long it becomes.
+/// The first polling interval of a leg in progress; the rail defines the longest.
 const ASK_AGAIN_MS: u64 = 500;
 
 /// The interval at which a paused leg checks its pause.
@@ -316,5 +342,5 @@ const RETRY_MS: u64 = 250;
 
 const RETRY_MAX_MS: u64 = 60_000;
 
-/// How long a payment that came back waits for its settlement to end.
+/// How long a returned payment waits for its settlement to end.
 pub(super) const UNENDED_MS: u64 = 2_000;

@@ -1,4 +1,4 @@
-//! Firm quotes and what they hold of the locked balances.
+//! Firm quotes and their holds on the locked balances.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use sqlx::PgConnection;
 
 use super::snapshot::BatchSnapshot;
 use crate::context::Context;
-use crate::writer::unit::Outcome;
+use crate::writer::unit::{Outcome, Refusal};
 
-/// How much the clocks of processes may differ, for the end of a hold.
+/// The tolerated difference of processes' clocks, for the end of a hold.
 const HOLD_GRACE_MS: i64 = 2_000;
 
-/// The balances that a firm quote holds a part of.
+/// The balances that a firm quote has a hold on.
 pub(in crate::writer) fn quote_keys(quote: &NewFirmQuote) -> impl Iterator<Item = BalanceKey> {
     let terms = &quote.terms;
     providers(&terms.slices).map(|id| (Owner::Provider(id.to_owned()), terms.output_asset.clone()))
@@ -47,7 +47,7 @@ pub(in crate::writer) async fn load_holds<'k>(
     quote_holds::load(conn, &providers, now.plus_millis(-HOLD_GRACE_MS).to_utc()).await
 }
 
-/// Holds the output of a firm quote, and stores both; or neither.
+/// Holds the output of a firm quote and stores both, or stores neither.
 pub(in crate::writer) async fn hold(
     conn: &mut PgConnection,
     context: &Context,
@@ -62,7 +62,7 @@ pub(in crate::writer) async fn hold(
     };
     let share = context.liquidity.firm_share_bps();
     if known.holds.take(&holder(&quote.tenant), terms, available, share).is_err() {
-        return Ok(Outcome::NotHeld);
+        return Ok(Outcome::Refused(Refusal::NotHeld));
     }
     quotes::insert_firm(conn, quote).await?;
     quote_holds::insert(conn, quote).await?;

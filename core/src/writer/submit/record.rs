@@ -4,8 +4,10 @@ use dvp_domain::asset::Asset;
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::Reason;
 use dvp_domain::ids::{PartnerId, Reference};
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::plan::Plan;
-use dvp_domain::settlement::accept;
+use dvp_domain::range::Range;
+use dvp_domain::settlement::{accept, rest};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
@@ -14,6 +16,7 @@ use dvp_store::orders::legacy;
 use dvp_store::orders::permits::PermitHold;
 use dvp_store::orders::quote_holds;
 use dvp_store::orders::quotes::{self, FirmQuote};
+use dvp_store::orders::ranges::NewRestingRange;
 use dvp_store::orders::resting_orders;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -37,9 +40,7 @@ pub(super) fn gather_accepted(
     plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
-    for (slice, level) in plan.slices.iter().filter_map(|slice| Some((slice, slice.level_id?))) {
-        known.take(level, slice.output)?;
-    }
+    take_levels(known, &plan)?;
     if let Some(quote) = &plan.quote_id {
         if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
             known.holds.release(&holder(tenant), terms);
@@ -49,12 +50,7 @@ pub(super) fn gather_accepted(
     if let Some(turn) = &submission.turn {
         known.executed.push((turn.clone(), reference.to_string()));
     }
-    let accepted = Accepted {
-        intent_id: request.intent_id.clone(),
-        reference: reference.to_string(),
-        plan: plan.clone(),
-        exact_output: request.bounds.computes_input(),
-    };
+    let accepted = accepted(request, &reference, &plan);
     let terms = terms(context, submission, plan, reference, now)?;
     if let Some(hold) = PermitHold::of(&terms) {
         known.pending.entry(hold.owner.clone()).or_default().hold(&hold);
@@ -66,6 +62,54 @@ pub(super) fn gather_accepted(
     let last = plan::gather(context, rows, &terms, &step, at)?;
     rows.accepted.push((terms, step.next, last));
     Ok(accepted)
+}
+
+/// The rows of an order that rests: nothing is reserved, and its permit's nonce is held with its cap.
+pub(super) fn gather_resting(
+    context: &Context,
+    known: &mut BatchSnapshot,
+    rows: &mut Rows,
+    submission: &Submission,
+    plan: Plan,
+    now: Timestamp,
+) -> Result<Accepted, StoreError> {
+    let request = &submission.request;
+    let reference = Reference::from_unique(Uuid::now_v7().simple());
+    let accepted = accepted(request, &reference, &plan);
+    let fault = || StoreError::corrupt("execution", "a resting order without a range");
+    let range = Range::of(request).ok_or_else(fault)?;
+    let mut terms = terms(context, submission, plan, reference, now)?;
+    // The most that it takes and the least that it delivers; both are final when it is filled.
+    (terms.input.amount, terms.output.amount) = (range.max_input, range.min_output);
+    (terms.lock_at, terms.counts_as_open) = (request.deadline, false);
+    if let Some(hold) = PermitHold::of(&terms) {
+        let rested = NewRestingRange::of(&terms).ok_or_else(fault)?;
+        known.pending.entry(hold.owner.clone()).or_default().rest(&hold, rested);
+        rows.permits.push(hold);
+    }
+    let step = rest(&terms);
+    let at = plan::At { version: 1, last_sequence: 0, last_occurred_at: terms.accepted_at, now };
+    let last = plan::gather(context, rows, &terms, &step, at)?;
+    rows.accepted.push((terms, step.next, last));
+    Ok(accepted)
+}
+
+fn accepted(request: &IntentRequest, reference: &Reference, plan: &Plan) -> Accepted {
+    Accepted {
+        intent_id: request.intent_id.clone(),
+        reference: reference.to_string(),
+        plan: plan.clone(),
+        exact_output: request.bounds.computes_input(),
+    }
+}
+
+/// Takes what a plan fills from resting orders of the book.
+pub(super) fn take_levels(known: &mut BatchSnapshot, plan: &Plan) -> Result<(), StoreError> {
+    let slices = plan.slices.iter().filter_map(|slice| Some((slice.level_id?, slice.output)));
+    for (level, output) in slices {
+        known.take(level, output)?;
+    }
+    Ok(())
 }
 
 pub(super) fn terms(
@@ -97,6 +141,7 @@ pub(super) fn terms(
         hashlock: hex32(&context.vault.hashlock(reference.as_str())),
         lock_at: now.plus_millis((context.rest_millis)(account)),
         counts_as_open: true,
+        trace: submission.trace,
         accepted_at: now,
         request: request.clone(),
         plan,

@@ -1,4 +1,4 @@
-//! What a batch of submissions is decided on, read and locked once.
+//! The inputs of the decision of a batch of submissions, read and locked once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,18 +9,20 @@ use dvp_domain::decision::{Decision, Reason};
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::limit::Limits;
-use dvp_domain::liquidity::{Holdings, Snapshot};
+use dvp_domain::liquidity::{Ask, Holdings, Market, Snapshot, Unlimited};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::quote::FirmTerms;
+use dvp_domain::range::Meeting;
 use dvp_domain::time::Timestamp;
 use dvp_store::controls::{self, Controls};
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
-use dvp_store::orders::permits;
+use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
+use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::resting_orders;
 use dvp_store::{StoreError, beneficiaries, limits};
 use sqlx::PgConnection;
@@ -38,19 +40,19 @@ pub(in crate::writer) struct BatchSnapshot {
     /// Partners that are disabled.
     pub(super) disabled: HashSet<String>,
     pub(super) pauses: Pauses,
-    /// The limits in force and what is used of them.
+    /// The limits in force and their use.
     pub(super) limits: Limits,
-    /// What the registry has of the recipients that submissions name by reference, by partner and reference.
+    /// The registered destinations of recipients that submissions name by reference, by partner and reference.
     pub(super) destinations: HashMap<(String, String), Destination>,
     /// The holds of the paying wallets, by owner.
     pub(super) pending: HashMap<String, PendingPermits>,
     pub(super) quotes: HashMap<String, FirmQuote>,
-    /// What open firm quotes hold of the locked balances.
+    /// The holds of open firm quotes on the locked balances.
     pub(in crate::writer) holds: QuoteHolds,
     /// The remaining amounts of the resting orders, and the amounts that this batch takes.
     pub(super) levels: HashMap<i64, Minor>,
     pub(super) taken: HashMap<i64, Minor>,
-    /// What settlements that ended unpaid give back to resting orders.
+    /// The amounts that settlements which ended unpaid return to resting orders.
     pub(super) given_back: HashMap<i64, Minor>,
     /// The sources' offers, the same for the whole batch.
     pub(super) snapshot: Arc<Snapshot>,
@@ -71,14 +73,14 @@ impl BatchSnapshot {
         })
     }
 
-    /// Paused liquidity is not offered.
+    /// Removes paused liquidity.
     pub(super) fn unless_paused(
         &self,
         context: &Context,
         submission: &Submission,
         decision: Decision,
     ) -> Decision {
-        let Decision::Accepted(plan) = &decision else { return decision };
+        let (Decision::Accepted(plan) | Decision::Rests(plan)) = &decision else { return decision };
         let Submission { tenant, request, .. } = submission;
         let find = |symbol: &str| context.registry.find(symbol);
         let assets = find(&request.input_asset.symbol).zip(find(&request.output_asset.symbol));
@@ -102,6 +104,50 @@ impl BatchSnapshot {
         amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
     }
 
+    /// Whether a resting order's permit can be used: its nonce is free on the chain and all before it are held, and the
+    /// wallet's balance covers `amount` in place of the order's cap.
+    pub(super) fn check_held(&mut self, submission: &Submission, amount: Minor) -> Result<(), PermitDefect> {
+        let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
+            return Ok(());
+        };
+        let KnownWallet { key, facts } = wallet;
+        let pending = self.pending.entry(key.owner.clone()).or_default();
+        pending.check_held(facts, &key.token, permit.nonce.get(), amount.get())
+    }
+
+    /// A resting order was filled: its hold is what it locks.
+    pub(super) fn end_rest(&mut self, hold: &PermitHold) {
+        self.pending.entry(hold.owner.clone()).or_default().end_rest(hold);
+    }
+
+    /// Whether the orders that rest with a nonce before the submission's would be filled by then, at present prices.
+    pub(super) fn is_next_by(
+        &self,
+        context: &Context,
+        submission: &Submission,
+        lock_by: u64,
+        now: Timestamp,
+    ) -> bool {
+        let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
+            return true;
+        };
+        let Some(pending) = self.pending.get(&wallet.key.owner) else { return true };
+        let market =
+            Market { registry: &context.registry, snapshot: &self.snapshot, holdings: &Unlimited, now };
+        pending.resting_before(wallet.facts.nonce, permit.nonce.get()).all(|rested| {
+            let find = |symbol: &str| context.registry.find(symbol);
+            let Some((input, output)) = find(&rested.input_asset).zip(find(&rested.output_asset)) else {
+                return false;
+            };
+            let ask = Ask { input, output, actor: rested.actor, firm: false };
+            match rested.range.meet(&market, &ask) {
+                Meeting::Now(_) => true,
+                Meeting::Later { at, .. } => at < rested.range.deadline && at.unix_secs() < lock_by,
+                Meeting::Never | Meeting::NoLiquidity => false,
+            }
+        })
+    }
+
     /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
     pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
@@ -114,7 +160,7 @@ impl BatchSnapshot {
     ) -> Result<(), StoreError> {
         for (level, amount) in amounts {
             let sum = self.given_back.entry(level).or_default();
-            let beyond = || StoreError::corrupt("resting_order", "amounts beyond all");
+            let beyond = || StoreError::corrupt("resting_order", "amounts out of range");
             *sum = sum.checked_add(amount).ok_or_else(beyond)?;
         }
         Ok(())
@@ -164,9 +210,9 @@ pub(super) struct Locked<'a> {
     pub(super) balances: &'a BTreeMap<BalanceKey, Balance>,
     pub(super) levels: &'a HashMap<i64, Minor>,
     pub(super) tenant: &'a Tenant,
-    /// What firm quotes hold, and the quote that the order uses, whose hold is its own.
+    /// The holds of firm quotes, and the order's own quote, whose hold it may use.
     pub(super) holds: (&'a QuoteHolds, Option<&'a FirmTerms>),
-    /// A provider delivers no more than its limits leave.
+    /// A provider delivers at most what its limits permit.
     pub(super) limits: Option<&'a Limits>,
 }
 
@@ -218,7 +264,7 @@ pub(in crate::writer) async fn load(
         known.turns = legacy::lock_turns(conn, &turns).await?;
     }
     known.pending = load_pending(conn, context, submissions).await?;
-    // The permit of a repeated submission is held or used by now: its answer is that it is a repetition.
+    // The permit of a repeated submission is held or used: the answer is that it is a repetition.
     let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
     let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
     if !repeated.is_empty() {
@@ -250,7 +296,7 @@ pub(in crate::writer) async fn lock_levels(
     Ok(())
 }
 
-/// The limits that concern the submissions.
+/// The limits that apply to the submissions.
 async fn load_limits(
     conn: &mut PgConnection,
     submissions: &[&Submission],
@@ -265,7 +311,7 @@ async fn load_limits(
     limits::load_and_lock(conn, now.to_utc().date_naive(), &targets).await
 }
 
-/// What the registry has of the recipients that submissions name by reference.
+/// The registered destinations of recipients that submissions name by reference.
 async fn load_destinations(
     conn: &mut PgConnection,
     submissions: &[&Submission],
@@ -296,11 +342,46 @@ async fn load_pending(
     }
     let mut pending: HashMap<String, PendingPermits> = HashMap::new();
     if !wallets.is_empty() {
-        for hold in permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await? {
-            pending.entry(hold.owner.clone()).or_default().hold(&hold);
+        let held = permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await?;
+        for (hold, rests) in &held {
+            if !rests {
+                pending.entry(hold.owner.clone()).or_default().hold(hold);
+            }
         }
+        load_resting(conn, held, &mut pending).await?;
     }
     Ok(pending)
+}
+
+/// The holds of orders that rest.
+async fn load_resting(
+    conn: &mut PgConnection,
+    held: Vec<(PermitHold, bool)>,
+    pending: &mut HashMap<String, PendingPermits>,
+) -> Result<(), StoreError> {
+    let resting: HashMap<String, PermitHold> = held
+        .into_iter()
+        .filter(|(_, rests)| *rests)
+        .map(|(hold, _)| (hold.reference.clone(), hold))
+        .collect();
+    if resting.is_empty() {
+        return Ok(());
+    }
+    let references: Vec<&str> = resting.keys().map(String::as_str).collect();
+    let mut ranges: HashMap<String, NewRestingRange> = ranges::list_resting(conn, &references)
+        .await?
+        .into_iter()
+        .map(|found| (found.rested.reference.clone(), found.rested))
+        .collect();
+    for (reference, hold) in &resting {
+        let wallet = pending.entry(hold.owner.clone()).or_default();
+        match ranges.remove(reference) {
+            Some(range) => wallet.rest(hold, range),
+            // It was filled or has ended since.
+            None => wallet.hold(hold),
+        }
+    }
+    Ok(())
 }
 
 /// The submissions' ids that were used before. Without this look-up a repetition violates a key, and is then looked up.
@@ -326,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_taken_of_a_resting_order_than_is_left() {
+    fn at_most_the_remaining_amount_of_a_resting_order_is_taken() {
         let mut known =
             BatchSnapshot { levels: HashMap::from([(7, Minor::new(100))]), ..BatchSnapshot::default() };
         known.take(7, Minor::new(60)).unwrap();

@@ -8,6 +8,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::orders::executions::bytes32;
 use dvp_domain::chain::ChainCommand;
+use dvp_domain::trace::TraceContext;
 
 /// A command to hand to the relayer.
 #[derive(Debug, Clone)]
@@ -18,12 +19,14 @@ pub struct NewChainCommand {
     /// The subject's id on the chain: the settlement's id, or a receipt's content hash.
     pub entity: String,
     pub command: ChainCommand,
+    /// The order's trace.
+    pub trace: Option<TraceContext>,
 }
 
-/// Inserts commands and wakes the relayer when the transaction commits. A second command of a kind for an order is an
-/// error, unless it may be asked for again.
+/// Inserts commands, and wakes the relayer when the transaction commits. A second command of a kind for an order is an
+/// error, unless the kind is repeatable.
 pub async fn insert(conn: &mut PgConnection, commands: &[NewChainCommand]) -> Result<(), StoreError> {
-    let (again, once): (Vec<_>, Vec<_>) = commands.iter().partition(|new| new.command.may_be_asked_again());
+    let (again, once): (Vec<_>, Vec<_>) = commands.iter().partition(|new| new.command.is_repeatable());
     insert_once(conn, &once).await?;
     for command in again {
         insert_again(conn, command).await?;
@@ -37,8 +40,8 @@ pub async fn insert(conn: &mut PgConnection, commands: &[NewChainCommand]) -> Re
 pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
     let (kind, payload) = kind_and_payload(new)?;
     let done = sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
-         values ($1, $2, $3, $4, $5, $6) \
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
+         values ($1, $2, $3, $4, $5, $6, $7) \
          on conflict (reference, kind) do update \
          set payload = excluded.payload, state = 'pending', done_at = null, not_before = now(), tries = 0, \
              trouble = null, troubled_at = null \
@@ -51,6 +54,7 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
     .bind(bytes32(&new.entity)?)
     .bind(kind)
     .bind(payload)
+    .bind(new.trace.map(String::from))
     .execute(&mut *conn)
     .await?;
     sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
@@ -75,8 +79,8 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
         columns.1.push(payload);
     }
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
-         select * from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[])",
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
+         select * from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[], $7::text[])",
     )
     .bind(commands.iter().map(|c| c.chain_id).collect::<Vec<_>>())
     .bind(commands.iter().map(|c| c.reference.as_str()).collect::<Vec<_>>())
@@ -84,13 +88,14 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
     .bind(columns.0)
     .bind(columns.2)
     .bind(columns.1)
+    .bind(commands.iter().map(|c| c.trace.map(String::from)).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// The commands about an entity that say what is to be locked, filled or paid under it, oldest first.
-pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<ChainCommand>, StoreError> {
+/// The commands of an entity that request a lock, a fill or a payment, oldest first.
+pub async fn list_requested(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<ChainCommand>, StoreError> {
     let rows: Vec<(Value,)> = sqlx::query_as(
         "select payload from chain_command \
          where entity = $1 and kind in ('create', 'fill', 'transfer', 'swap') order by id",
@@ -104,7 +109,7 @@ pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<Ch
     rows.into_iter().map(command).collect()
 }
 
-/// What waits for the relayer beside anchors, and what it has completed lately.
+/// The open commands, without anchors, and the number completed lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenCommands {
     /// Commands of higher priority than a lock.
@@ -150,7 +155,7 @@ pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64,
     .bind(reference)
     .fetch_optional(conn)
     .await?;
-    row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock that nobody asked for"))
+    row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
 }
 
 /// Inserts a `refund` for each failed order whose funds are still locked `over_secs` after their timelock, once per
@@ -162,12 +167,10 @@ pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u
                 jsonb_build_object('kind', 'refund', 'entity', '0x' || encode(lock.entity, 'hex')) \
          from execution held \
               join chain_command lock on lock.reference = held.reference and lock.kind = 'create' \
-         where held.state_name in ('payout_failed', 'conversion_failed') \
-           and held.state #>> '{lock,refunded}' = 'false' and held.state #>> '{lock,lost}' = 'false' \
-           and (held.state #>> '{lock,timelock_expires_at}')::int8 < (extract(epoch from now())::int8 - $1) * 1000 \
+         where held.held_until < (extract(epoch from now())::int8 - $1) * 1000 \
            and held.state ->> 'debt_returned' is null \
-           and not exists (select from chain_command asked \
-                           where asked.reference = held.reference and asked.kind = 'refund') \
+           and not exists (select from chain_command requested \
+                           where requested.reference = held.reference and requested.kind = 'refund') \
          limit 100 \
          on conflict (reference, kind) do nothing",
     )

@@ -1,4 +1,4 @@
-//! The events that were read from contracts.
+//! The events read from contracts.
 
 use super::{bigint, hash, unsigned};
 use crate::StoreError;

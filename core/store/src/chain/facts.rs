@@ -4,8 +4,8 @@
 //! Invariant: a fact exists for every canonical event at the confirmation depth of an entity with a command, and for no
 //! other event; a consumed `created` fact that is reverted is followed by a `lock_lost`, and a `filled` one by a
 //! `fill_lost`, whichever of the two commits first. A command is committed before its transaction reaches the chain, so
-//! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. Where a
-//! command was inserted after its events all the same, as from a backup, [`publish_late_events`] inserts its missing facts.
+//! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. When a
+//! command was inserted after its events, as from a backup, [`publish_late_events`] inserts its missing facts.
 
 mod gates;
 pub mod open;
@@ -61,8 +61,8 @@ macro_rules! giving {
     };
 }
 
-/// Publishes the events of canonical blocks above `after` up to `up_to`: their facts are given to the engine, and the
-/// commands that asked for them are completed.
+/// Publishes the events of canonical blocks above `after` up to `up_to`: inserts their facts for the engine, and
+/// completes the commands that requested them.
 pub async fn publish_events(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -86,8 +86,8 @@ pub async fn publish_late_events(
 
 /// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
 /// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
-/// a fill is then inserted again, because its loss was reported, and any other only when another branch had reported
-/// the same of its entity. The fill of a command begins at the payout gate.
+/// a fill is then inserted again, because its loss was reported; any other only when another branch had reported the
+/// same event of its entity. The fill of a command begins at the payout gate.
 async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -198,8 +198,8 @@ pub(super) async fn retract_above(
          )
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash)
          select $1, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash
-         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind)
-              on lost.told = retracted.kind
+         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (reported, kind)
+              on lost.reported = retracted.kind
          where consumed_at is not null and differs is null
          order by lost.kind",
     )
@@ -217,7 +217,7 @@ pub(super) async fn retract_above(
 /// later, the refund's fact is retracted.
 pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
     sqlx::query(
-        "with told as (
+        "with reported as (
              update chain_log refund set fact = null
              from chain_log cancel
              where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
@@ -226,8 +226,8 @@ pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u6
              returning refund.block_hash, refund.log_index
          )
          update chain_fact fact set retracted_at = clock_timestamp()
-         from told
-         where fact.chain_id = $1 and fact.block_hash = told.block_hash and fact.log_index = told.log_index
+         from reported
+         where fact.chain_id = $1 and fact.block_hash = reported.block_hash and fact.log_index = reported.log_index
            and fact.retracted_at is null",
     )
     .bind(bigint(chain_id))

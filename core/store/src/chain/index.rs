@@ -16,9 +16,9 @@ pub struct Cursor {
     pub chain_id: u64,
     pub head_number: BlockNumber,
     pub head_hash: B256,
-    /// From here down nothing may change any more.
+    /// Blocks up to this one are final.
     pub final_number: BlockNumber,
-    /// Facts were given up to here.
+    /// Facts were published up to this block.
     pub facts_number: BlockNumber,
     pub version: u64,
     /// Set when the chain violated its own finality; from then on the cursor does not move.
@@ -29,7 +29,7 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Halted {
     pub reason: HaltReason,
-    /// For people.
+    /// Text for operators.
     pub detail: String,
 }
 
@@ -67,7 +67,7 @@ pub struct BlockRow {
     pub verified_by: &'static str,
 }
 
-/// One event of our contracts.
+/// One event of the service's contracts.
 #[derive(Debug, Clone)]
 pub struct LogRow {
     pub block_hash: B256,
@@ -80,7 +80,7 @@ pub struct LogRow {
     pub event: &'static str,
     pub entity: B256,
     pub seq: u64,
-    /// The fact that the event leads to.
+    /// The fact derived from the event.
     pub fact: Option<serde_json::Value>,
 }
 
@@ -153,8 +153,8 @@ pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> 
     if done.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
 }
 
-/// An operator's word that a halted chain may be followed again: the indexer goes back to the newest block it shares
-/// with the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
+/// Records an operator's decision to resume a halted chain: the indexer goes back to the newest block it shares with
+/// the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
 pub async fn resume(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -294,11 +294,11 @@ pub async fn last_seqs(
     contracts: &[Address],
 ) -> Result<HashMap<Address, u64>, StoreError> {
     let rows = sqlx::query(
-        "select asked.contract, newest.seq
-         from unnest($2::bytea[]) as asked (contract)
+        "select requested.contract, newest.seq
+         from unnest($2::bytea[]) as requested (contract)
          cross join lateral (
              select seq from chain_log log
-             where log.chain_id = $1 and log.contract = asked.contract and log.canonical
+             where log.chain_id = $1 and log.contract = requested.contract and log.canonical
              order by seq desc
              limit 1
          ) newest",
@@ -411,7 +411,7 @@ pub async fn unwind_to(
     Ok((blocks.rows_affected(), logs.rows_affected()))
 }
 
-/// Forgets canonical blocks below a number; events stay.
+/// Deletes canonical blocks below a number; events are kept.
 pub async fn prune_blocks(
     conn: &mut PgConnection,
     chain_id: u64,

@@ -20,6 +20,7 @@ use super::{bigint, facts, hash};
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::{BlockNumber, ChainFact, CommandKind};
+use dvp_domain::trace::TraceContext;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -38,9 +39,11 @@ pub struct CommandRow {
     pub age_ms: i64,
     /// Transactions and simulations that failed.
     pub tries: u32,
-    /// The lock that it is about was given up for good. Never where the engine has acted on the lock's commitment: that
-    /// is to be there again as soon as the lock is.
+    /// The lock that it is about failed permanently. Never set where the engine has acted on the lock's commitment,
+    /// which must be restored together with the lock.
     pub lock_given_up: bool,
+    /// The order's trace. One that cannot be read is none.
+    pub trace: Option<TraceContext>,
 }
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
@@ -165,7 +168,7 @@ pub async fn list_ready_commands(
     limit: usize,
 ) -> Result<Vec<CommandRow>, StoreError> {
     let rows = sqlx::query(
-        "select id, reference, intent_id, entity, kind, payload, tries,
+        "select id, reference, intent_id, entity, kind, payload, tries, trace,
                 case when kind not in ('create', 'swap', 'anchor') then
                     (select locking.payload from chain_command locking
                      where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
@@ -174,9 +177,9 @@ pub async fn list_ready_commands(
                     exists (select from chain_command locking
                             where locking.chain_id = $1 and locking.entity = command.entity
                               and locking.kind = 'create' and locking.state = 'failed')
-                    and not exists (select from chain_fact told
-                                    where told.chain_id = $1 and told.entity = command.entity and told.kind = 'filled'
-                                      and told.consumed_at is not null)
+                    and not exists (select from chain_fact reported
+                                    where reported.chain_id = $1 and reported.entity = command.entity and reported.kind = 'filled'
+                                      and reported.consumed_at is not null)
                     else false end as lock_given_up,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from chain_command command
@@ -213,7 +216,7 @@ pub async fn list_live_commands(
     nonce: u64,
 ) -> Result<Vec<CommandRow>, StoreError> {
     let rows = sqlx::query(
-        "select id, reference, intent_id, entity, kind, payload, tries,
+        "select id, reference, intent_id, entity, kind, payload, tries, trace,
                 (select locking.payload from chain_command locking
                  where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
                    and command.kind not in ('create', 'swap', 'anchor')
@@ -251,6 +254,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         age_ms: row.try_get("age_ms")?,
         tries: u32::try_from(tries).unwrap_or(0),
         lock_given_up: row.try_get("lock_given_up")?,
+        trace: row.try_get::<Option<&str>, _>("trace")?.and_then(|text| text.parse().ok()),
     })
 }
 
@@ -268,8 +272,8 @@ pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64)
     Ok(())
 }
 
-/// A command was rejected for a reason that is not final: it is simulated again after a second, doubled each time, up
-/// to a minute.
+/// Records a rejection that is not final: the command is simulated again after a second, doubled each time, up to a
+/// minute.
 pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> Result<(), StoreError> {
     sqlx::query(
         "update chain_command
@@ -284,7 +288,7 @@ pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> 
     Ok(())
 }
 
-/// Marks a command as failed for good and inserts the fact. `false`: it was not open any more.
+/// Marks a command as failed permanently and inserts the fact. `false`: it was not open any more.
 pub async fn fail_command(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,

@@ -15,7 +15,7 @@ pub enum IndexerState {
     Backfilling(Backfill),
     /// At the head, or approaching it block by block.
     Following,
-    /// Stalled because a block cannot be proven or an endpoint cannot be reached; it retries by itself.
+    /// Stalled because a block cannot be proven or an endpoint cannot be reached; it retries automatically.
     Holding { reason: String },
     /// Halted until an operator resumes it.
     Halted { reason: String },
@@ -53,7 +53,7 @@ pub enum StateName {
 }
 
 impl StateName {
-    const ALL: [Self; 4] = [Self::Backfilling, Self::Following, Self::Holding, Self::Halted];
+    pub const ALL: [Self; 4] = [Self::Backfilling, Self::Following, Self::Holding, Self::Halted];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ pub struct StatusRow {
     pub state_seconds: u64,
     /// Seconds since the indexer's last report.
     pub silent_seconds: u64,
-    /// As last reported, and never below what was read since.
+    /// As last reported, and never below the last block read.
     pub node_head: BlockNumber,
     pub node_final: BlockNumber,
     pub indexed_head: BlockNumber,

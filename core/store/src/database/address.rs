@@ -24,7 +24,7 @@ impl TlsFiles {
     }
 }
 
-/// The settings do not describe a safe connection. Each message begins with the setting to change.
+/// Why the settings do not describe a safe connection. Each message begins with the setting to change.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     #[error("database.url: {0}")]
@@ -41,6 +41,8 @@ pub enum AddressError {
     NoAuthorities,
     #[error("database.url: {0} is no host name that a certificate can be for")]
     HostName(String),
+    #[error("database.urls: {0}")]
+    Several(&'static str),
 }
 
 /// The options without protection, and how the relay reaches the host unless it is a Unix socket.
@@ -52,27 +54,74 @@ pub(super) fn read(
     if !matches!(parsed.scheme(), "postgres" | "postgresql") {
         return Err(AddressError::Url("is not of the form postgres://user:password@host:port/name".into()));
     }
-    let asked = asked(&parsed)?;
+    let requested = requested(&parsed)?;
     let options: PgConnectOptions =
         url.parse().map_err(|error: sqlx::Error| AddressError::Url(error.to_string()))?;
     if options.get_socket().is_some() || options.get_host().starts_with('/') {
         return Ok((options, None));
     }
     let host = options.get_host().trim_matches(['[', ']']).to_owned();
-    let tls = if is_protected(asked, &host, files)? { Some(tls::client(&host, files)?) } else { None };
+    let tls = if is_protected(requested, &host, files)? { Some(tls::client(&host, files)?) } else { None };
     let upstream = Upstream { host, port: options.get_port(), tls };
     Ok((options, Some(upstream)))
 }
 
+/// The same for several servers of one database.
+pub(super) fn read_all(
+    urls: &[String],
+    files: &TlsFiles,
+) -> Result<(PgConnectOptions, Vec<Upstream>), AddressError> {
+    let (mut servers, mut login): (Vec<Upstream>, Option<(Login, PgConnectOptions)>) = (Vec::new(), None);
+    for url in urls {
+        let (options, upstream) = read(url, files)?;
+        let upstream = upstream.ok_or(AddressError::Several("a unix socket is no server among several"))?;
+        if servers.iter().any(|other| (&other.host, other.port) == (&upstream.host, upstream.port)) {
+            return Err(AddressError::Several("a server is listed twice"));
+        }
+        servers.push(upstream);
+        let own = Login::of(url)?;
+        match &login {
+            Some((first, _)) if *first != own => {
+                return Err(AddressError::Several("the URLs differ in more than host and port"));
+            }
+            Some(_) => {}
+            None => login = Some((own, options)),
+        }
+    }
+    let (_, options) = login.ok_or(AddressError::Several("no server is listed"))?;
+    Ok((options, servers))
+}
+
+/// Everything of a URL except the server.
+#[derive(PartialEq, Eq)]
+struct Login {
+    user: String,
+    password: Option<String>,
+    path: String,
+    query: Option<String>,
+}
+
+impl Login {
+    fn of(url: &str) -> Result<Self, AddressError> {
+        let url = Url::parse(url).map_err(|error| AddressError::Url(error.to_string()))?;
+        Ok(Self {
+            user: url.username().to_owned(),
+            password: url.password().map(str::to_owned),
+            path: url.path().to_owned(),
+            query: url.query().map(str::to_owned),
+        })
+    }
+}
+
 /// The sslmode of the URL; environment variables for other programs are ignored.
-fn asked(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
-    let mut asked = None;
+fn requested(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
+    let mut requested = None;
     for (name, value) in url.query_pairs() {
         let instead = match &*name {
             "sslmode" | "ssl-mode" => {
                 let mode =
                     value.parse().map_err(|_| AddressError::Url(format!("sslmode={value} is unknown")))?;
-                asked = Some(mode);
+                requested = Some(mode);
                 continue;
             }
             "sslrootcert" | "ssl-root-cert" | "ssl-ca" => "database.ca",
@@ -82,20 +131,23 @@ fn asked(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
         };
         return Err(AddressError::Parameter { name: name.into_owned(), instead });
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 /// Whether the connection uses TLS, always with full verification.
-fn is_protected(asked: Option<PgSslMode>, host: &str, files: &TlsFiles) -> Result<bool, AddressError> {
+fn is_protected(requested: Option<PgSslMode>, host: &str, files: &TlsFiles) -> Result<bool, AddressError> {
     let reason = if !is_local(host) {
         format!("{host}, a host that is not local,")
     } else if !files.is_empty() {
         "a configured certificate".to_owned()
     } else {
         // On this machine every mode beyond `disable` means the same.
-        return Ok(matches!(asked, Some(PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull)));
+        return Ok(matches!(
+            requested,
+            Some(PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+        ));
     };
-    match asked {
+    match requested {
         None | Some(PgSslMode::VerifyFull) => Ok(true),
         Some(mode) => Err(AddressError::Weak { mode: format!("{mode:?}").to_lowercase(), reason }),
     }
@@ -116,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_local_is_reached_by_tls_and_nothing_less() {
+    fn a_remote_host_is_reached_by_tls_only() {
         for host in ["db.example.com", "10.0.0.7", "[fd00::7]", "db", "localhost.example.com"] {
             for mode in ["", "?sslmode=verify-full"] {
                 assert_eq!(read(&format!("postgres://dvp:x@{host}/dvp{mode}")), Ok(Some(true)), "{host}");
@@ -135,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn on_this_machine_tls_is_used_when_it_is_asked_for() {
+    fn a_local_database_uses_tls_when_requested() {
         for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "LOCALHOST"] {
             for (mode, tls) in [("", false), ("?sslmode=prefer", false), ("?sslmode=require", true)] {
                 assert_eq!(
@@ -150,7 +202,29 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_the_name_of_its_setting() {
+    fn several_servers_differ_in_host_and_port_only() {
+        let read = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            let read = super::read_all(&urls, &TlsFiles::default()).map_err(|error| error.to_string())?;
+            Ok::<_, String>(read.1.iter().map(Upstream::place).collect::<Vec<_>>())
+        };
+        let servers = ["postgres://dvp:x@a.example.com/dvp", "postgres://dvp:x@b.example.com:6432/dvp"];
+        assert_eq!(read(&servers), Ok(vec!["a.example.com:5432".into(), "b.example.com:6432".into()]));
+        for (other, said) in [
+            ("postgres://dvp:y@b.example.com/dvp", "differ in more than host and port"),
+            ("postgres://app:x@b.example.com/dvp", "differ in more than host and port"),
+            ("postgres://dvp:x@b.example.com/other", "differ in more than host and port"),
+            ("postgres://dvp:x@a.example.com:5432/dvp", "listed twice"),
+            ("postgres://dvp:x@%2Frun%2Fpostgresql/dvp", "unix socket"),
+        ] {
+            let refused = read(&[servers[0], other]).unwrap_err();
+            assert!(refused.starts_with("database.urls: ") && refused.contains(said), "{refused}");
+        }
+        assert!(read(&[]).unwrap_err().contains("no server"));
+    }
+
+    #[test]
+    fn an_unusable_setting_is_refused_by_its_name() {
         for (url, said) in [
             ("mysql://x@db/dvp", "database.url: is not of the form"),
             ("postgres://x@db/dvp?sslmode=on", "database.url: sslmode=on is unknown"),

@@ -1,13 +1,16 @@
-//! Forwards connections to a host: sqlx connects to a Unix socket of this process, the relay to the server.
+//! Forwards connections to a server: sqlx connects to a Unix socket of this process, the relay to the server.
 //!
-//! A connection ends when either side closes it, when TCP finds the other end gone, when an answer is overdue, or when
-//! the database is found unavailable. In every case a waiting caller gets an error immediately. Only this process can
-//! use the relay: a private certificate authenticates it.
+//! A connection ends when either side closes it, when TCP finds the other end gone, when an answer is overdue, when
+//! the database is found unavailable or another server is followed, and when the server says that a commit was not
+//! confirmed by a standby. In every case a waiting caller gets an error immediately: the outcome of its COMMIT is
+//! unknown, and a new connection shows it. Only this process can use the relay: a private certificate authenticates it.
+//!
+//! Where servers replicate, a new connection commits a barrier ([`barrier`]) before sqlx may use it.
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
@@ -17,8 +20,10 @@ use tokio::time::timeout;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::availability::Availability;
+use super::barrier;
+use super::primary::{Place, Primary};
 use super::tls::{self, Client};
+use super::wire::{self, Message, Scanner};
 
 /// The time limit of TCP and TLS together.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -75,20 +80,47 @@ impl Upstream {
     }
 }
 
+/// Which server the connections of a relay go to, and what they carry.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) servers: Arc<[Arc<Upstream>]>,
+    pub(super) primary: Primary,
+    /// This server, and not the followed one.
+    pub(super) only: Option<usize>,
+    /// Connections begin with a barrier.
+    pub(super) has_barrier: bool,
+    /// Connections carry nothing but barriers, which may be cancelled.
+    pub(super) is_probe: bool,
+}
+
+impl Route {
+    fn server(&self, place: Place) -> Option<Arc<Upstream>> {
+        self.servers.get(self.only.or(place.server)?).cloned()
+    }
+
+    /// Returns when connections of this place must be closed.
+    async fn left(&self, place: Place) {
+        if self.only.is_some() {
+            return std::future::pending().await;
+        }
+        self.primary.left(place).await;
+    }
+}
+
+/// The servers, for display.
+pub(super) fn places(servers: &[Arc<Upstream>]) -> String {
+    servers.iter().map(|server| server.place()).collect::<Vec<_>>().join(", ")
+}
+
 /// Opens a relay for the lifetime of the process and returns the directory of its socket for sqlx.
-pub(super) fn open(
-    upstream: Arc<Upstream>,
-    port: u16,
-    answer: Option<Duration>,
-    availability: Availability,
-) -> io::Result<PathBuf> {
+pub(super) fn open(route: Route, port: u16, answer: Option<Duration>) -> io::Result<PathBuf> {
     let dir = socket_dir()?;
     let listener = UnixListener::bind(dir.join(format!(".s.PGSQL.{port}")))?;
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
                 Ok((local, _)) if is_own(&local) => {
-                    tokio::spawn(carry(local, Arc::clone(&upstream), answer, availability.clone()));
+                    tokio::spawn(carry(local, route.clone(), answer));
                 }
                 Ok(_) => warn!("a foreign process tried to use the database relay"),
                 Err(error) => {
@@ -125,48 +157,154 @@ enum End {
     /// One side closed it.
     Closed,
     Failed(io::Error),
+    /// It was not opened, or its server is not the primary.
+    Refused(String),
     Overdue,
-    Lost,
+    /// Its server is no longer followed.
+    Left,
+    Unconfirmed,
 }
 
-async fn carry(
-    mut local: UnixStream,
-    upstream: Arc<Upstream>,
-    answer: Option<Duration>,
-    mut availability: Availability,
-) {
-    let connected = match timeout(CONNECT_LIMIT, upstream.connect()).await {
-        Ok(connected) => connected.map_err(|error| tls::told(&error)),
-        Err(_) => Err(format!("no connection within {} s", CONNECT_LIMIT.as_secs())),
-    };
-    let remote = match connected {
-        Ok(remote) => remote,
-        Err(reason) => return refuse(&mut local, &upstream, &reason).await,
-    };
+async fn carry(mut local: UnixStream, route: Route, answer: Option<Duration>) {
+    let place = route.primary.place();
     let progress = Progress::new();
+    let Some(server) = route.server(place) else {
+        let reason = format!("none of {} is known to be the primary", places(&route.servers));
+        return refuse(&mut local, &reason, &progress).await;
+    };
+    let end = tokio::select! {
+        end = converse(&mut local, &route, &server, answer, &progress) => end,
+        () = route.left(place) => End::Left,
+    };
+    // A barrier that waits for a standby keeps its connection at the server. Nothing is lost with it.
+    if progress.is_in_barrier() || (route.is_probe && progress.is_due()) {
+        tokio::spawn(timeout(CONNECT_LIMIT, cancel(Arc::clone(&server), progress.key())));
+    }
+    let reason = match end {
+        // Reported once, by the watch.
+        End::Closed | End::Left => return,
+        End::Failed(error) => tls::reported(&error),
+        End::Refused(reason) => reason,
+        End::Overdue if progress.is_in_barrier() => {
+            format!("no standby confirmed a write within {} s", STARTUP_LIMIT.as_secs())
+        }
+        End::Overdue if !progress.is_ready() => format!("no answer within {} s", STARTUP_LIMIT.as_secs()),
+        End::Overdue => "an answer is overdue".to_owned(),
+        End::Unconfirmed => {
+            route.primary.lose();
+            "a commit was not confirmed by a standby; its outcome is unknown".to_owned()
+        }
+    };
+    if !progress.is_ready() {
+        return refuse(&mut local, &format!("{}: {reason}", server.place()), &progress).await;
+    }
+    warn!(database = server.place(), reason, "database relay closed a connection");
+}
+
+async fn converse(
+    local: &mut UnixStream,
+    route: &Route,
+    server: &Upstream,
+    answer: Option<Duration>,
+    progress: &Progress,
+) -> End {
+    let mut remote = match timeout(CONNECT_LIMIT, server.connect()).await {
+        Ok(Ok(remote)) => remote,
+        Ok(Err(error)) => return End::Refused(tls::reported(&error)),
+        Err(_) => return End::Refused(format!("no connection within {} s", CONNECT_LIMIT.as_secs())),
+    };
+    let opened = async {
+        let (ready, mut rest) = start(local, &mut remote, progress).await?;
+        if route.has_barrier {
+            pass_barrier(local, &mut remote, &mut rest, route, progress).await?;
+        }
+        rest.splice(0..0, ready.0);
+        local.write_all(&rest).await.map_err(|_| End::Closed)
+    };
+    if let Err(end) = opened.await {
+        return end;
+    }
+    progress.opened();
     let (mut from_local, mut to_local) = local.split();
     let (mut from_remote, mut to_remote) = tokio::io::split(remote);
     let end = tokio::select! {
-        end = ask(&mut from_local, &mut to_remote, &progress) => end,
-        end = reply(&mut from_remote, &mut to_local, &progress) => end,
+        end = ask(&mut from_local, &mut to_remote, progress) => end,
+        end = reply(&mut from_remote, &mut to_local, progress) => end,
         () = progress.overdue(answer) => End::Overdue,
-        () = availability.lost_anew() => End::Lost,
     };
-    let reason = match end {
-        End::Closed => {
-            let _ = timeout(GOODBYE, to_remote.shutdown()).await;
-            return;
-        }
-        End::Failed(error) => tls::told(&error),
-        End::Overdue if !progress.is_ready() => format!("no answer within {} s", STARTUP_LIMIT.as_secs()),
-        End::Overdue => "an answer is overdue".to_owned(),
-        // Reported once, by the watch.
-        End::Lost => return,
-    };
-    if !progress.is_ready() {
-        return refuse(&mut local, &upstream, &reason).await;
+    if matches!(end, End::Closed) {
+        let _ = timeout(GOODBYE, to_remote.shutdown()).await;
     }
-    warn!(database = upstream.place(), reason, "database relay closed a connection");
+    end
+}
+
+/// Forwards both ways until the server is ready for the first query. Returns that message, which sqlx has not got, and
+/// the bytes after it.
+async fn start(
+    local: &mut UnixStream,
+    remote: &mut Box<dyn Stream>,
+    progress: &Progress,
+) -> Result<(Message, Vec<u8>), End> {
+    let (mut from_local, mut to_local) = local.split();
+    let (mut from_remote, mut to_remote) = tokio::io::split(remote);
+    let (mut requests, mut answers) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
+    let mut buffer = Vec::new();
+    loop {
+        tokio::select! {
+            read = from_local.read(&mut requests) => {
+                let bytes = match read {
+                    Ok(0) | Err(_) => return Err(End::Closed),
+                    Ok(read) => requests.get(..read).unwrap_or_default(),
+                };
+                progress.started();
+                to_remote.write_all(bytes).await.map_err(End::Failed)?;
+                to_remote.flush().await.map_err(End::Failed)?;
+            }
+            read = from_remote.read(&mut answers) => match read.map_err(End::Failed)? {
+                0 => return Err(End::Closed),
+                read => buffer.extend_from_slice(answers.get(..read).unwrap_or_default()),
+            },
+            () = tokio::time::sleep(STARTUP_LIMIT) => return Err(End::Overdue),
+        }
+        while let Some(message) = Message::take(&mut buffer) {
+            match message.kind() {
+                b'Z' => return Ok((message, buffer)),
+                b'K' => progress.has_key(message.body()),
+                _ => {}
+            }
+            to_local.write_all(&message.0).await.map_err(|_| End::Closed)?;
+        }
+    }
+}
+
+async fn pass_barrier(
+    local: &mut UnixStream,
+    remote: &mut Box<dyn Stream>,
+    rest: &mut Vec<u8>,
+    route: &Route,
+    progress: &Progress,
+) -> Result<(), End> {
+    let floor = route.primary.floor();
+    progress.in_barrier(true);
+    let mut unexpected = [0];
+    let answer = tokio::select! {
+        answer = timeout(STARTUP_LIMIT, barrier::pass(remote, rest)) => answer.map_err(|_| End::Overdue)?,
+        // sqlx sends nothing before the server is ready, unless it gives up.
+        _ = local.read(&mut unexpected) => return Err(End::Closed),
+    };
+    progress.in_barrier(false);
+    answer.and_then(|answer| route.primary.admit(answer, floor)).map_err(End::Refused)
+}
+
+/// Cancels the barrier of a connection that is closed.
+async fn cancel(server: Arc<Upstream>, key: Vec<u8>) {
+    if !key.is_empty()
+        && let Ok(mut socket) = server.connect().await
+    {
+        let _ = socket.write_all(&wire::cancel_request(&key)).await;
+        let _ = socket.flush().await;
+        let _ = socket.shutdown().await;
+    }
 }
 
 /// Forwards sqlx's messages to the server.
@@ -181,7 +319,7 @@ async fn ask(
             Ok(0) | Err(_) => return End::Closed,
             Ok(read) => buffer.get(..read).unwrap_or_default(),
         };
-        progress.asked();
+        progress.requested();
         let written = async {
             to.write_all(bytes).await?;
             to.flush().await
@@ -199,14 +337,18 @@ async fn reply(
     progress: &Progress,
 ) -> End {
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut tail = Tail::default();
+    let mut scanner = Scanner::default();
     loop {
         let bytes = match from.read(&mut buffer).await {
             Ok(0) => return End::Closed,
             Ok(read) => buffer.get(..read).unwrap_or_default(),
             Err(error) => return End::Failed(error),
         };
-        progress.answered(tail.is_ready_after(bytes));
+        scanner.scan(bytes);
+        if scanner.has_unconfirmed_commit() {
+            return End::Unconfirmed;
+        }
+        progress.answered(scanner.is_ready());
         if to.write_all(bytes).await.is_err() {
             return End::Closed;
         }
@@ -214,110 +356,102 @@ async fn reply(
 }
 
 /// Sends sqlx, in the server's place, why there is no connection, so that the reason is logged.
-async fn refuse(local: &mut UnixStream, upstream: &Upstream, reason: &str) {
+async fn refuse(local: &mut UnixStream, reason: &str, progress: &Progress) {
     // sqlx's first message is read first: closing with unread input would lose the error message.
-    let mut startup = [0; 1024];
-    let _ = timeout(GOODBYE, local.read(&mut startup)).await;
-    let reason = format!("{}: {reason}", upstream.place());
-    let _ = timeout(GOODBYE, local.write_all(&fatal(&reason))).await;
+    if !progress.has_started() {
+        let mut startup = [0; 1024];
+        let _ = timeout(GOODBYE, local.read(&mut startup)).await;
+    }
+    let _ = timeout(GOODBYE, local.write_all(&wire::fatal(reason))).await;
 }
 
-/// An ErrorResponse of severity FATAL with SQLSTATE 08001 (the client was unable to establish a connection).
-fn fatal(reason: &str) -> Vec<u8> {
-    let text = reason.replace('\0', " ");
-    let fields = format!("SFATAL\0VFATAL\0C08001\0M{text}\0\0");
-    // The length counts itself.
-    let length = u32::try_from(fields.len() + 4).unwrap_or(u32::MAX);
-    [&b"E"[..], &length.to_be_bytes(), fields.as_bytes()].concat()
-}
-
-/// Since when an answer is due.
+/// How far a connection is, and since when an answer is due.
 struct Progress {
     began: Instant,
     /// In milliseconds after `began`, plus one; zero when no answer is due.
     due_since: AtomicU64,
-    /// Whether the server has accepted the connection.
+    /// Whether sqlx's first message was read.
+    started: AtomicBool,
+    in_barrier: AtomicBool,
+    /// Whether sqlx may use the connection.
     ready: AtomicBool,
+    /// The body of BackendKeyData.
+    key: OnceLock<Vec<u8>>,
 }
 
 impl Progress {
     fn new() -> Self {
-        Self { began: Instant::now(), due_since: AtomicU64::new(0), ready: AtomicBool::new(false) }
+        Self {
+            began: Instant::now(),
+            due_since: AtomicU64::new(0),
+            started: AtomicBool::new(false),
+            in_barrier: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            key: OnceLock::new(),
+        }
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    fn asked(&self) {
-        self.due_since.store(self.now(), Ordering::Relaxed);
+    fn has_key(&self, key: &[u8]) {
+        let _ = self.key.set(key.to_owned());
     }
 
-    /// A part of an answer, or with `ready` its end. An unsolicited message makes no answer due.
-    fn answered(&self, ready: bool) {
-        self.ready.fetch_or(ready, Ordering::Relaxed);
-        if self.due_since.load(Ordering::Relaxed) != 0 {
-            self.due_since.store(if ready { 0 } else { self.now() }, Ordering::Relaxed);
-        }
+    fn key(&self) -> Vec<u8> {
+        self.key.get().cloned().unwrap_or_default()
+    }
+
+    fn in_barrier(&self, is: bool) {
+        self.in_barrier.store(is, Ordering::Relaxed);
+    }
+
+    fn is_in_barrier(&self) -> bool {
+        self.in_barrier.load(Ordering::Relaxed)
+    }
+
+    fn started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+    }
+
+    fn has_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    fn opened(&self) {
+        self.ready.store(true, Ordering::Relaxed);
     }
 
     fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
+    fn requested(&self) {
+        self.due_since.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A part of an answer, or with `ready` its end. An unsolicited message makes no answer due.
+    fn answered(&self, ready: bool) {
+        if self.is_due() {
+            self.due_since.store(if ready { 0 } else { self.now() }, Ordering::Relaxed);
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.due_since.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns when an answer is due and nothing has arrived for this long.
     async fn overdue(&self, answer: Option<Duration>) {
+        let Some(limit) = answer else { return std::future::pending().await };
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let limit = if self.is_ready() { answer.unwrap_or(Duration::MAX) } else { STARTUP_LIMIT };
             let due_since = self.due_since.load(Ordering::Relaxed);
             let waited = Duration::from_millis(self.now().saturating_sub(due_since));
             if due_since != 0 && waited >= limit {
                 return;
             }
         }
-    }
-}
-
-/// The last bytes of the server's output.
-#[derive(Default)]
-struct Tail(Vec<u8>);
-
-impl Tail {
-    /// ReadyForQuery: its type, its length, and one byte of state.
-    const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
-
-    /// Whether the server is ready for the next query.
-    fn is_ready_after(&mut self, bytes: &[u8]) -> bool {
-        let keep = Self::READY.len() + 1;
-        let new = bytes.get(bytes.len().saturating_sub(keep)..).unwrap_or_default();
-        self.0.extend_from_slice(new);
-        self.0.drain(..self.0.len().saturating_sub(keep));
-        self.0.starts_with(&Self::READY)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_an_answer_is_seen_however_it_arrives() {
-        let answer = b"C\0\0\0\rSELECT 1\0Z\0\0\0\x05I";
-        for at in 1..answer.len() {
-            let mut tail = Tail::default();
-            let (first, second) = answer.split_at(at);
-            assert!(!tail.is_ready_after(first), "{at}");
-            assert!(tail.is_ready_after(second), "{at}");
-            assert!(!tail.is_ready_after(b"A"), "{at}");
-        }
-    }
-
-    #[test]
-    fn a_refusal_is_an_error_response_of_the_protocol() {
-        let message = fatal("db:5432: no\0");
-        assert_eq!(message[..5], [b'E', 0, 0, 0, 40]);
-        assert_eq!(message.len(), 41);
-        assert!(message.ends_with(b"Mdb:5432: no \0\0"));
     }
 }

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: trusted authorities, our certificate, and explanations of errors.
+//! TLS to PostgreSQL: trusted authorities, the client certificate, and explanations of errors.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
 
 use super::address::{AddressError, TlsFiles};
 
-/// SSLRequest of the protocol: its length, and a version number that no protocol has.
+/// SSLRequest of the protocol: its length, and a number that is no protocol's version.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 /// A client's certificate, and its verification of the server.
@@ -96,7 +96,7 @@ impl Client {
 }
 
 /// An operator's remedy for a failed connection.
-pub(super) fn told(error: &io::Error) -> String {
+pub(super) fn reported(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
     match tls {
         Some(TlsError::InvalidCertificate(

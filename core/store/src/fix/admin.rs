@@ -39,6 +39,16 @@ pub async fn list(
     Ok(rows)
 }
 
+/// A session by its id, a disabled one too.
+pub async fn find(conn: &mut PgConnection, session_id: &str) -> Result<Option<ListedSession>, StoreError> {
+    let row = sqlx::query_as(
+        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
+                s.drop_copy, s.cancel_on_disconnect_secs, s.max_slippage_bps \
+         from fix_session s join partner p on p.id = s.partner_id where s.session_id = $1",
+    );
+    Ok(row.bind(session_id).fetch_optional(conn).await?)
+}
+
 /// Enables or disables a session. Returns whether it exists.
 pub async fn set_enabled(
     conn: &mut PgConnection,

@@ -1,4 +1,5 @@
-//! Operators' commands for FIX sessions: rows that the session's owner executes once and answers, kept as the record.
+//! Operators' commands for FIX sessions: rows that the session's owner executes once and answers, and which are kept as
+//! a record.
 
 use std::time::Duration;
 
@@ -17,7 +18,15 @@ pub const GOOD_FOR: Duration = Duration::from_secs(30);
 pub enum SessionAction {
     Logout,
     Reset,
-    SetSeq { next_in: u64, next_out: u64, with_reset: bool },
+    SetSeq {
+        next_in: u64,
+        next_out: u64,
+        with_reset: bool,
+    },
+    /// Close the connection without a Logout.
+    Disconnect,
+    /// Send a TestRequest, which the peer answers with a Heartbeat.
+    TestRequest,
     Enable,
     Disable,
 }
@@ -28,6 +37,8 @@ impl SessionAction {
             Self::Logout => "logout",
             Self::Reset => "reset",
             Self::SetSeq { .. } => "set_seq",
+            Self::Disconnect => "disconnect",
+            Self::TestRequest => "test_request",
             Self::Enable => "enable",
             Self::Disable => "disable",
         }
@@ -69,7 +80,7 @@ pub struct ListedCommand {
     pub with_reset: bool,
     pub operator: String,
     pub reason: String,
-    pub asked_at: DateTime<Utc>,
+    pub requested_at: DateTime<Utc>,
     pub outcome: Option<String>,
     pub failed: bool,
     pub done_at: Option<DateTime<Utc>>,
@@ -83,9 +94,12 @@ pub async fn insert_command(
 ) -> Result<i64, StoreError> {
     let (numbers, with_reset) = match command.action {
         SessionAction::SetSeq { next_in, next_out, with_reset } => (Some((next_in, next_out)), with_reset),
-        SessionAction::Logout | SessionAction::Reset | SessionAction::Enable | SessionAction::Disable => {
-            (None, false)
-        }
+        SessionAction::Logout
+        | SessionAction::Reset
+        | SessionAction::Disconnect
+        | SessionAction::TestRequest
+        | SessionAction::Enable
+        | SessionAction::Disable => (None, false),
     };
     let row: (i64,) = sqlx::query_as(
         "insert into fix_session_command (session_id, action, next_in, next_out, with_reset, operator, reason, \
@@ -125,6 +139,8 @@ impl OpenRow {
         let action = match self.action.as_str() {
             "logout" => SessionAction::Logout,
             "reset" => SessionAction::Reset,
+            "disconnect" => SessionAction::Disconnect,
+            "test_request" => SessionAction::TestRequest,
             "set_seq" => SessionAction::SetSeq {
                 next_in: number(self.next_in)?,
                 next_out: number(self.next_out)?,
@@ -145,7 +161,7 @@ pub async fn list_open(
     let rows: Vec<OpenRow> = sqlx::query_as(
         "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
          where outcome is null and taken_by is null and session_id = any($1) \
-           and asked_at > now() - make_interval(secs => $3) \
+           and requested_at > now() - make_interval(secs => $3) \
          order by id limit $2",
     )
     .bind(session_ids)
@@ -160,7 +176,7 @@ pub async fn list_open(
 pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update fix_session_command set taken_by = $2, taken_at = now() \
-         where id = $1 and taken_by is null and outcome is null and asked_at > now() - make_interval(secs => $3)",
+         where id = $1 and taken_by is null and outcome is null and requested_at > now() - make_interval(secs => $3)",
     )
     .bind(id)
     .bind(owner)
@@ -215,7 +231,7 @@ pub async fn list_commands(
     limit: i64,
 ) -> Result<Vec<ListedCommand>, StoreError> {
     let rows = sqlx::query_as(
-        "select id, action, next_in, next_out, with_reset, operator, reason, asked_at, outcome, failed, done_at \
+        "select id, action, next_in, next_out, with_reset, operator, reason, requested_at, outcome, failed, done_at \
          from fix_session_command where session_id = $1 order by id desc limit $2",
     );
     Ok(rows.bind(session_id).bind(limit).fetch_all(conn).await?)

@@ -1,6 +1,6 @@
 //! Orders by ClOrdID, and the events that are reported for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{Connection as _, PgConnection};
 
@@ -34,9 +34,9 @@ pub async fn find_order(
 /// The ClOrdIDs among these, each with its session, that were used before.
 pub async fn list_used_cl_ord_ids(
     conn: &mut PgConnection,
-    asked: &[(&str, &str)],
+    requested: &[(&str, &str)],
 ) -> Result<Vec<(String, String)>, StoreError> {
-    let (sessions, cl_ord_ids): (Vec<&str>, Vec<&str>) = asked.iter().copied().unzip();
+    let (sessions, cl_ord_ids): (Vec<&str>, Vec<&str>) = requested.iter().copied().unzip();
     let rows = sqlx::query_as(
         "select o.session_id, o.cl_ord_id from unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
          join fix_order o on o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id",
@@ -48,14 +48,16 @@ pub async fn list_used_cl_ord_ids(
 async fn list_orders_of(
     conn: &mut PgConnection,
     session_id: &str,
-    intent_ids: &[&str],
+    intent_ids: &BTreeSet<&str>,
 ) -> Result<BTreeMap<String, FixOrder>, StoreError> {
+    // One look-up by the whole key for each order: with `= any(…)` the planner may read every order of the session.
     let rows: Vec<OrderRow> = sqlx::query_as(
-        "select cl_ord_id, reference, intent_id, details from fix_order \
-         where session_id = $1 and intent_id = any($2)",
+        "select o.cl_ord_id, o.reference, o.intent_id, o.details from unnest($2::text[]) as u (intent_id) \
+         cross join lateral (select * from fix_order f \
+                             where f.session_id = $1 and f.intent_id = u.intent_id offset 0) o",
     )
     .bind(session_id)
-    .bind(intent_ids)
+    .bind(intent_ids.iter().collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| (row.2.clone(), order(row))).collect())
@@ -82,7 +84,7 @@ pub async fn list_reportable(
     let events =
         crate::orders::events::list_after(&mut tx, &session.partner_id, session.livemode, after, limit)
             .await?;
-    let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
+    let ids: BTreeSet<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
     let orders = list_orders_of(&mut tx, &session.session_id, &ids).await?;
     tx.commit().await?;
     let position = events.last().map_or(after, |last| last.position);

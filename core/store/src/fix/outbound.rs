@@ -1,4 +1,4 @@
-//! The messages sent to peers, kept for resends.
+//! Messages sent to peers, kept for resends.
 
 use sqlx::PgConnection;
 
@@ -30,7 +30,7 @@ pub async fn list_outbound(
         .collect()
 }
 
-/// The number of stored messages that a reset keeps: those after `seen_out` of types that are not stale.
+/// The number of stored messages that a reset keeps: those after `seen_out` except those of stale types.
 pub async fn count_kept(
     conn: &mut PgConnection,
     session_id: &str,

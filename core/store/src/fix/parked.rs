@@ -1,4 +1,4 @@
-//! Parked orders of FIX sessions, which wait for a look-up of their wallet.
+//! Parked orders of FIX sessions, which wait until their wallet is looked up.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(),
     Ok(())
 }
 
-/// A commit that was not acknowledged is written again: the row exists then, and is equal.
+/// A commit that was not acknowledged is written again: then the row exists and is equal.
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
     sqlx::query(
         "insert into fix_parked (session_id, cl_ord_id, message, received_at) \

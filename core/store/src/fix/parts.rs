@@ -1,4 +1,4 @@
-//! What a batch of the writer changes of FIX sessions.
+//! The changes of FIX sessions in a batch of the writer.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -
     }
 }
 
-/// A ClOrdID that was used before stops the whole batch by its key: who has not looked then does.
+/// A ClOrdID that was used before makes the whole batch fail by its key; a caller checks for it first.
 async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]) -> Result<(), StoreError> {
     let orders = orders_of(parts, |rows| &rows.orders);
     if orders.is_empty() {

@@ -1,4 +1,4 @@
-//! Reports of FIX sessions beyond their own events: open orders, and copies of other sessions' orders.
+//! Reports of FIX sessions beside their new events: open orders, and copies of other sessions' orders.
 
 use std::collections::HashMap;
 
@@ -78,7 +78,7 @@ pub struct Latest {
     pub object: serde_json::Value,
 }
 
-/// The last event of an execution, however old: events that have left the feed are kept in the history.
+/// The latest event of an execution, however old: events that have left the feed are in the history.
 pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
     let row: Option<(String, i64, serde_json::Value)> = sqlx::query_as(
         "select type, sequence, object from event_record where reference = $1 order by sequence desc limit 1",
@@ -101,7 +101,7 @@ pub async fn list_resting(
     let rows: Vec<(String,)> = sqlx::query_as(
         "select x.reference from execution x \
          join fix_order o on o.session_id = $1 and o.intent_id = x.intent_id and o.reference = x.reference \
-         where x.terminal_at is null and x.state_name = 'accepted' and x.partner_id = $2 and x.livemode = $3 \
+         where x.terminal_at is null and x.state_name in ('resting', 'accepted') and x.partner_id = $2 and x.livemode = $3 \
          order by x.accepted_at, x.reference limit $4",
     )
     .bind(&session.session_id)

@@ -13,7 +13,7 @@ pub struct FixOutbound {
     pub sending_time: i64,
 }
 
-/// An order as its session knows it.
+/// An order, by its session's identifiers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixOrder {
     pub cl_ord_id: String,
@@ -53,12 +53,13 @@ pub struct ParkedOrder {
     pub received_at: DateTime<Utc>,
 }
 
-/// How numbers change except by counting.
+/// A change of numbers other than counting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renumber {
     /// The inbound number is set; stored messages keep their numbers.
     Inbound,
-    /// Both restart, and stored messages are deleted, except those that the peer may not have received and still needs.
+    /// Both restart, and stored messages are deleted, except those that the peer may not have received and that are not
+    /// stale.
     Reset(FixReset),
 }
 
@@ -72,7 +73,7 @@ pub struct FixReset {
     pub first_kept: u64,
     /// Their number. If it differs, the reset is stale and nothing is written.
     pub kept: u64,
-    /// Types that are of no use later.
+    /// Types of messages that are not kept.
     pub stale_types: Vec<String>,
 }
 
@@ -93,7 +94,7 @@ pub struct FixNumbers {
     /// Next outbound MsgSeqNum, before and after.
     pub next_out_before: u64,
     pub next_out: u64,
-    /// The peer has received our messages up to this number, after.
+    /// The peer has received the service's messages up to this number, after.
     pub seen_out: u64,
     /// Messages beyond this number have not been written to a socket, after.
     pub written_out: u64,

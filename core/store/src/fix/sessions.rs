@@ -18,7 +18,7 @@ pub struct FixSessionRow {
     pub begin_string: String,
     /// The client's SenderCompID.
     pub client_comp_id: String,
-    /// Ours.
+    /// The service's SenderCompID.
     pub service_comp_id: String,
     /// DefaultApplVerID(1137) of a FIXT session.
     pub default_appl_ver_id: Option<String>,
@@ -99,6 +99,8 @@ pub struct ConfiguredSession {
     pub settings: FixSessionSettings,
     /// The owner of the lease `fix:` and the session's id.
     pub holder: Option<uuid::Uuid>,
+    /// Where the owner takes forwarded connections, if it does.
+    pub forward_address: Option<String>,
 }
 
 /// An unreadable row; the other rows are readable.
@@ -116,8 +118,9 @@ pub async fn list_configured(
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
     // The columns are constants of these modules; their names are unique across the joined tables.
     let statement = sqlx::AssertSqlSafe(format!(
-        "select {COLUMNS}, {}, l.owner as holder from fix_session \
+        "select {COLUMNS}, {}, l.owner as holder, o.forward_address from fix_session \
          left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
+         left join fix_process o on o.id = l.owner \
          where session_id > $1 order by session_id limit $2",
         crate::fix::settings::COLUMNS
     ));
@@ -130,7 +133,8 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
     let read = || {
         let session = FixSessionRow::from_row(row)?;
         let settings = FixSessionSettings::from_row(row)?;
-        Ok(ConfiguredSession { session, settings, holder: row.try_get("holder")? })
+        let (holder, forward_address) = (row.try_get("holder")?, row.try_get("forward_address")?);
+        Ok(ConfiguredSession { session, settings, holder, forward_address })
     };
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
 }
@@ -177,10 +181,10 @@ pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Resu
     Ok(())
 }
 
-/// The numbers of our messages that a session's peer has received.
+/// The numbers of the service's messages that a session's peer has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixReach {
-    /// The peer has received our messages up to this number, as far as is known.
+    /// The peer has received the service's messages up to this number, as far as is known.
     pub seen_out: i64,
     /// Messages beyond this number have never been written to a socket.
     pub written_out: i64,

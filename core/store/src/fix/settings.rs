@@ -1,21 +1,26 @@
 //! The requirements and limits of a FIX session.
 
+use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::fix::hex_bytes;
 
 /// Settings of one session. `None` requires nothing, or sets no limit.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FixSessionSettings {
     /// Networks (CIDR) of the peer.
     pub allowed_sources: Option<Vec<String>>,
     /// SHA-256 of certificates (DER), one of which the peer must present.
+    #[serde(with = "hex_bytes::list")]
     pub client_cert_sha256: Option<Vec<Vec<u8>>>,
     /// DNS names, one of which the peer's certificate must have.
     pub client_cert_names: Option<Vec<String>>,
     /// The secret that signs Logons, encrypted for the session's id. With it no password is accepted.
+    #[serde(with = "hex_bytes")]
     pub logon_secret: Option<Vec<u8>>,
-    /// The tolerated difference of a signed Logon's SendingTime(52) from our clock, in seconds.
+    /// The tolerated difference of a signed Logon's SendingTime(52) from the service's clock, in seconds.
     pub logon_window_secs: i32,
     /// Application messages a second that are processed; more are rejected one by one.
     pub soft_messages_per_sec: Option<i32>,
@@ -27,7 +32,7 @@ pub struct FixSessionSettings {
     pub resend_request_chunk: Option<i64>,
     pub last_msg_seq_num_processed: bool,
     pub next_expected_msg_seq_num: bool,
-    /// The tolerated difference of SendingTime(52) from our clock, in seconds.
+    /// The tolerated difference of SendingTime(52) from the service's clock, in seconds.
     pub max_latency_secs: i32,
     /// The maximum age of an order's TransactTime(60), in seconds.
     pub order_age_secs: Option<i32>,

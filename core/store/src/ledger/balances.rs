@@ -41,7 +41,27 @@ pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result
     })
 }
 
-/// Whether the ledger knows an owner, or an asset, by a balance.
+/// A balance as it is listed, in minor units.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct BalanceRow {
+    pub owner_kind: String,
+    pub owner: String,
+    pub asset: String,
+    pub available: String,
+    pub reserved: String,
+}
+
+/// Every balance of a provider or a partner that is not zero, by owner and asset.
+pub async fn list(conn: &mut PgConnection, limit: i64) -> Result<Vec<BalanceRow>, StoreError> {
+    let rows = sqlx::query_as(
+        "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
+         from account_balance where available + reserved > 0 \
+         order by owner_kind desc, owner, asset limit $1",
+    );
+    Ok(rows.bind(limit).fetch_all(conn).await?)
+}
+
+/// Whether a balance exists for an owner, or for an asset.
 pub async fn is_known(
     conn: &mut PgConnection,
     owner: Option<&Owner>,
@@ -55,7 +75,7 @@ pub async fn is_known(
     Ok(known.fetch_one(conn).await?)
 }
 
-/// The free balance of a provider in an asset, as last committed; zero where it has none.
+/// The free balance of a provider in an asset, as last committed; zero without one.
 pub async fn find_available(
     conn: &mut PgConnection,
     provider: &str,

@@ -1,4 +1,4 @@
-//! Balances for the liquidity sources, as quotes read them.
+//! Balances as the liquidity sources read them for quotes.
 
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;

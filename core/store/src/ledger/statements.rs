@@ -1,15 +1,16 @@
-//! What accounts held and what moved them, within a time: for statements and reports.
+//! Balances and entries of accounts within a time range, for statements and reports.
 //!
-//! Sums and running balances are the database's, of its own numbers: nothing here rounds. An amount is the text of a
-//! number of minor units; accounts of providers' debts and of residuals have up to eighteen decimal places.
+//! The database computes sums and running balances exactly; nothing here rounds. An amount is the text of a number of
+//! minor units; accounts of providers' debts and of residuals have up to eighteen decimal places.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::Account;
 use sqlx::PgConnection;
 
+use super::closings;
 use crate::StoreError;
 
-/// Whose entries a statement shows.
+/// The account whose entries a statement shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementAccount {
     pub kind: String,
@@ -25,13 +26,13 @@ impl From<&Account> for StatementAccount {
 }
 
 impl StatementAccount {
-    /// Recipients and debts of single orders are read by the order's reference.
+    /// The reference of the order, for accounts of recipients and debts of single orders.
     fn reference(&self) -> Option<&str> {
         self.owner.starts_with("exe_").then_some(self.owner.as_str())
     }
 }
 
-/// From a time on, and before another one.
+/// From a time on, and before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
     pub from: DateTime<Utc>,
@@ -56,9 +57,14 @@ pub async fn list_assets(
     account: &StatementAccount,
 ) -> Result<Vec<String>, StoreError> {
     let sql = match account.reference() {
+        // A wallet has no closing of its own.
         None => {
-            "select distinct asset from ledger_entry \
-             where owner_kind = $1 and owner = $2 and part = $3 and owner not like 'exe\\_%' order by asset"
+            "select distinct asset from ledger_closing where owner_kind = $1 and owner = $2 and part = $3 \
+             union select distinct asset from ledger_entry \
+             where owner_kind = $1 and owner = $2 and part = $3 and owner not like 'exe\\_%' \
+               and recorded_at >= (select case when ledger_account($1, $2) <> $2 then '-infinity' \
+                                               else coalesce((select until from ledger_closed), '-infinity') end) \
+             order by asset"
         }
         Some(_) => {
             "select distinct asset from ledger_entry \
@@ -69,30 +75,69 @@ pub async fn list_assets(
     Ok(assets.fetch_all(conn).await?)
 }
 
-/// What an account held before a time.
+/// The balance of an account before a time.
 pub async fn load_balance_before(
     conn: &mut PgConnection,
     account: &StatementAccount,
     asset: &str,
     at: DateTime<Utc>,
 ) -> Result<String, StoreError> {
-    let sql = match account.reference() {
-        None => {
-            "select trim_scale(coalesce(sum(amount), 0))::text from ledger_entry \
-             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at < $5 \
-               and owner not like 'exe\\_%'"
-        }
-        Some(_) => {
-            "select trim_scale(coalesce(sum(amount), 0))::text from ledger_entry \
-             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at < $5 \
-               and reference = $2"
-        }
-    };
-    let sum = sqlx::query_scalar(sql).bind(&account.kind).bind(&account.owner).bind(&account.part);
+    if account.reference().is_none() {
+        return closings::load_balance_before(conn, account, asset, at).await;
+    }
+    let sum = sqlx::query_scalar(
+        "select trim_scale(coalesce(sum(amount), 0))::text from ledger_entry \
+         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at < $5 and reference = $2",
+    );
+    let sum = sum.bind(&account.kind).bind(&account.owner).bind(&account.part);
     Ok(sum.bind(asset).bind(at).fetch_one(conn).await?)
 }
 
-/// A page of an account's entries within a time, after an entry and the balance it left.
+/// The place of an entry among an account's entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryPlace {
+    pub recorded_at: DateTime<Utc>,
+    pub reference: String,
+    pub step: i64,
+    pub line: i32,
+}
+
+/// The balance after an entry: that before `from`, and the entries from then on up to this one.
+pub async fn load_balance_after(
+    conn: &mut PgConnection,
+    account: &StatementAccount,
+    asset: &str,
+    from: DateTime<Utc>,
+    place: &EntryPlace,
+) -> Result<String, StoreError> {
+    let opening = load_balance_before(conn, account, asset, from).await?;
+    let sql = match account.reference() {
+        None => {
+            "select trim_scale($5::numeric + coalesce(sum(amount), 0))::text from ledger_entry \
+             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at >= $6 \
+               and (recorded_at, reference, step, line) <= ($7, $8, $9, $10) and owner not like 'exe\\_%'"
+        }
+        Some(_) => {
+            "select trim_scale($5::numeric + coalesce(sum(amount), 0))::text from ledger_entry \
+             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at >= $6 \
+               and (recorded_at, reference, step, line) <= ($7, $8, $9, $10) and reference = $2"
+        }
+    };
+    let sum = sqlx::query_scalar(sql)
+        .bind(&account.kind)
+        .bind(&account.owner)
+        .bind(&account.part)
+        .bind(asset)
+        .bind(opening)
+        .bind(from)
+        .bind(place.recorded_at)
+        .bind(&place.reference)
+        .bind(place.step)
+        .bind(place.line);
+    Ok(sum.fetch_one(conn).await?)
+}
+
+/// A page of an account's entries within a time range, after a given entry and its balance.
 pub async fn list_entries(
     conn: &mut PgConnection,
     account: &StatementAccount,
@@ -142,20 +187,20 @@ pub async fn list_entries(
     Ok(entries.fetch_all(conn).await?)
 }
 
-/// What fees of an asset came to on a day (UTC), by reason.
+/// The sum of an asset's fees on a day (UTC), by reason.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FeeSum {
     pub day: chrono::NaiveDate,
     pub asset: String,
     pub reason: String,
-    /// What the account of fees gained, less what it lost.
+    /// The gains of the account of fees less its losses.
     pub earned: String,
-    /// What the house bore instead of the customer.
+    /// The fees that the house bore instead of the customer, and those of its bank.
     pub absorbed: String,
     pub entries: i64,
 }
 
-/// Fees by day, asset and reason, within a time.
+/// Fees by day, asset and reason, within a time range.
 pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSum>, StoreError> {
     let sums = sqlx::query_as(
         "select (recorded_at at time zone 'UTC')::date as day, asset, reason, \
@@ -165,38 +210,8 @@ pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<
          from ledger_entry \
          where recorded_at >= $1 and recorded_at < $2 and owner not like 'exe\\_%' \
            and ((owner_kind = 'fees' and owner = '') \
-                or (owner_kind = 'house' and owner = '' and part = 'total' and reason = 'settle')) \
+                or (owner_kind = 'house' and owner = '' and part = 'total' and reason in ('settle', 'charge'))) \
          group by 1, 2, 3 order by 1, 2, 3",
     );
     Ok(sums.bind(range.from).bind(range.to).fetch_all(conn).await?)
-}
-
-/// An account's balance at a time.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct BalanceAt {
-    pub owner_kind: String,
-    pub owner: String,
-    pub part: String,
-    pub asset: String,
-    pub amount: String,
-    /// Accounts of single orders that are summed up here; 1 for every other.
-    pub accounts: i64,
-}
-
-/// Every account's balance before a time. Recipients and debts of single orders are summed up as `recipients` and
-/// `executions`. Reads the whole ledger up to that time.
-pub async fn list_balances_before(
-    conn: &mut PgConnection,
-    at: DateTime<Utc>,
-) -> Result<Vec<BalanceAt>, StoreError> {
-    let sums = sqlx::query_as(
-        "select owner_kind, owner, part, asset, trim_scale(sum(amount))::text as amount, count(*) as accounts \
-         from (select owner_kind, case when owner not like 'exe\\_%' then owner \
-                                       when owner_kind = 'debt' then 'executions' else 'recipients' end as owner, \
-                      part, asset, sum(amount) as amount \
-               from ledger_entry where recorded_at < $1 \
-               group by owner_kind, ledger_entry.owner, part, asset having sum(amount) <> 0) each \
-         group by 1, 2, 3, 4 having sum(amount) <> 0 order by asset, owner_kind, owner, part",
-    );
-    Ok(sums.bind(at).fetch_all(conn).await?)
 }

@@ -38,9 +38,9 @@ pub struct BankPayment {
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
-    /// An operator has dealt with the alarm.
+    /// An operator has cleared the alarm.
     pub is_alarm_cleared: bool,
-    /// The staged file was, or is being, given to the bank.
+    /// The staged file was, or is being, moved to the bank's folder.
     pub is_giving: bool,
 }
 
@@ -84,8 +84,8 @@ impl Row {
     }
 }
 
-/// Inserts a payment order. `false`: it was ordered before, or it is too late, and nothing changed. An order of another
-/// caller at the same time may be in conflict by its reference as well as by its id.
+/// Inserts a payment order. `false`: it was ordered before, or it is too late, and nothing changed. A concurrent order
+/// of the same payment may conflict by its reference as well as by its id.
 pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, \
@@ -124,7 +124,7 @@ pub async fn find_payment(
     row.map(Row::payment).transpose()
 }
 
-/// How an execution's payment stands, if one was ordered.
+/// The payment of an execution, if one was ordered.
 pub async fn find_standing(
     conn: &mut PgConnection,
     execution: &str,
@@ -139,7 +139,7 @@ pub async fn find_standing(
     found.map(parse).transpose()
 }
 
-/// The bank contradicts how the execution ended.
+/// Records that the bank contradicts how the execution ended.
 pub async fn mark_contradicted(
     conn: &mut PgConnection,
     end_to_end_id: &str,
@@ -153,7 +153,7 @@ pub async fn mark_contradicted(
     Ok(())
 }
 
-/// Operators have put a contradiction right. `false`: there is none that is open.
+/// Closes a contradiction that operators have resolved. `false`: none is open.
 pub async fn close_contradiction(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update bank_payment set closed_at = now() \
@@ -174,7 +174,7 @@ pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result
     Ok(open.bind(execution).fetch_one(conn).await?)
 }
 
-/// From now on the staged file may be with the bank.
+/// Records that from now on the staged file may be at the bank.
 pub async fn mark_giving(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
     sqlx::query("update bank_payment set giving_at = coalesce(giving_at, now()) where end_to_end_id = $1")
         .bind(end_to_end_id)
@@ -209,7 +209,7 @@ pub async fn count_alarms(conn: &mut PgConnection) -> Result<(i64, i64), StoreEr
     Ok(counts.fetch_one(conn).await?)
 }
 
-/// Something about a bank's payment or file that an operator has to look at.
+/// An alarm about a bank's payment or file, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BankAlarm {
     /// An execution, or a file's content as hex.
@@ -234,7 +234,7 @@ pub async fn list_alarms(conn: &mut PgConnection, limit: i64) -> Result<Vec<Bank
     Ok(rows.bind(limit).fetch_all(conn).await?)
 }
 
-/// An operator has dealt with an alarm. `false`: there is none that is open.
+/// Clears an alarm. `false`: none is open.
 pub async fn clear_alarm(conn: &mut PgConnection, subject: &str) -> Result<bool, StoreError> {
     let cleared = sqlx::query_scalar(
         "with payment as (update bank_payment set alarm_cleared_at = now() \
@@ -247,7 +247,7 @@ pub async fn clear_alarm(conn: &mut PgConnection, subject: &str) -> Result<bool,
     Ok(cleared.bind(subject).fetch_one(conn).await?)
 }
 
-/// The file is where the bank looks.
+/// Records that the file is in the bank's folder.
 pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
     sqlx::query(
         "update bank_payment set status = 'sent', updated_at = now() where end_to_end_id = $1 and status = 'staged'",
@@ -258,7 +258,8 @@ pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(
     Ok(())
 }
 
-/// The payment that an answer names, locked until the transaction ends. Our messages and blocks have one payment each.
+/// The payment that an answer names, locked until the transaction ends. The service's messages and blocks have one
+/// payment each.
 pub async fn lock_payment(
     conn: &mut PgConnection,
     of: &PaymentSubject,

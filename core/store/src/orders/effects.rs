@@ -14,7 +14,7 @@ pub enum EffectKind {
     Lock,
     Offramp,
     Payout,
-    /// A payment that came back, or what became of it: taken in once the settlement is completed.
+    /// A returned payment, or its resolution: applied once the settlement is completed.
     Reversal,
 }
 
@@ -44,6 +44,8 @@ pub struct NewEffect {
     pub reference: String,
     pub kind: EffectKind,
     pub run_at: DateTime<Utc>,
+    /// It is inserted as claimed by this process, which executes it after the commit.
+    pub is_claimed: bool,
 }
 
 /// An operator's finding, stored with the due work until it is processed.
@@ -58,35 +60,35 @@ pub enum ManualResolution {
         code: String,
         message: String,
     },
-    /// The rail gave a payment back that it had carried out.
+    /// The rail returned a payment that it had carried out.
     PaymentReturned {
         provider_reference: String,
         occurred_at: DateTime<Utc>,
         code: String,
         message: String,
     },
-    /// What came back was paid another way, or the input given back.
+    /// The returned payment was paid another way, or the input returned.
     ReversalResolved {
         remedy: Remedy,
         provider_reference: String,
         occurred_at: DateTime<Utc>,
     },
-    /// The input of a debt was given back.
+    /// The input of a debt was returned.
     Returned {
         provider_reference: String,
         occurred_at: DateTime<Utc>,
     },
     Cancel,
-    /// An order that screening holds is settled.
+    /// An order held by screening is settled.
     Released,
-    /// An order that screening holds fails.
+    /// An order held by screening fails.
     Refused {
         code: String,
     },
 }
 
 impl ManualResolution {
-    /// The rail's answer that it replaces, for a leg.
+    /// The rail's answer that the resolution replaces, for a leg.
     pub fn answer(&self) -> Option<RailAnswer> {
         match self {
             Self::Done { provider_reference, occurred_at } => Some(RailAnswer::Done(LegDone {
@@ -127,6 +129,28 @@ pub struct Claimed {
     pub unreadable: Option<String>,
 }
 
+impl Claimed {
+    /// Work that was inserted as claimed.
+    pub(crate) fn at_insertion(
+        (id, reference, kind): (i64, String, &str),
+        called_at: DateTime<Utc>,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            id,
+            reference,
+            kind: EffectKind::parse(kind)?,
+            called_before: false,
+            in_flight: false,
+            attempts: 1,
+            unwritten: 0,
+            fence: 1,
+            called_at,
+            verdict: None,
+            unreadable: None,
+        })
+    }
+}
+
 fn verdict(text: Option<&str>) -> Result<Option<ManualResolution>, StoreError> {
     let corrupt = |error| StoreError::corrupt("effect", format_args!("verdict: {error}"));
     text.map(serde_json::from_str).transpose().map_err(corrupt)
@@ -141,7 +165,7 @@ pub enum EffectEnd {
         at: DateTime<Utc>,
         called: bool,
         /// The rail's last response, for display.
-        heard: &'static str,
+        last_result: &'static str,
     },
 }
 
@@ -153,7 +177,7 @@ pub struct EndedEffect {
     pub end: EffectEnd,
 }
 
-/// How much work of each kind may be claimed.
+/// The amount of work of each kind that may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rooms {
     /// Locks and reversals, which call no rail.
@@ -245,7 +269,7 @@ pub async fn mark_called(
     Ok(marked.map(|row| row.0))
 }
 
-/// Makes a verdict due where nothing is, and wakes the workers. `false`: something of the kind is due already.
+/// Inserts a verdict as due work where none is due, and wakes the workers. `false`: work of the kind is due already.
 pub async fn insert_verdict(
     conn: &mut PgConnection,
     reference: &str,
@@ -261,35 +285,66 @@ pub async fn insert_verdict(
     .bind(verdict)
     .execute(&mut *conn)
     .await?;
-    sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
+    notify_workers(conn).await?;
     Ok(done.rows_affected() > 0)
 }
 
-/// Ends claims whose fence is unchanged.
+/// Whether a claim still holds.
+pub async fn is_claimed(conn: &mut PgConnection, id: i64, fence: i64) -> Result<bool, StoreError> {
+    let (is_claimed,): (bool,) =
+        sqlx::query_as("select exists (select from effect where id = $1 and fence = $2)")
+            .bind(id)
+            .bind(fence)
+            .fetch_one(conn)
+            .await?;
+    Ok(is_claimed)
+}
+
+/// The present fences of effects that exist.
+pub async fn list_fences(conn: &mut PgConnection, ids: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
+    let fences = sqlx::query_as("select id, fence from effect where id = any($1)").bind(ids);
+    Ok(fences.fetch_all(conn).await?)
+}
+
+/// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others.
 pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
+    let (mut done, mut again) = ((Vec::new(), Vec::new()), Vec::new());
     for EndedEffect { id, fence, end } in ended {
         match end {
             EffectEnd::Done => {
-                sqlx::query("delete from effect where id = $1 and fence = $2")
-                    .bind(id)
-                    .bind(fence)
-                    .execute(&mut *conn)
-                    .await?;
+                done.0.push(*id);
+                done.1.push(*fence);
             }
-            EffectEnd::Again { at, called, heard } => {
-                sqlx::query(
-                    "update effect set run_at = $3, called = $4, heard = $5, lease_until = null, unwritten = 0 \
-                     where id = $1 and fence = $2",
-                )
-                .bind(id)
-                .bind(fence)
-                .bind(at)
-                .bind(called)
-                .bind(heard)
-                .execute(&mut *conn)
-                .await?;
+            EffectEnd::Again { at, called, last_result } => {
+                again.push((*id, *fence, *at, *called, *last_result))
             }
         }
+    }
+    if !done.0.is_empty() {
+        sqlx::query(
+            "delete from effect e using unnest($1::int8[], $2::int8[]) as u (id, fence) \
+             where e.id = u.id and e.fence = u.fence",
+        )
+        .bind(done.0)
+        .bind(done.1)
+        .execute(&mut *conn)
+        .await?;
+    }
+    if !again.is_empty() {
+        sqlx::query(
+            "update effect e set run_at = u.at, called = u.called, last_result = u.last_result, lease_until = null, \
+                    unwritten = 0 \
+             from unnest($1::int8[], $2::int8[], $3::timestamptz[], $4::bool[], $5::text[]) \
+                  as u (id, fence, at, called, last_result) \
+             where e.id = u.id and e.fence = u.fence",
+        )
+        .bind(again.iter().map(|end| end.0).collect::<Vec<_>>())
+        .bind(again.iter().map(|end| end.1).collect::<Vec<_>>())
+        .bind(again.iter().map(|end| end.2).collect::<Vec<_>>())
+        .bind(again.iter().map(|end| end.3).collect::<Vec<_>>())
+        .bind(again.iter().map(|end| end.4).collect::<Vec<_>>())
+        .execute(conn)
+        .await?;
     }
     Ok(())
 }
@@ -304,7 +359,7 @@ pub async fn put_off(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
-                unwritten = unwritten + 1, heard = $4 \
+                unwritten = unwritten + 1, last_result = $4 \
          where id = $1 and fence = $2",
     )
     .bind(id)
@@ -333,6 +388,30 @@ pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Resu
         .execute(conn)
         .await?;
     Ok(())
+}
+
+/// Wakes the workers of all processes at the commit.
+pub async fn notify_workers(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("select pg_notify('dvp_work', '')").execute(conn).await?;
+    Ok(())
+}
+
+/// Moves the timers of resting orders that were filled.
+pub async fn bring_forward(
+    conn: &mut PgConnection,
+    timers: &[(String, DateTime<Utc>)],
+) -> Result<(), StoreError> {
+    let (references, at): (Vec<&str>, Vec<DateTime<Utc>>) =
+        timers.iter().map(|(reference, at)| (reference.as_str(), *at)).unzip();
+    sqlx::query(
+        "update effect e set run_at = t.at from unnest($1::text[], $2::timestamptz[]) as t (reference, at) \
+         where e.reference = t.reference and e.kind = 'lock'",
+    )
+    .bind(references)
+    .bind(at)
+    .execute(&mut *conn)
+    .await?;
+    notify_workers(conn).await
 }
 
 /// Releases the claims of a process that has ended: for a private database, whose only user has just started.

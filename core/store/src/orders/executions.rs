@@ -1,5 +1,7 @@
 //! Accepted intents in settlement: terms, state and version.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::State;
 use dvp_domain::status::Recorded;
@@ -59,17 +61,21 @@ pub struct StateChange<'a> {
     pub state: &'a State,
     pub last_sequence: i64,
     pub last_occurred_at: Timestamp,
+    /// Id and fence of the due work that the change is decided by, where a decision of operators takes the claim away.
+    pub claim: Option<(i64, i64)>,
 }
 
-/// Updates executions; returns the references whose version was unchanged. The others were changed concurrently.
+/// Updates executions; returns the references whose version, and claim, was unchanged. The others were changed concurrently.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
                 last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
                 terminal_at = coalesce(e.terminal_at, case when c.terminal then now() end) \
-         from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[]) \
-              as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at) \
+         from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[], \
+                     $8::int8[], $9::int8[]) \
+              as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at, effect, fence) \
          where e.reference = c.reference and e.version = c.version \
+           and (c.effect is null or exists (select from effect f where f.id = c.effect and f.fence = c.fence)) \
          returning e.reference",
     )
     .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
@@ -79,9 +85,63 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
     .bind(changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.last_occurred_at.to_utc()).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.claim.map(|(effect, _)| effect)).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.claim.map(|(_, fence)| fence)).collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+/// A resting order that was filled: its terms are final from here on.
+#[derive(Debug, Clone)]
+pub struct MatchedExecution {
+    pub terms: Terms,
+    /// Of the resting order.
+    pub version: i64,
+    pub state: State,
+}
+
+/// Replaces the terms of locked executions that were filled.
+pub async fn update_matched(conn: &mut PgConnection, matched: &[MatchedExecution]) -> Result<(), StoreError> {
+    let rows = sqlx::query(
+        "update execution e set terms = m.terms::json, state_name = m.state_name, state = m.state, \
+                version = e.version + 1 \
+         from unnest($1::text[], $2::int8[], $3::text[], $4::text[], $5::jsonb[]) \
+              as m (reference, version, terms, state_name, state) \
+         where e.reference = m.reference and e.version = m.version",
+    )
+    .bind(matched.iter().map(|one| one.terms.reference.as_str()).collect::<Vec<_>>())
+    .bind(matched.iter().map(|one| one.version).collect::<Vec<_>>())
+    .bind(
+        matched
+            .iter()
+            .map(|one| serde_json::to_string(&one.terms))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| StoreError::corrupt("execution", error))?,
+    )
+    .bind(matched.iter().map(|one| one.state.name()).collect::<Vec<_>>())
+    .bind(matched.iter().map(|one| Json(&one.state)).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    if rows.rows_affected() == u64::try_from(matched.len()).unwrap_or(u64::MAX) {
+        Ok(())
+    } else {
+        Err(StoreError::Stale { what: "resting order" })
+    }
+}
+
+pub async fn list_by_references(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<Vec<Execution>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select terms, state, version, last_sequence, last_occurred_at from execution \
+         where reference = any($1::text[])",
+    )
+    .bind(references)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(execution).collect()
 }
 
 pub async fn find_by_reference(
@@ -95,6 +155,21 @@ pub async fn find_by_reference(
     .fetch_optional(conn)
     .await?;
     row.map(execution).transpose()
+}
+
+/// The traces of the requests that placed these orders, of those that belong to one.
+pub async fn list_traces(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<HashMap<String, String>, StoreError> {
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "select reference, terms ->> 'trace' from execution \
+         where reference = any($1) and terms ->> 'trace' is not null",
+    )
+    .bind(references)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// The execution of an id on the chain, a settlement's or a receipt's content hash: the one with a command about it.

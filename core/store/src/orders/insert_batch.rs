@@ -1,11 +1,11 @@
-//! Inserts a batch's new rows in one statement: a statement costs as much as the rows of several orders, so a batch has
-//! one for all its tables.
+//! Inserts a batch's new rows in one statement: one statement costs as much as the rows of several orders.
 //!
 //! The feed's counter is incremented after the rows of the other tables: from there to the commit no other transaction
 //! can append, and positions become visible in order.
 
 use std::sync::OnceLock;
 
+use chrono::{DateTime, Utc};
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use sqlx::{Arguments as _, Encode, PgConnection, Postgres, Type};
 
 use crate::StoreError;
 use crate::ledger::{self, NewPosting};
-use crate::orders::effects::NewEffect;
+use crate::orders::effects::{Claimed, NewEffect};
 use crate::orders::events::NewEvent;
 use crate::orders::executions::bytes32;
 use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
@@ -32,6 +32,8 @@ pub struct InsertBatch<'a> {
     pub chain_id: i64,
     pub permits: &'a [PermitHold],
     pub effects: &'a [NewEffect],
+    /// The lease of those that are inserted as claimed.
+    pub lease_secs: i32,
     /// Records of requests without an unexpired record; [`StoreError::Stale`] if there is one.
     pub records: &'a [Record],
     /// Events in the order of the feed. Their documents are JSON texts.
@@ -50,8 +52,8 @@ impl InsertBatch<'_> {
     }
 }
 
-/// Parameters have names here and get their numbers in the order in which they are bound. The last part of the statement
-/// reads the results of the others, so that it is executed after them.
+/// Parameters have names here and get their numbers in the order in which they are bound. The last part of the
+/// statement reads the results of the others, so that it is executed last.
 const INSERT: &str = "\
 with posted as ( \
     insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
@@ -80,9 +82,11 @@ permits as ( \
     from unnest({permit.owner}::text[], {permit.nonce}::text[], {permit.token}::text[], \
         {permit.amount}::text[], {permit.reference}::text[]) as u (o, n, t, a, r) returning 1), \
 effects as ( \
-    insert into effect (reference, kind, run_at) \
-    select * from unnest({effect.reference}::text[], {effect.kind}::text[], \
-        {effect.run_at}::timestamptz[]) returning 1), \
+    insert into effect (reference, kind, run_at, called, called_at, attempts, fence, lease_until) \
+    select r, k, a, c, case when c then now() end, c::int, c::int, \
+           case when c then now() + make_interval(secs => {effect.lease_secs}) end \
+    from unnest({effect.reference}::text[], {effect.kind}::text[], {effect.run_at}::timestamptz[], \
+        {effect.claimed}::bool[]) as u (r, k, a, c) returning id, reference, kind, called), \
 recorded as ( \
     insert into idempotency as i (partner_id, livemode, method, path, key, fingerprint, status, body) \
     select * from unnest({record.partner}::text[], {record.livemode}::bool[], {record.method}::text[], \
@@ -109,7 +113,10 @@ appended as ( \
         {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
         {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
-select written.records from written";
+select written.records, array(select id from effects where called), \
+       array(select reference from effects where called), array(select kind from effects where called), now(), \
+       case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null \
+from written";
 
 /// The parameters of a statement, by name.
 #[derive(Default)]
@@ -127,7 +134,7 @@ impl Parameters {
         Ok(self.values.add(value).map_err(sqlx::Error::Encode)?)
     }
 
-    /// The statement with `$1` in place of the name that was bound first, `$2` of the second, and so on.
+    /// The statement with `$1` in place of the name bound first, `$2` of the second, and so on.
     fn number(&self, statement: &str) -> String {
         self.names.iter().zip(1_u32..).fold(statement.to_owned(), |text, (name, at)| {
             text.replace(&format!("{{{name}}}"), &format!("${at}"))
@@ -135,18 +142,21 @@ impl Parameters {
     }
 }
 
-/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
-pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
+/// Inserts the rows and notifies the followers of the feed and the workers at the commit. Call it last in the
+/// transaction. Returns the effects that were inserted as claimed.
+pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Vec<Claimed>, StoreError> {
+    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, bool);
     // The names and their order are the same in every call.
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = parameters(rows)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
-    let recorded: i64 = sqlx::query_scalar_with(statement, parameters.values).fetch_one(conn).await?;
-    if usize::try_from(recorded) == Ok(rows.records.len()) {
-        Ok(())
-    } else {
-        Err(StoreError::Stale { what: "idempotency record" })
+    let (recorded, ids, references, kinds, now, _): Row =
+        sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
+    if usize::try_from(recorded) != Ok(rows.records.len()) {
+        return Err(StoreError::Stale { what: "idempotency record" });
     }
+    let claimed = ids.into_iter().zip(references).zip(&kinds);
+    claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now)).collect()
 }
 
 fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
@@ -159,6 +169,8 @@ fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
     all.bind("effect.reference", column(rows.effects, |effect| effect.reference.as_str()))?;
     all.bind("effect.kind", column(rows.effects, |effect| effect.kind.as_str()))?;
     all.bind("effect.run_at", column(rows.effects, |effect| effect.run_at))?;
+    all.bind("effect.claimed", column(rows.effects, |effect| effect.is_claimed))?;
+    all.bind("effect.lease_secs", rows.lease_secs)?;
     bind_records(&mut all, rows.records)?;
     bind_events(&mut all, rows.events)?;
     Ok(all)
@@ -264,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_of_the_statement_is_bound_and_every_bound_one_is_in_it() {
+    fn the_parameters_of_the_statement_are_the_bound_ones() {
         let parameters = parameters(&InsertBatch::default()).unwrap();
         for name in &parameters.names {
             assert!(INSERT.contains(&format!("{{{name}}}")), "{name}");

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// A tenant: a partner in one environment. Test and live data never meet.
+/// A tenant: a partner in one environment. Test and live data are separate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant {
     pub partner_id: String,
@@ -48,12 +48,12 @@ pub async fn find_submission(
 /// The intent ids that were used before, accepted or not.
 pub async fn list_used_ids(
     conn: &mut PgConnection,
-    asked: &[(&Tenant, &str)],
+    requested: &[(&Tenant, &str)],
 ) -> Result<Vec<(Tenant, String)>, StoreError> {
-    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
-    let ids: Vec<&str> = asked.iter().map(|(_, id)| *id).collect();
+    let (partners, modes) = tenants(requested.iter().map(|(tenant, _)| *tenant));
+    let ids: Vec<&str> = requested.iter().map(|(_, id)| *id).collect();
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, i) \
+        "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, i) \
          where exists (select from intent where partner_id = p and livemode = l and intent_id = i offset 0)",
     )
     .bind(partners)
@@ -67,12 +67,12 @@ pub async fn list_used_ids(
 /// The client references of accepted intents.
 pub async fn list_used_client_references(
     conn: &mut PgConnection,
-    asked: &[(&Tenant, &str)],
+    requested: &[(&Tenant, &str)],
 ) -> Result<Vec<(Tenant, String)>, StoreError> {
-    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
-    let references: Vec<&str> = asked.iter().map(|(_, reference)| *reference).collect();
+    let (partners, modes) = tenants(requested.iter().map(|(tenant, _)| *tenant));
+    let references: Vec<&str> = requested.iter().map(|(_, reference)| *reference).collect();
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, c) \
+        "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, c) \
          where exists (select from intent where partner_id = p and livemode = l and client_reference = c \
                                             and reference is not null offset 0)",
     )

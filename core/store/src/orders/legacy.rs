@@ -186,6 +186,48 @@ pub async fn claim(
         .collect()
 }
 
+/// When the first open order is due, or the lease of its evaluation ends. `None`: no order is open.
+pub async fn next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let due = sqlx::query_scalar(
+        "select least((select run_at from legacy_intent \
+                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is null \
+                       order by run_at limit 1), \
+                      (select min(lease_until) from legacy_intent \
+                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is not null))",
+    );
+    Ok(due.fetch_one(conn).await?)
+}
+
+/// Makes the waiting orders of pairs due that were to be evaluated later: the scheduled ones at `epoch`, the others at
+/// once, or `window_secs` after their last evaluation. Returns their number.
+pub async fn wake(
+    conn: &mut PgConnection,
+    pairs: &[(String, String)],
+    window_secs: f64,
+    epoch: DateTime<Utc>,
+) -> Result<u64, StoreError> {
+    let (sources, targets): (Vec<&str>, Vec<&str>) =
+        pairs.iter().map(|(source, target)| (source.as_str(), target.as_str())).unzip();
+    let done = sqlx::query(
+        "update legacy_intent l set run_at = due.at \
+         from (select partner_id, livemode, intent_id, \
+                      case when strategy = 'scheduled' then $4 \
+                           else greatest(clock_timestamp(), updated_at + make_interval(secs => $3)) end as at \
+               from legacy_intent \
+               where stage in ('solving', 'queued') \
+                 and (source, target) in (select * from unnest($1::text[], $2::text[]))) due \
+         where (l.partner_id, l.livemode, l.intent_id) = (due.partner_id, due.livemode, due.intent_id) \
+           and l.stage in ('solving', 'queued') and l.run_at > due.at",
+    )
+    .bind(sources)
+    .bind(targets)
+    .bind(window_secs)
+    .bind(epoch)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
 /// Ends an evaluation. `false`: the order was cancelled, or claimed by another process.
 pub async fn update(
     conn: &mut PgConnection,

@@ -1,10 +1,12 @@
 //! Operators' view of executions, and the rows of their decisions.
 
 use chrono::{DateTime, Utc};
+use dvp_domain::settlement::State;
 use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::orders::effects::notify_workers;
 
 /// An execution in a list.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -16,10 +18,10 @@ pub struct Listed {
     pub state: String,
     pub accepted_at: DateTime<Utc>,
     pub terminal_at: Option<DateTime<Utc>>,
-    /// The work it waits for: due effects, effects in progress, or a command on the chain.
+    /// The work that it waits for: due effects, effects in progress, or a command on the chain.
     pub waits_for: Option<String>,
     pub attempts: Option<i32>,
-    pub heard: Option<String>,
+    pub last_result: Option<String>,
     /// The bank files' alarm, or that its payout is overdue.
     pub alarm: Option<String>,
 }
@@ -35,37 +37,70 @@ pub struct ExecutionFilter<'a> {
     pub limit: i64,
 }
 
+/// Executions that have not ended and are old, or whose payout may be late, or whose payment has an alarm.
+const STUCK: &str = "(select reference from execution \
+                      where terminal_at is null and (accepted_at < now() - make_interval(secs => $1::float8) \
+                                                     or state_name in ('paying', 'owing')) \
+                      union select execution from bank_payment \
+                      where alarm is not null and alarm_cleared_at is null) stuck join execution e using (reference)";
+
+/// The oldest executions of each partner, merged. `$source`: the rows of one that an index has in this order.
+macro_rules! oldest {
+    ($source:literal) => {
+        concat!(
+            "(partner owner cross join (values (true), (false)) mode (live)) cross join lateral ( \
+                 select * from execution of_partner \
+                 where of_partner.partner_id = owner.id and of_partner.livemode = mode.live ",
+            $source,
+            "  and ($2::text is null or of_partner.state_name = $2) \
+                   and ($3::timestamptz is null or (of_partner.accepted_at, of_partner.reference) > ($3, $4)) \
+                 order by of_partner.accepted_at, of_partner.reference limit $5) e"
+        )
+    };
+}
+
+const ALL: &str = oldest!("");
+const OPEN: &str = oldest!("and of_partner.terminal_at is null");
+/// Of a state in which orders end without their output.
+const ENDED: &str = oldest!("and of_partner.exception = $2");
+
 pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Result<Vec<Listed>, StoreError> {
-    let rows = sqlx::query_as(
+    let from = match filter.state {
+        _ if filter.stuck_for_secs.is_some() => STUCK,
+        Some(state) if State::OPEN_STAGES.contains(&state) => OPEN,
+        Some(state) if state != "completed" => ENDED,
+        Some(_) | None => ALL,
+    };
+    // The texts are constants of this module.
+    let statement = sqlx::AssertSqlSafe(format!(
         "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
-                e.accepted_at, e.terminal_at, f.attempts, f.heard, coalesce(b.alarm, late.alarm) as alarm, \
+                e.accepted_at, e.terminal_at, f.attempts, f.last_result, coalesce(b.alarm, late.alarm) as alarm, \
                 coalesce(f.kind, (select string_agg(c.kind || ' on the chain', ', ' order by c.id) \
                                   from chain_command c where c.reference = e.reference \
                                     and c.state in ('pending', 'sent'))) as waits_for \
-         from execution e join partner p on p.id = e.partner_id \
-              left join lateral (select kind, attempts, heard from effect \
+         from {from} join partner p on p.id = e.partner_id \
+              left join lateral (select kind, attempts, last_result from effect \
                                  where reference = e.reference order by id desc limit 1) f on true \
               left join lateral (select alarm from bank_payment \
                                  where execution = e.reference and alarm_cleared_at is null limit 1) b on true \
               left join lateral (select case \
-                      when e.state_name = 'owing' then 'settled without a final word of the payout: owed' \
-                      when (e.state #>> '{lock,deadlines,overdue_at}')::int8 <= extract(epoch from now()) * 1000 \
-                      then 'the payout has no final word, and its timelock comes near' end as alarm \
+                      when e.state_name = 'owing' then 'settled without a final answer of the payout: owed' \
+                      when (e.state #>> '{{lock,deadlines,overdue_at}}')::int8 <= extract(epoch from now()) * 1000 \
+                      then 'the payout has no final answer, and its timelock is near' end as alarm \
                   where e.terminal_at is null and e.state_name in ('paying', 'owing')) late on true \
          where ($1::int8 is null or b.alarm is not null or late.alarm is not null \
                 or (e.terminal_at is null and e.accepted_at < now() - make_interval(secs => $1::float8))) \
            and ($2::text is null or e.state_name = $2) \
            and ($3::timestamptz is null or (e.accepted_at, e.reference) > ($3, $4)) \
-         order by e.accepted_at, e.reference limit $5",
-    )
-    .bind(filter.stuck_for_secs)
-    .bind(filter.state)
-    .bind(filter.after.map(|after| after.0))
-    .bind(filter.after.map(|after| after.1))
-    .bind(filter.limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by e.accepted_at, e.reference limit $5"
+    ));
+    let rows = sqlx::query_as(statement)
+        .bind(filter.stuck_for_secs)
+        .bind(filter.state)
+        .bind(filter.after.map(|after| after.0))
+        .bind(filter.after.map(|after| after.1))
+        .bind(filter.limit);
+    Ok(rows.fetch_all(conn).await?)
 }
 
 /// All records of an execution, as JSON: each part is a list of rows, oldest first.
@@ -76,29 +111,40 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'occurredAt', occurred_at, 'observedAt', observed_at) order by sequence), '[]') \
                       from event_record where reference = $1), \
            'work', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'runAt', run_at, 'called', called, \
-                         'calledAt', called_at, 'attempts', attempts, 'heard', heard, 'leaseUntil', lease_until, \
+                         'calledAt', called_at, 'attempts', attempts, 'lastResult', last_result, 'leaseUntil', lease_until, \
                          'verdict', verdict) order by id), '[]') from effect where reference = $1), \
            'chain', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'state', state, \
-                         'entity', '0x' || encode(entity, 'hex'), 'createdAt', created_at, 'doneAt', done_at) \
+                         'entity', '0x' || encode(entity, 'hex'), 'createdAt', created_at, 'doneAt', done_at, \
+                         'tries', tries, 'trouble', trouble, \
+                         'txHash', (select '0x' || encode(a.hash, 'hex') from slot_command s join tx_attempt a \
+                                      on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \
+                                    where s.command_id = chain_command.id and s.live \
+                                    order by a.attempt desc limit 1)) \
                          order by id), '[]') from chain_command where reference = $1), \
            'facts', (select coalesce(jsonb_agg(jsonb_build_object('kind', payload ->> 'kind', \
                          'block', block_number, 'txHash', '0x' || encode(tx_hash, 'hex'), \
                          'observedAt', observed_at, 'consumedAt', consumed_at, 'retractedAt', retracted_at, \
                          'differs', differs, 'waitsFor', gate || coalesce(' ' || gate_number, ''), \
-                         'retryAt', retry_at, 'heard', heard) order by turn), '[]') from chain_fact \
+                         'retryAt', retry_at, 'lastError', last_error) order by turn), '[]') from chain_fact \
                      where entity in (select entity from chain_command where reference = $1)), \
            'ledger', (select coalesce(jsonb_agg(jsonb_build_object('step', step, 'line', line, 'reason', reason, \
                          'account', owner_kind || ':' || owner || ':' || part, 'asset', asset, \
-                         'amount', amount::text) order by step, line), '[]') \
+                         'amount', amount::text, 'recordedAt', recorded_at) order by step, line), '[]') \
                       from ledger_entry where reference = $1), \
            'bank', (select coalesce(jsonb_agg(jsonb_build_object('endToEndId', end_to_end_id, \
                          'status', status, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
-                         'paidAt', paid_at, 'reason', reason, 'alarm', alarm)), '[]') \
+                         'paidAt', paid_at, 'reason', reason, 'alarm', alarm, \
+                         'amount', amount::text, 'currency', currency, 'exponent', exponent, \
+                         'file', staged_file, 'messageId', message_id)), '[]') \
                     from bank_payment where execution = $1), \
+           'recalls', (select coalesce(jsonb_agg(jsonb_build_object('id', id, 'reason', reason, 'status', status, \
+                         'approvedAt', approved_at, 'sentAt', sent_at, 'answeredAt', answered_at, \
+                         'answerReason', answer_reason, 'contradicting', contradicting, 'closedAt', closed_at) \
+                         order by approved_at, id), '[]') from bank_recall where execution = $1), \
            'screening', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'verdict', verdict, 'source', source, \
                          'detail', detail) order by id), '[]') from screening where reference = $1), \
            'operators', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'operator', operator, \
-                         'action', action, 'reason', reason, 'evidence', evidence) order by id), '[]') \
+                         'action', action, 'reason', reason, 'evidence', evidence, 'version', version) order by id), '[]') \
                          from operator_action where reference = $1))",
     )
     .bind(reference)
@@ -118,7 +164,7 @@ pub async fn count_late_payouts(conn: &mut PgConnection) -> Result<(i64, i64), S
     Ok(counts.fetch_one(conn).await?)
 }
 
-/// An operator's decision, to be kept for ever.
+/// An operator's decision, kept for ever.
 #[derive(Debug, Clone)]
 pub struct NewAction<'a> {
     pub reference: &'a str,
@@ -145,12 +191,12 @@ pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> R
     Ok(())
 }
 
-/// What is to be done with an execution's due work of a kind.
+/// The action on an execution's due work of a kind.
 #[derive(Debug, Clone)]
 pub enum Nudge<'a> {
     /// It becomes due now.
     Now,
-    /// It counts as never called, and becomes due now.
+    /// It is recorded as never called, and becomes due now.
     Uncalled,
     /// It gets this answer, and becomes due now.
     ScreeningResult(&'a Value),
@@ -172,7 +218,8 @@ pub async fn nudge(
     };
     let gentle = matches!(nudge, Nudge::Now);
     let done = sqlx::query(
-        "update effect set run_at = now(), called = called and not $4, verdict = coalesce($5, verdict) \
+        "update effect set run_at = now(), called = called and not $4, verdict = coalesce($5, verdict), \
+                fence = fence + case when $5::jsonb is null then 0 else 1 end \
          where reference = $1 and ($2::text is null or kind = $2) \
            and ($6 or not called or (coalesce(called_at, '-infinity') < now() - make_interval(secs => $3) \
                                      and (lease_until is null or lease_until < now())))",
@@ -185,6 +232,6 @@ pub async fn nudge(
     .bind(gentle)
     .execute(&mut *conn)
     .await?;
-    sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
+    notify_workers(conn).await?;
     Ok(done.rows_affected() > 0)
 }

@@ -32,18 +32,19 @@ impl PermitHold {
     }
 }
 
-/// The holds of wallets, each from a nonce on. The cost is proportional to the holds of each wallet's pending orders.
-/// `offset 0` keeps the planner from scanning all holds.
+/// The holds of wallets, each from a nonce on, and whether its order rests. The cost is proportional to the holds of
+/// each wallet's pending orders. `offset 0` keeps the planner from scanning all holds.
 pub async fn list_held(
     conn: &mut PgConnection,
     chain_id: i64,
     wallets: &[(&str, u128)],
-) -> Result<Vec<PermitHold>, StoreError> {
+) -> Result<Vec<(PermitHold, bool)>, StoreError> {
     let (owners, from): (Vec<&str>, Vec<String>) =
         wallets.iter().map(|(owner, from)| (*owner, from.to_string())).unzip();
-    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
-        "select held.owner, held.nonce, held.token, held.amount, held.reference \
-         from unnest($2::text[], $3::text[]) as asked (o, n), lateral \
+    let rows: Vec<(String, String, String, String, String, bool)> = sqlx::query_as(
+        "select held.owner, held.nonce, held.token, held.amount, held.reference, \
+                exists (select from resting_range r where r.reference = held.reference) \
+         from unnest($2::text[], $3::text[]) as requested (o, n), lateral \
               (select owner, nonce::text, token, amount::text, reference from permit_use \
                where chain_id = $1 and owner = o and nonce >= n::numeric offset 0) as held",
     )
@@ -54,13 +55,14 @@ pub async fn list_held(
     .await?;
     let number = |text: &str| text.parse::<u128>().map_err(|error| StoreError::corrupt("permit_use", error));
     rows.into_iter()
-        .map(|(owner, nonce, token, amount, reference)| {
-            Ok(PermitHold { owner, nonce: number(&nonce)?, token, amount: number(&amount)?, reference })
+        .map(|(owner, nonce, token, amount, reference, rests)| {
+            let (nonce, amount) = (number(&nonce)?, number(&amount)?);
+            Ok((PermitHold { owner, nonce, token, amount, reference }, rests))
         })
         .collect()
 }
 
-/// Deletes the holds of settlements that ended without a lock. A hold that another settlement has by now stays.
+/// Deletes the holds of settlements that ended without a lock. A hold that now belongs to another settlement stays.
 pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold]) -> Result<(), StoreError> {
     let keys = Keys::of(held);
     sqlx::query(
@@ -71,6 +73,28 @@ pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold])
     .bind(keys.owners)
     .bind(keys.nonces)
     .bind(keys.references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Sets what the holds of filled range orders lock: they held the order's cap.
+pub async fn set_amounts(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    held: &[PermitHold],
+) -> Result<(), StoreError> {
+    let keys = Keys::of(held);
+    sqlx::query(
+        "update permit_use p set amount = u.amount::numeric \
+         from unnest($2::text[], $3::text[], $4::text[], $5::text[]) as u (owner, nonce, reference, amount) \
+         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+    )
+    .bind(chain_id)
+    .bind(keys.owners)
+    .bind(keys.nonces)
+    .bind(keys.references)
+    .bind(held.iter().map(|hold| hold.amount.to_string()).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())

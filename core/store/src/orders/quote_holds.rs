@@ -1,4 +1,4 @@
-//! What open firm quotes hold of providers' balances.
+//! The amounts of providers' balances that open firm quotes hold.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::hold::{QuoteHolds, providers, share};
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::orders::quotes::NewFirmQuote;
 
-/// Stores what a quote holds.
+/// Stores the holds of a quote.
 pub async fn insert(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(), StoreError> {
     let terms = &quote.terms;
     let ids: Vec<&str> = providers(&terms.slices).collect();
@@ -30,8 +30,8 @@ pub async fn insert(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(),
     Ok(())
 }
 
-/// The holds on some providers' assets, `(provider, asset)`, that are open at a time. Their balances are locked, so that
-/// nobody adds one.
+/// The open holds of some providers' assets, `(provider, asset)`, at a time. Their balances are locked, so that none is
+/// added.
 pub async fn load(
     conn: &mut PgConnection,
     places: &[(&str, &str)],
@@ -56,7 +56,7 @@ pub async fn load(
     Ok(holds)
 }
 
-/// What is held of a provider's asset now.
+/// The amount held of a provider's asset now.
 pub async fn find_held(conn: &mut PgConnection, provider: &str, asset: &str) -> Result<Minor, StoreError> {
     let held: String = sqlx::query_scalar(
         "select coalesce(sum(amount), 0)::text from quote_hold \
@@ -69,7 +69,7 @@ pub async fn find_held(conn: &mut PgConnection, provider: &str, asset: &str) -> 
     minor(&held)
 }
 
-/// What is held of each provider's assets now: `((provider, asset), amount)`.
+/// The amounts held of each provider's assets now: `((provider, asset), amount)`.
 pub async fn list_held(conn: &mut PgConnection) -> Result<Vec<((String, String), Minor)>, StoreError> {
     let rows: Vec<(String, String, String)> = sqlx::query_as(
         "select provider_id, asset, sum(amount)::text from quote_hold \

@@ -83,10 +83,23 @@ pub async fn find_firm(
     .bind(tenant.livemode)
     .fetch_optional(conn)
     .await?;
-    row.map(|(terms,)| {
-        serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))
-    })
-    .transpose()
+    row.map(|(terms,)| parse(terms)).transpose()
+}
+
+/// The terms of a firm quote of any tenant, for operators.
+pub async fn find_firm_by_id(
+    conn: &mut PgConnection,
+    quote_id: &str,
+) -> Result<Option<FirmTerms>, StoreError> {
+    let row: Option<(Value,)> = sqlx::query_as("select terms from firm_quote where quote_id = $1")
+        .bind(quote_id)
+        .fetch_optional(conn)
+        .await?;
+    row.map(|(terms,)| parse(terms)).transpose()
+}
+
+fn parse(terms: Value) -> Result<FirmTerms, StoreError> {
+    serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))
 }
 
 /// Locks firm quotes in id order.
@@ -103,9 +116,7 @@ pub async fn lock_firm(
     .await?;
     let mut quotes = HashMap::with_capacity(rows.len());
     for (id, partner_id, livemode, terms, used) in rows {
-        let terms =
-            serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))?;
-        quotes.insert(id, FirmQuote { tenant: Tenant { partner_id, livemode }, terms, used });
+        quotes.insert(id, FirmQuote { tenant: Tenant { partner_id, livemode }, terms: parse(terms)?, used });
     }
     Ok(quotes)
 }

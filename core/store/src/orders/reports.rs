@@ -96,15 +96,18 @@ pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
     Ok(row.0)
 }
 
-/// The position of a tenant's newest event recorded before `cutoff`; zero when there is none.
+/// The position of a tenant's newest event recorded before `cutoff`; zero when there is none. Events are committed within
+/// ten minutes of their time: one that was recorded an hour before another one has a lower position.
 pub async fn load_position_at(
     conn: &mut PgConnection,
     tenant: &Tenant,
     cutoff: DateTime<Utc>,
 ) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as(
-        "select coalesce(max(position), 0) from event_record \
-         where partner_id = $1 and livemode = $2 and observed_at < $3",
+        "with latest as (select max(observed_at) as at from event_record \
+                         where partner_id = $1 and livemode = $2 and observed_at < $3) \
+         select coalesce(max(position), 0) from latest, event_record \
+         where partner_id = $1 and livemode = $2 and observed_at < $3 and observed_at >= latest.at - interval '1 hour'",
     )
     .bind(&tenant.partner_id)
     .bind(tenant.livemode)
@@ -216,10 +219,10 @@ pub struct CurrencyTotal {
     pub absorbed: String,
 }
 
-/// The totals of a report, whatever its pages. Fees are those of completed executions.
+/// The totals of a report, independent of its pages. Fees are those of completed executions.
 pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<CurrencyTotal>, StoreError> {
     let rows = sqlx::query_as(
-        "with told as ( \
+        "with reported as ( \
              select e.terms, case when last.type = 'payout.completed' then 'completed' \
                                   when last.type in ('offramp.failed', 'payout.failed', 'intent.cancelled', \
                                                      'intent.expired', 'intent.failed') then 'failed' \
@@ -232,14 +235,14 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
          flow as ( \
              select status, 'input' as what, terms -> 'input' ->> 'asset' as currency, \
                     (terms -> 'input' ->> 'exponent')::int as exponent, \
-                    (terms -> 'input' ->> 'amount')::numeric as amount from told \
+                    (terms -> 'input' ->> 'amount')::numeric as amount from reported \
              union all \
              select status, 'output', terms -> 'output' ->> 'asset', (terms -> 'output' ->> 'exponent')::int, \
-                    (terms -> 'output' ->> 'amount')::numeric from told \
+                    (terms -> 'output' ->> 'amount')::numeric from reported \
              union all \
              select status, fee ->> 'collection', fee ->> 'currency', (fee ->> 'exponent')::int, \
                     (fee ->> 'amountMinor')::numeric \
-             from told, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
+             from reported, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
              where status = 'completed') \
          select currency, exponent, status, \
                 count(*) filter (where what = 'input') as inputs, \

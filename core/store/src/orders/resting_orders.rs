@@ -21,7 +21,7 @@ pub struct NewRestingOrder {
     pub rate: Decimal,
     /// Output in minor units.
     pub amount: Minor,
-    /// The maker's own id of it.
+    /// The maker's own id of the order.
     pub client_order_id: Option<String>,
 }
 
@@ -47,13 +47,13 @@ pub struct RestingOrderRow {
     pub rate: String,
     pub placed: String,
     pub remaining: String,
-    /// What remained when it was cancelled.
+    /// The remaining amount when it was cancelled.
     pub cancelled: Option<String>,
     pub placed_at: DateTime<Utc>,
     pub cancelled_at: Option<DateTime<Utc>>,
 }
 
-/// The most open orders of one pair that are offered: the best, and of equals the oldest.
+/// The largest number of offered orders of one pair: the best, and of equal rates the oldest.
 pub const LEVELS_MAX: i64 = 200;
 
 const COLUMNS: &str = "id, client_order_id, input_asset, output_asset, rate::text as rate, placed::text as placed, \
@@ -63,7 +63,7 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("resting_order", error))
 }
 
-/// Inserts a resting order and returns its id. `None`: its maker has another one with the same id of its own.
+/// Inserts a resting order and returns its id. `None`: its maker has another one with the same own id.
 pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Option<i64>, StoreError> {
     let row: Option<(i64,)> = sqlx::query_as(
         "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
@@ -83,7 +83,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount, but for those of disabled makers.
+/// The best orders of each pair with a remaining amount, except those of disabled makers.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive pair as ( \
@@ -122,7 +122,7 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and returns the remaining amount of each; nothing remains of a disabled maker's.
+/// Locks orders in id order and returns the remaining amount of each; zero for those of a disabled maker.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "select id, case when client_order_id is not null and exists ( \
@@ -153,7 +153,7 @@ pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Resul
     Ok(())
 }
 
-/// Gives amounts back to locked orders, unless their maker has cancelled them.
+/// Returns amounts to locked orders, unless their maker has cancelled them.
 pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         given_back.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
@@ -169,7 +169,7 @@ pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) 
     Ok(())
 }
 
-/// Cancels a provider's order: what remains of it is not offered any more. `false`: there is no such order, or it was
+/// Cancels a provider's order: its remaining amount is no longer offered. `false`: there is no such order, or it was
 /// cancelled before.
 pub async fn cancel(conn: &mut PgConnection, provider_id: &str, id: i64) -> Result<bool, StoreError> {
     let done = sqlx::query(
@@ -194,7 +194,7 @@ pub async fn find(
     Ok(found.bind(id).bind(provider_id).fetch_optional(conn).await?)
 }
 
-/// The order of a provider that its maker calls so.
+/// The order of a provider with the maker's own id.
 pub async fn find_by_client_id(
     conn: &mut PgConnection,
     provider_id: &str,
@@ -205,7 +205,7 @@ pub async fn find_by_client_id(
     Ok(found.bind(provider_id).bind(client_order_id).fetch_optional(conn).await?)
 }
 
-/// How many orders of a provider have a remaining amount in a pair.
+/// The number of a provider's orders with a remaining amount in a pair.
 pub async fn count_open(
     conn: &mut PgConnection,
     provider_id: &str,

@@ -1,21 +1,21 @@
-//! What screening said of orders: a row for each verdict that differs from the one before, never changed.
+//! The results of screening orders: a row for each result that differs from the previous one, never changed.
 
 use dvp_domain::screening::{ScreeningResult, Source};
 use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// A verdict as it is recorded.
+/// A new result.
 #[derive(Debug, Clone, Copy)]
 pub struct NewScreening<'a> {
     pub reference: &'a str,
     pub verdict: ScreeningResult,
     pub source: Source,
-    /// What was found, or the case of whoever was asked.
+    /// The matched entry, or the case number of the screening service.
     pub detail: &'a str,
 }
 
-/// The latest verdict about an order.
+/// The latest result for an order.
 pub async fn find_latest(
     conn: &mut PgConnection,
     reference: &str,
@@ -32,7 +32,7 @@ pub async fn find_latest(
     row.map(parse).transpose()
 }
 
-/// Records a verdict, unless the latest one says the same.
+/// Records a result, unless it equals the latest one.
 pub async fn insert(conn: &mut PgConnection, new: &NewScreening<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "insert into screening (reference, verdict, source, detail) \
@@ -49,9 +49,10 @@ pub async fn insert(conn: &mut PgConnection, new: &NewScreening<'_>) -> Result<(
     Ok(())
 }
 
-/// How many accepted orders are held.
+/// The number of accepted orders that are held.
 pub async fn count_held(conn: &mut PgConnection) -> Result<i64, StoreError> {
-    let count =
-        sqlx::query_scalar("select count(*) from effect where kind = 'lock' and heard = 'held by screening'");
+    let count = sqlx::query_scalar(
+        "select count(*) from effect where kind = 'lock' and last_result = 'held by screening'",
+    );
     Ok(count.fetch_one(conn).await?)
 }

@@ -6,59 +6,87 @@ use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
 
+/// The final block that a run compares with.
+#[derive(Debug, Clone)]
+pub struct AtBlock {
+    pub chain_id: i64,
+    pub number: i64,
+    pub hash: Vec<u8>,
+    /// Unix seconds.
+    pub secs: i64,
+}
+
 /// A completed run.
 #[derive(Debug, Clone)]
 pub struct NewRun {
-    pub chain_id: i64,
-    pub block_number: i64,
-    pub block_hash: Vec<u8>,
-    /// Unix seconds.
-    pub block_secs: i64,
+    /// `None`: the accounts at the bank were compared.
+    pub at: Option<AtBlock>,
     /// The number of compared ids, and of those that the contracts were queried about.
     pub subjects: i64,
-    pub asked: i64,
+    pub queries: i64,
     pub started_at: DateTime<Utc>,
     pub breaks: Vec<Break>,
 }
 
-/// Stores a run with its breaks. Returns its id.
+/// Stores a run with its breaks. Returns its id. A break that the run before has found too is as old as it was there.
 pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64, StoreError> {
+    let at = run.at.as_ref();
     let (id,): (i64,) = sqlx::query_as(
-        "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, asked, started_at) \
+        "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, queries, started_at) \
          values ($1, $2, $3, to_timestamp($4), $5, $6, $7) returning id",
     )
-    .bind(run.chain_id)
-    .bind(run.block_number)
-    .bind(&run.block_hash)
-    .bind(run.block_secs)
+    .bind(at.map(|at| at.chain_id))
+    .bind(at.map(|at| at.number))
+    .bind(at.map(|at| at.hash.as_slice()))
+    .bind(at.map(|at| at.secs))
     .bind(run.subjects)
-    .bind(run.asked)
+    .bind(run.queries)
     .bind(run.started_at)
     .fetch_one(&mut **tx)
     .await?;
     let breaks = &run.breaks;
+    let difference = |found: &Break| found.difference.clone();
     sqlx::query(
-        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action) \
-         select $1, ordinal, kind, reference, entity, detail, action \
-         from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality \
-              as found (kind, reference, entity, detail, action, ordinal)",
+        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, account, asset, \
+                                           difference, first_seen_at) \
+         select $1, ordinal, kind, reference, entity, detail, action, account, asset, difference::numeric, \
+                coalesce((select min(b.first_seen_at) from reconciliation_break b \
+                          where b.run_id = (select max(r.id) from reconciliation_run r \
+                                            where r.id < $1 and r.chain_id is not distinct from $2) \
+                            and b.kind = found.kind and b.reference is not distinct from found.reference \
+                            and b.entity is not distinct from found.entity \
+                            and b.account is not distinct from found.account \
+                            and b.asset is not distinct from found.asset \
+                            and (b.detail = found.detail or found.reference is not null or found.entity is not null \
+                                 or found.kind = 'balance_differs')), \
+                         now()) \
+         from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[]) \
+              with ordinality as found (kind, reference, entity, detail, action, account, asset, difference, ordinal)",
     )
     .bind(id)
+    .bind(at.map(|at| at.chain_id))
     .bind(breaks.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>())
     .bind(breaks.iter().map(|found| found.reference.as_deref()).collect::<Vec<_>>())
     .bind(breaks.iter().map(|found| found.entity.as_deref()).collect::<Vec<_>>())
     .bind(breaks.iter().map(|found| found.detail.as_str()).collect::<Vec<_>>())
     .bind(breaks.iter().map(|found| found.action.as_str()).collect::<Vec<_>>())
+    .bind(breaks.iter().map(|found| difference(found).map(|one| one.account)).collect::<Vec<_>>())
+    .bind(breaks.iter().map(|found| difference(found).map(|one| one.asset)).collect::<Vec<_>>())
+    .bind(breaks.iter().map(|found| difference(found).map(|one| one.minor.to_string())).collect::<Vec<_>>())
     .execute(&mut **tx)
     .await?;
     Ok(id)
 }
 
-/// Deletes all but the last `keep` runs of a chain.
-pub async fn delete_old_runs(conn: &mut PgConnection, chain_id: i64, keep: i64) -> Result<(), StoreError> {
+/// Deletes all but the last `keep` runs of a chain, or of the bank's accounts.
+pub async fn delete_old_runs(
+    conn: &mut PgConnection,
+    chain_id: Option<i64>,
+    keep: i64,
+) -> Result<(), StoreError> {
     sqlx::query(
-        "delete from reconciliation_run where chain_id = $1 and id not in \
-             (select id from reconciliation_run where chain_id = $1 order by id desc limit $2)",
+        "delete from reconciliation_run where chain_id is not distinct from $1 and id not in \
+             (select id from reconciliation_run where chain_id is not distinct from $1 order by id desc limit $2)",
     )
     .bind(chain_id)
     .bind(keep)
@@ -71,10 +99,11 @@ pub async fn delete_old_runs(conn: &mut PgConnection, chain_id: i64, keep: i64) 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct KeptRun {
     pub id: i64,
-    pub chain_id: i64,
-    pub block_number: i64,
+    /// `None`: the accounts at the bank were compared.
+    pub chain_id: Option<i64>,
+    pub block_number: Option<i64>,
     pub subjects: i64,
-    pub asked: i64,
+    pub queries: i64,
     pub started_at: DateTime<Utc>,
     pub finished_at: DateTime<Utc>,
     pub breaks: i64,
@@ -83,7 +112,7 @@ pub struct KeptRun {
 /// The last runs of all chains, newest first.
 pub async fn list_runs(conn: &mut PgConnection, limit: i64) -> Result<Vec<KeptRun>, StoreError> {
     let rows = sqlx::query_as(
-        "select r.id, r.chain_id, r.block_number, r.subjects, r.asked, r.started_at, r.finished_at, \
+        "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
                 (select count(*) from reconciliation_break b where b.run_id = r.id) as breaks \
          from reconciliation_run r order by r.id desc limit $1",
     )
@@ -93,12 +122,15 @@ pub async fn list_runs(conn: &mut PgConnection, limit: i64) -> Result<Vec<KeptRu
     Ok(rows)
 }
 
-/// A chain's newest run.
-pub async fn find_last_run(conn: &mut PgConnection, chain_id: i64) -> Result<Option<KeptRun>, StoreError> {
+/// The newest run of a chain, or of the bank's accounts.
+pub async fn find_last_run(
+    conn: &mut PgConnection,
+    chain_id: Option<i64>,
+) -> Result<Option<KeptRun>, StoreError> {
     let row = sqlx::query_as(
-        "select r.id, r.chain_id, r.block_number, r.subjects, r.asked, r.started_at, r.finished_at, \
+        "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
                 (select count(*) from reconciliation_break b where b.run_id = r.id) as breaks \
-         from reconciliation_run r where r.chain_id = $1 order by r.id desc limit 1",
+         from reconciliation_run r where r.chain_id is not distinct from $1 order by r.id desc limit 1",
     )
     .bind(chain_id)
     .fetch_optional(conn)
@@ -106,16 +138,59 @@ pub async fn find_last_run(conn: &mut PgConnection, chain_id: i64) -> Result<Opt
     Ok(row)
 }
 
-/// A run's breaks by kind, reference and entity, as `(kind, reference, entity, detail, action)`.
-pub async fn list_breaks(
-    conn: &mut PgConnection,
-    run_id: i64,
-) -> Result<Vec<(String, Option<String>, Option<String>, String, String)>, StoreError> {
+/// A stored break.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct KeptBreak {
+    pub run_id: i64,
+    /// Its place among the run's breaks.
+    pub ordinal: i64,
+    pub kind: String,
+    pub reference: Option<String>,
+    pub entity: Option<String>,
+    pub detail: String,
+    pub action: String,
+    pub account: Option<String>,
+    pub asset: Option<String>,
+    /// Minor units that the account outside has more than the ledger.
+    pub difference: Option<String>,
+    pub first_seen_at: DateTime<Utc>,
+}
+
+/// A run's breaks, in order.
+pub async fn list_breaks(conn: &mut PgConnection, run_id: i64) -> Result<Vec<KeptBreak>, StoreError> {
     let rows = sqlx::query_as(
-        "select kind, reference, entity, detail, action from reconciliation_break \
-         where run_id = $1 order by ordinal",
+        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
+                first_seen_at \
+         from reconciliation_break where run_id = $1 order by ordinal",
     )
     .bind(run_id)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// A break of a run.
+pub async fn find_break(
+    conn: &mut PgConnection,
+    run_id: i64,
+    ordinal: i64,
+) -> Result<Option<KeptBreak>, StoreError> {
+    let row = sqlx::query_as(
+        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
+                first_seen_at \
+         from reconciliation_break where run_id = $1 and ordinal = $2",
+    );
+    Ok(row.bind(run_id).bind(ordinal).fetch_optional(conn).await?)
+}
+
+/// The breaks of the last run of each chain and of the bank, the oldest first.
+pub async fn list_open_breaks(conn: &mut PgConnection) -> Result<Vec<KeptBreak>, StoreError> {
+    let rows = sqlx::query_as(
+        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
+                first_seen_at \
+         from reconciliation_break where run_id in (select max(id) from reconciliation_run group by chain_id) \
+         order by first_seen_at, run_id, ordinal",
+    )
     .fetch_all(conn)
     .await?;
     Ok(rows)

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use dvp_domain::canonical::hex32;
 use dvp_domain::money::Minor;
+use dvp_domain::recall::RecallStatus;
 use dvp_domain::receipt;
-use dvp_domain::reconcile::{Anchored, BankWord, Booked, OnChain, Receipted, StoredEvents, Subject};
+use dvp_domain::reconcile::{
+    Anchored, BankWord, Booked, OnChain, OpenRecall, Receipted, StoredEvents, Subject,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool, PgTransaction};
@@ -14,20 +17,20 @@ use sqlx::{PgConnection, PgPool, PgTransaction};
 use crate::StoreError;
 use dvp_domain::chain::ChainFact;
 
-/// What a run looks at.
+/// The scope of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
     pub chain_id: i64,
-    /// Events up to here are told to executions.
+    /// Events up to here have been reported to executions.
     pub facts_number: i64,
-    /// The final block that the contracts are asked at.
+    /// The final block at which the contracts are queried.
     pub block_number: i64,
-    /// Executions that ended before, and have nothing open on the chain, are not looked at again.
+    /// Executions that ended before, and have nothing open on the chain, are skipped.
     pub ended_since: DateTime<Utc>,
 }
 
-/// A transaction that sees one moment and writes nothing. It stays open while the chain is asked, which may take
-/// minutes; it locks no row.
+/// A read-only transaction with one snapshot. It stays open while the chain is queried, which may take minutes; it
+/// locks no row.
 pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
     let mut tx = pool.begin_with("begin isolation level repeatable read read only").await?;
     sqlx::query("set local idle_in_transaction_session_timeout = '5min'").execute(&mut *tx).await?;
@@ -56,22 +59,40 @@ struct Row {
     differing_fact: Option<String>,
     bank: Option<String>,
     with_bank_since: Option<DateTime<Utc>>,
+    recall_status: Option<String>,
+    recall_since: Option<DateTime<Utc>>,
+    recall_contradicted: Option<bool>,
     events: Value,
 }
 
-/// A page of executions after `after` by reference, with the last reference read. Those of other chains are left out.
+/// A page of executions after `after` by reference, with the last reference read: those that have not ended or ended
+/// lately, those with open funds in the escrow (`open`, ids), and those with a return, a contradiction or a recall
+/// that is not resolved. Those of other chains are left out.
 pub async fn list_booked(
     conn: &mut PgConnection,
     scope: &Scope,
+    open: &[Vec<u8>],
     after: &str,
     limit: i64,
 ) -> Result<(Vec<Subject>, Option<String>), StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
-        "with open as ( \
-             select l.entity from chain_log l \
-             where l.chain_id = $1 and l.canonical and l.event = 'Locked' \
-               and not exists (select from chain_log o where o.chain_id = $1 and o.canonical \
-                               and o.entity = l.entity and o.event in ('Released', 'Refunded'))) \
+        "with due as ( \
+             select reference from execution where terminal_at is null and reference > $5 \
+             union select reference from execution where terminal_at >= $4 and reference > $5 \
+             union select reference from execution \
+             where exception = 'reversed' and state #>> '{reversal,resolved}' is null and reference > $5 \
+             union select c.reference from chain_command c where c.entity = any($7) and c.reference > $5 \
+             union select b.execution from bank_payment b \
+             where b.contradicting is not null and b.closed_at is null and b.execution > $5 \
+             union select c.execution from bank_recall c \
+             where c.closed_at is null and c.execution > $5 \
+               and (c.contradicting is not null \
+                    or c.status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'))), \
+         page as ( \
+             select reference from (select reference from due order by reference offset 0) due \
+             where coalesce((select bool_and(c.chain_id = $1) from chain_command c \
+                             where c.reference = due.reference), true) \
+             order by reference limit $6) \
          select e.reference, e.entity, e.terms, e.state, r.content_hash, r.body, \
                 greatest(e.accepted_at, \
                     (select max(v.observed_at) from event_record v where v.reference = e.reference), \
@@ -87,24 +108,28 @@ pub async fn list_booked(
                  from bank_payment b where b.execution = e.reference and b.closed_at is null limit 1) as bank, \
                 (select b.ordered_at from bank_payment b where b.execution = e.reference \
                    and b.status in ('staged', 'sent', 'pending') limit 1) as with_bank_since, \
+                recall.status as recall_status, recall.since as recall_since, \
+                recall.is_contradicted as recall_contradicted, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
                  from chain_log l where l.chain_id = $1 and l.canonical and l.entity = e.entity \
                    and l.block_number <= greatest($2, $3)) as events \
-         from execution e \
+         from page join execution e using (reference) \
          left join receipt r on r.reference = e.reference \
          left join lateral (select l.tx_hash, l.contract from chain_log l \
                             where l.chain_id = $1 and l.canonical and l.entity = r.content_hash \
                               and l.event = 'Anchored' and l.fact is not null and l.block_number <= $2 \
                             order by l.block_number, l.log_index limit 1) a on true \
-         where e.reference > $5 \
-           and (e.terminal_at is null or e.terminal_at >= $4 \
-                or (e.state_name = 'reversed' and e.state #>> '{reversal,resolved}' is null) or e.entity in (select entity from open) \
-                or e.reference in (select b.execution from bank_payment b \
-                                   where b.contradicting is not null and b.closed_at is null)) \
-           and not exists (select from chain_command c where c.reference = e.reference and c.chain_id <> $1) \
-         order by e.reference limit $6",
+         left join lateral (select c.status, c.contradicting is not null as is_contradicted, \
+                                   case c.status when 'accepted' then c.answered_at \
+                                                 else coalesce(c.sent_at, c.approved_at) end as since \
+                            from bank_recall c \
+                            where c.execution = e.reference and c.closed_at is null \
+                              and (c.contradicting is not null \
+                                   or c.status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
+                            order by c.contradicting is null, c.approved_at limit 1) recall on true \
+         order by e.reference",
     )
     .bind(scope.chain_id)
     .bind(scope.facts_number)
@@ -112,6 +137,7 @@ pub async fn list_booked(
     .bind(scope.ended_since)
     .bind(after)
     .bind(limit)
+    .bind(open)
     .fetch_all(conn)
     .await?;
     let last = rows.last().map(|row| row.reference.clone());
@@ -140,9 +166,20 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         differing_fact: row.differing_fact,
         bank: row.bank.map(|word| if word == "paid" { BankWord::Paid } else { BankWord::Refused }),
         with_bank_since: row.with_bank_since.map(Into::into),
+        recall: recall(row.recall_status.as_deref(), row.recall_since, row.recall_contradicted)?,
     };
     let kept = kept(row.events, scope)?;
     Ok(Subject { entity: entity(&row.entity)?, booked: Some(booked), kept, contracts: None })
+}
+
+fn recall(
+    status: Option<&str>,
+    since: Option<DateTime<Utc>>,
+    is_contradicted: Option<bool>,
+) -> Result<Option<OpenRecall>, StoreError> {
+    let (Some(status), Some(since)) = (status, since) else { return Ok(None) };
+    let status = RecallStatus::parse(status).ok_or_else(|| StoreError::corrupt("bank_recall", "status"))?;
+    Ok(Some(OpenRecall { status, since: since.into(), is_contradicted: is_contradicted.unwrap_or(false) }))
 }
 
 fn entity(bytes: &[u8]) -> Result<String, StoreError> {
@@ -153,26 +190,26 @@ fn entity(bytes: &[u8]) -> Result<String, StoreError> {
 fn kept(events: Value, scope: &Scope) -> Result<StoredEvents, StoreError> {
     let events: Vec<Event> =
         serde_json::from_value(events).map_err(|error| StoreError::corrupt("chain_log", error))?;
-    let told = |up_to: i64| {
-        let told = events.iter().filter(|event| event.number <= up_to);
-        told.fold(OnChain::default(), |state, event| state.after(&event.event))
+    let reported = |up_to: i64| {
+        let reported = events.iter().filter(|event| event.number <= up_to);
+        reported.fold(OnChain::default(), |state, event| state.after(&event.event))
     };
     let amount = |name: &str| -> Result<Option<Minor>, StoreError> {
-        let told = events.iter().find(|event| event.event == name && event.number <= scope.facts_number);
-        let amount = told.and_then(|event| event.amount.clone());
+        let reported = events.iter().find(|event| event.event == name && event.number <= scope.facts_number);
+        let amount = reported.and_then(|event| event.amount.clone());
         amount
             .map(|amount| Minor::try_from(amount).map_err(|e| StoreError::corrupt("chain_log", e)))
             .transpose()
     };
     Ok(StoredEvents {
-        now: told(scope.facts_number),
-        at_block: told(scope.block_number),
+        now: reported(scope.facts_number),
+        at_block: reported(scope.block_number),
         locked: amount("Created")?,
         paid: amount("Paid")?,
     })
 }
 
-/// Ids that the chain knows and no execution has, after `after`.
+/// Ids that are on the chain and that no execution has, after `after`.
 pub async fn list_lone_entities(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -205,7 +242,7 @@ pub async fn list_lone_entities(
         .collect()
 }
 
-/// Hashes that one of our relayers anchored and no receipt has, `limit` at most.
+/// Hashes that one of the service's relayers anchored and no receipt has, at most `limit`.
 pub async fn list_lone_anchors(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -249,7 +286,7 @@ pub async fn list_open_entities(
     Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
-/// What `Created` told of each of these ids up to the final block, by id.
+/// The data of `Created` for each of these ids up to the final block, by id.
 pub async fn list_lock_facts(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -273,7 +310,7 @@ pub async fn list_lock_facts(
         .collect()
 }
 
-/// A contract's kept events up to the final block.
+/// A contract's stored events up to the final block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContractCount {
     pub contract: Vec<u8>,
@@ -287,11 +324,11 @@ pub async fn count_events(
     contracts: &[Vec<u8>],
 ) -> Result<Vec<ContractCount>, StoreError> {
     let rows: Vec<(Vec<u8>, i64, i64)> = sqlx::query_as(
-        "select asked.contract, coalesce(max(l.seq), 0)::int8, count(l.seq)::int8 \
-         from unnest($2::bytea[]) as asked (contract) \
-         left join chain_log l on l.chain_id = $1 and l.canonical and l.contract = asked.contract \
+        "select requested.contract, coalesce(max(l.seq), 0)::int8, count(l.seq)::int8 \
+         from unnest($2::bytea[]) as requested (contract) \
+         left join chain_log l on l.chain_id = $1 and l.canonical and l.contract = requested.contract \
                               and l.block_number <= $3 \
-         group by asked.contract order by asked.contract",
+         group by requested.contract order by requested.contract",
     )
     .bind(scope.chain_id)
     .bind(contracts)

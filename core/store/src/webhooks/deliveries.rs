@@ -1,9 +1,9 @@
-//! Deliveries: queued from the feed, read by whoever holds their endpoint's lease, ended in batches; and the log of
-//! what has ended.
+//! Deliveries: queued from the feed, read by the holder of their endpoint's lease, ended in batches; and the log of
+//! ended deliveries.
 //!
-//! A delivery in hand is in its holder's memory only: reading writes nothing. The row leaves the queue in the
-//! transaction that writes its log, and that counts only while the fence of the lease stands
-//! ([`leases`](super::leases)). So whatever its holder forgets, or dies with, is in the queue still.
+//! A delivery in flight is in its holder's memory only: reading writes nothing. The row leaves the queue in the
+//! transaction that writes its log, which requires that the fence of the lease is unchanged
+//! ([`leases`](super::leases)). So a delivery that its holder loses is still in the queue.
 
 use std::time::Duration;
 
@@ -43,19 +43,21 @@ pub struct NewDelivery {
     pub kind: String,
     pub origin: Origin,
     pub body: String,
+    /// The order's trace, as a `traceparent`.
+    pub trace: Option<String>,
 }
 
-/// Queues deliveries that are due at once, and wakes the senders. One that is too large has failed before it began.
+/// Queues deliveries that are due immediately, and wakes the senders. One that is too large is recorded as failed.
 pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), StoreError> {
     let text = |of: fn(&NewDelivery) -> &str| new.iter().map(of).collect::<Vec<_>>();
     sqlx::query(
         "with new as ( \
              select *, octet_length(body) <= $7 as fits \
-             from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) \
-                  as u (endpoint, partner, event, type, origin, body) \
+             from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $8::text[]) \
+                  as u (endpoint, partner, event, type, origin, body, trace) \
          ), queued as ( \
-             insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body) \
-             select endpoint, partner, event, type, origin, body from new where fits \
+             insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, trace) \
+             select endpoint, partner, event, type, origin, body, trace from new where fits \
          ) \
          insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at) \
          select nextval('webhook_delivery_number'), endpoint, partner, event, type, origin, 'failed', \
@@ -69,78 +71,82 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
     .bind(text(|d| d.origin.as_str()))
     .bind(text(|d| &d.body))
     .bind(i32::try_from(BODY_BYTES_MAX).unwrap_or(i32::MAX))
+    .bind(new.iter().map(|d| d.trace.as_deref()).collect::<Vec<_>>())
     .execute(&mut *conn)
     .await?;
     sqlx::query("select pg_notify('dvp_webhook', '')").execute(conn).await?;
     Ok(())
 }
 
-/// Where a delivery stands in its lane's queue.
+/// The position of a delivery in its endpoint's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub due_at: DateTime<Utc>,
     pub id: i64,
 }
 
-/// What is asked of a lane.
+/// A request to read one endpoint's queue.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub endpoint_id: String,
-    /// Only what stands behind this place.
+    /// Only deliveries after this position.
     pub after: Option<QueuePosition>,
-    /// So many at most.
+    /// At most this many.
     pub room: i64,
 }
 
 /// A delivery that is due.
 #[derive(Debug, Clone)]
 pub struct Due {
-    /// Which of the lanes asked about it belongs to.
-    pub lane: usize,
+    /// The index of its lease among the requested ones.
+    pub lease: usize,
     pub place: QueuePosition,
-    /// It has been due so long that whatever stands before it is visible, but for a transaction that took longer.
+    /// It has been due long enough that every delivery before it is visible, except one of a longer transaction.
     pub settled: bool,
     pub event_id: String,
     /// Attempts already made.
     pub attempts: u32,
     pub body: String,
+    pub trace: Option<String>,
 }
 
-/// Lane counted from one, id, due, settled, event, attempts, body: by position, because names are looked up row by row.
-type DueRow = (i64, i64, DateTime<Utc>, bool, String, i32, String);
+/// The columns lease (counted from one), id, due, settled, event, attempts, body, trace. They are read by position, because sqlx
+/// looks names up for each row.
+type DueRow = (i64, i64, DateTime<Utc>, bool, String, i32, String, Option<String>);
 
-fn into_due((n, id, due_at, settled, event_id, attempts, body): DueRow) -> Result<Due, StoreError> {
+fn into_due((n, id, due_at, settled, event_id, attempts, body, trace): DueRow) -> Result<Due, StoreError> {
     let corrupt = |reason: &str| StoreError::corrupt("webhook_queue", reason);
     Ok(Due {
-        lane: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lane"))?,
+        lease: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lease"))?,
         place: QueuePosition { due_at, id },
         settled,
         event_id,
         attempts: u32::try_from(attempts).map_err(|_| corrupt("attempts"))?,
         body,
+        trace,
     })
 }
 
 /// How long a delivery may have been due before its insert is visible.
 const SETTLES_SECS: i32 = 1;
 
-/// What is due at active endpoints of enabled partners, lane by lane in the order it is due: `limit` in all, none of `in_hand`. Only for
-/// whoever holds the lanes.
+/// Reads due deliveries of active endpoints of enabled partners, by lease and due time: at most `limit`, without those of
+/// `in_hand`. The caller must hold the leases.
 pub async fn list_due(
     conn: &mut PgConnection,
-    asked: &[Ask],
+    requested: &[Ask],
     in_hand: &[i64],
     limit: i64,
 ) -> Result<Vec<Due>, StoreError> {
     let rows: Vec<DueRow> = sqlx::query_as(
         "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7), \
-                q.event_id, q.attempts, q.body \
+                q.event_id, q.attempts, q.body, q.trace \
          from unnest($1::text[], $2::timestamptz[], $3::int8[], $4::int8[]) with ordinality \
                   as a (endpoint_id, after_due, after_id, room, n) \
               join webhook_endpoint w on w.id = a.endpoint_id and w.is_active \
               join partner p on p.id = w.partner_id and p.disabled_at is null \
               cross join lateral ( \
-                  select id, due_at, event_id, attempts, body from webhook_queue \
+                  select id, due_at, event_id, attempts, body, trace from webhook_queue \
                   where endpoint_id = a.endpoint_id and due_at <= statement_timestamp() \
                     and (due_at, id) > (coalesce(a.after_due, '-infinity'), coalesce(a.after_id, 0)) \
                     and id <> all($5::int8[]) \
@@ -148,10 +154,10 @@ pub async fn list_due(
               ) q \
          order by a.n, q.due_at, q.id limit $6",
     )
-    .bind(asked.iter().map(|ask| ask.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(asked.iter().map(|ask| ask.after.map(|place| place.due_at)).collect::<Vec<_>>())
-    .bind(asked.iter().map(|ask| ask.after.map(|place| place.id)).collect::<Vec<_>>())
-    .bind(asked.iter().map(|ask| ask.room).collect::<Vec<_>>())
+    .bind(requested.iter().map(|ask| ask.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(requested.iter().map(|ask| ask.after.map(|place| place.due_at)).collect::<Vec<_>>())
+    .bind(requested.iter().map(|ask| ask.after.map(|place| place.id)).collect::<Vec<_>>())
+    .bind(requested.iter().map(|ask| ask.room).collect::<Vec<_>>())
     .bind(in_hand)
     .bind(limit)
     .bind(f64::from(SETTLES_SECS))
@@ -160,28 +166,28 @@ pub async fn list_due(
     rows.into_iter().map(into_due).collect()
 }
 
-/// What becomes of a delivery after an attempt.
+/// The state of a delivery after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Delivered,
-    /// Due again after so long.
+    /// Due again after this time.
     Again(Duration),
     /// No attempts are left.
     Failed,
 }
 
-/// An attempt that was made, or could not be.
+/// An attempt that was made, or could not be made.
 #[derive(Debug, Clone)]
 pub struct Ended {
     pub id: i64,
-    /// The fence its lane was taken with.
+    /// The fence of its lease.
     pub fence: i64,
     pub next: Next,
-    /// `None`: nothing was asked of the endpoint, and no attempt is used up.
+    /// `None`: no request was sent to the endpoint, and no attempt is used up.
     pub attempt: Option<Attempt>,
 }
 
-/// An attempt as the log keeps it.
+/// An attempt as it is logged.
 #[derive(Debug, Clone, Default)]
 pub struct Attempt {
     pub number: u32,
@@ -189,11 +195,11 @@ pub struct Attempt {
     pub status: Option<u16>,
     pub latency_ms: i64,
     pub error: Option<&'static str>,
-    /// How the answer's body begins.
+    /// The beginning of the answer's body.
     pub body_prefix: Option<String>,
 }
 
-/// The endpoint leases whose fences still hold, locked until the transaction ends.
+/// The endpoint leases whose fences are unchanged, locked until the transaction ends.
 macro_rules! held_leases {
     ($rest:literal) => {
         concat!(
@@ -212,7 +218,7 @@ macro_rules! held_leases {
     };
 }
 
-/// Takes what was delivered or given up out of the queue and into the log. An endpoint that took something is well.
+/// Moves delivered and failed deliveries from the queue to the log. A success resets the endpoint's failures.
 const CLOSE: &str = held_leases!(
     "gone as ( \
          delete from webhook_queue q using u, held s \
@@ -232,7 +238,7 @@ const CLOSE: &str = held_leases!(
      select coalesce(array_agg(id), '{}') from logged"
 );
 
-/// Puts off what is to be tried again, and logs the attempt.
+/// Postpones deliveries that are to be retried, and logs the attempt.
 const PUT_OFF: &str = held_leases!(
     "kept as ( \
          update webhook_queue q \
@@ -248,11 +254,11 @@ const PUT_OFF: &str = held_leases!(
      select coalesce(array_agg(id), '{}') from kept"
 );
 
-/// Writes outcomes of deliveries of these lanes: one statement for those that are over, one for those that are not.
-/// Returns the ids that counted; of the others, whose lane has been taken, nothing is written.
+/// Writes outcomes of deliveries of these leases: one statement for ended deliveries, one for those to be retried.
+/// Returns the ids that were written; deliveries whose lease another process has taken are left out.
 pub async fn end(
     conn: &mut PgConnection,
-    lanes: &[EndpointLease],
+    leases: &[EndpointLease],
     ended: &[Ended],
 ) -> Result<Vec<i64>, StoreError> {
     let (again, closed): (Vec<&Ended>, Vec<&Ended>) =
@@ -260,7 +266,7 @@ pub async fn end(
     let mut counted = Vec::with_capacity(ended.len());
     for (statement, ended) in [(CLOSE, closed), (PUT_OFF, again)] {
         if !ended.is_empty() {
-            counted.extend(write(conn, statement, lanes, &ended).await?);
+            counted.extend(write(conn, statement, leases, &ended).await?);
         }
     }
     Ok(counted)
@@ -269,7 +275,7 @@ pub async fn end(
 async fn write(
     conn: &mut PgConnection,
     statement: &'static str,
-    lanes: &[EndpointLease],
+    leases: &[EndpointLease],
     ended: &[&Ended],
 ) -> Result<Vec<i64>, StoreError> {
     let state = |end: &&Ended| if end.next == Next::Delivered { "delivered" } else { "failed" };
@@ -281,8 +287,8 @@ async fn write(
         ended.iter().map(|end| end.attempt.as_ref().map(&of)).collect()
     }
     let (counted,): (Vec<i64>,) = sqlx::query_as(statement)
-        .bind(lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+        .bind(leases.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
+        .bind(leases.iter().map(|lease| lease.fence).collect::<Vec<_>>())
         .bind(ended.iter().map(|end| end.id).collect::<Vec<_>>())
         .bind(ended.iter().map(|end| end.fence).collect::<Vec<_>>())
         .bind(ended.iter().map(state).collect::<Vec<_>>())
@@ -298,7 +304,7 @@ async fn write(
     Ok(counted)
 }
 
-/// A delivery as the log shows it.
+/// A delivery in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Logged {
     pub id: i64,
@@ -307,13 +313,13 @@ pub struct Logged {
     pub kind: String,
     pub origin: String,
     pub state: String,
-    /// While it waits.
+    /// Set while it waits.
     pub due_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-/// An attempt as the log shows it.
+/// An attempt in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LoggedAttempt {
     pub delivery_id: i64,
@@ -325,7 +331,7 @@ pub struct LoggedAttempt {
     pub body_prefix: Option<String>,
 }
 
-/// What the log is asked for.
+/// The filter of the log.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
     /// Deliveries older than this one.
@@ -388,8 +394,8 @@ pub async fn list_attempts(
     Ok(rows)
 }
 
-/// Forgets deliveries as old as an event gets, with their attempts, about `limit`; those that wait too, whose event has
-/// left the feed. Returns how many went.
+/// Deletes deliveries older than the feed's retention, waiting ones included, with their attempts, about `limit`.
+/// Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "with aged as ( \
@@ -399,20 +405,19 @@ pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError
              using (select id, created_at from webhook_queue order by id limit $1) o, aged \
              where q.id = o.id and o.created_at <= aged.since returning q.id \
          ), ended as ( \
-             delete from webhook_delivery d \
-             using (select l.endpoint_id, o.id \
-                    from endpoint_lease l cross join aged cross join lateral ( \
-                        select created_at from webhook_delivery \
-                        where endpoint_id = l.endpoint_id order by id limit 1 \
-                    ) first cross join lateral ( \
-                        select id, created_at from webhook_delivery \
-                        where endpoint_id = l.endpoint_id order by id limit $1 \
-                    ) o \
-                    where first.created_at <= aged.since and o.created_at <= aged.since limit $1) old \
-             where d.endpoint_id = old.endpoint_id and d.id = old.id returning d.id \
+             delete from webhook_delivery where ctid = any(array( \
+                 select o.ctid \
+                 from endpoint_lease l cross join aged cross join lateral ( \
+                     select created_at from webhook_delivery \
+                     where endpoint_id = l.endpoint_id order by id limit 1 \
+                 ) first cross join lateral ( \
+                     select ctid, created_at from webhook_delivery \
+                     where endpoint_id = l.endpoint_id order by id limit $1 \
+                 ) o \
+                 where first.created_at <= aged.since and o.created_at <= aged.since limit $1)) returning id \
          ), old as ( \
              select id from waiting union all select id from ended \
-         ), attempts as (delete from webhook_attempt a using old where a.delivery_id = old.id) \
+         ), attempts as (delete from webhook_attempt where delivery_id = any(array(select id from old))) \
          select id from old",
     )
     .bind(limit)

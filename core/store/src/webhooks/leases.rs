@@ -1,8 +1,8 @@
-//! Lanes: who sends to which endpoint.
+//! Leases of webhook endpoints.
 //!
-//! A lane is one endpoint's queue, leased by one process at a time. Its fence grows whenever it is taken, and what a
-//! process did counts only while the fence it took the lane with stands: whoever writes outcomes locks the lane's row
-//! and compares. A lease that ran out is only an invitation to take the lane; until somebody does, the fence stands.
+//! One process at a time leases an endpoint's queue and sends from it. Taking a lease increments its fence. Outcomes
+//! are written in a transaction that locks the lease's row and compares the fence, so a process whose lease was taken
+//! over writes nothing. An expired lease keeps its fence until another process takes it.
 
 use std::time::Duration;
 
@@ -11,15 +11,14 @@ use uuid::Uuid;
 
 use crate::StoreError;
 
-/// A lane as it was taken.
+/// A lease, with the fence of its acquisition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointLease {
     pub endpoint_id: String,
     pub fence: i64,
 }
 
-/// Takes the lanes of active endpoints of enabled partners at which something is due and which nobody holds, as far as
-/// this process's share goes.
+/// Takes free leases of active endpoints of enabled partners that have a delivery due, up to this process's share.
 pub async fn take(
     conn: &mut PgConnection,
     holder: Uuid,
@@ -35,7 +34,7 @@ pub async fn take(
                            where q.endpoint_id = l.endpoint_id and q.due_at <= statement_timestamp()) \
          ), share as ( \
              select ((select count(*) from due) + count(l.endpoint_id) + s.processes - 1) / s.processes \
-                    - count(*) filter (where l.holder = $1) as lanes \
+                    - count(*) filter (where l.holder = $1) as allowed \
              from (select greatest(count(*), 1) as processes from webhook_sender \
                    where leased_until > statement_timestamp()) s \
                   left join endpoint_lease l on l.leased_until > statement_timestamp() \
@@ -43,7 +42,7 @@ pub async fn take(
          ), free as ( \
              select endpoint_id from endpoint_lease \
              where endpoint_id in (select endpoint_id from due) and leased_until <= statement_timestamp() \
-             order by endpoint_id limit (select greatest(least(lanes, $3), 0) from share) for update skip locked \
+             order by endpoint_id limit (select greatest(least(allowed, $3), 0) from share) for update skip locked \
          ) \
          update endpoint_lease l \
          set holder = $1, fence = l.fence + 1, leased_until = clock_timestamp() + make_interval(secs => $2) \
@@ -57,16 +56,16 @@ pub async fn take(
     Ok(rows.into_iter().map(|(endpoint_id, fence)| EndpointLease { endpoint_id, fence }).collect())
 }
 
-/// What a renewal found.
+/// The result of a renewal.
 #[derive(Debug, Clone, Default)]
 pub struct Renewed {
-    /// The endpoints whose fence still stands; the others have been taken.
+    /// The endpoints whose fence is unchanged; the others were taken by other processes.
     pub held: Vec<String>,
-    /// How many lanes each process may hold, for all of them to hold as many.
+    /// The number of leases per process when all processes hold equally many.
     pub share: i64,
 }
 
-/// Says that this process is there, and prolongs its lanes.
+/// Registers this process as a sender, and extends its leases.
 pub async fn renew(
     tx: &mut PgTransaction<'_>,
     holder: Uuid,
@@ -83,7 +82,7 @@ pub async fn renew(
     .bind(lease.as_secs_f64())
     .execute(&mut **tx)
     .await?;
-    // In order, so that two processes that mean the same lanes do not wait for each other.
+    // Rows are locked in order, so that two processes cannot deadlock.
     let rows: Vec<(String,)> = sqlx::query_as(
         "with own as ( \
              select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
@@ -93,8 +92,8 @@ pub async fn renew(
          update endpoint_lease l set leased_until = clock_timestamp() + make_interval(secs => $3) \
          from own where l.endpoint_id = own.endpoint_id returning l.endpoint_id",
     )
-    .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(held.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+    .bind(held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(held.iter().map(|lease| lease.fence).collect::<Vec<_>>())
     .bind(lease.as_secs_f64())
     .fetch_all(&mut **tx)
     .await?;
@@ -108,7 +107,7 @@ pub async fn renew(
     Ok(Renewed { held: rows.into_iter().map(|row| row.0).collect(), share })
 }
 
-/// Gives lanes up, so that others need not wait for the lease to end.
+/// Releases leases before they expire, so that other processes can take them at once.
 pub async fn release(conn: &mut PgConnection, held: &[EndpointLease]) -> Result<(), StoreError> {
     sqlx::query(
         "with own as ( \
@@ -118,20 +117,20 @@ pub async fn release(conn: &mut PgConnection, held: &[EndpointLease]) -> Result<
          ) \
          update endpoint_lease l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id",
     )
-    .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(held.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+    .bind(held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(held.iter().map(|lease| lease.fence).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// This process sends no more.
+/// Removes this process from the senders.
 pub async fn leave(conn: &mut PgConnection, holder: Uuid) -> Result<(), StoreError> {
     sqlx::query("delete from webhook_sender where id = $1").bind(holder).execute(conn).await?;
     Ok(())
 }
 
-/// Frees every lane: the private database's only user has just started.
+/// Releases every lease, when the only user of a private database starts.
 pub async fn free_all(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query(
         "with gone as (delete from webhook_sender) \

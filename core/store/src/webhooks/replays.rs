@@ -1,4 +1,4 @@
-//! Stretches of the feed that are to be delivered again.
+//! Ranges of the feed that are delivered again.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgTransaction};
 use crate::StoreError;
 use crate::orders::feed::{Routed, RoutedRow};
 
-/// A stretch under way: events after `position` up to `until`, observed within the times.
+/// A replay in progress: events after `position` up to `until`, observed within the times.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Replay {
     pub id: i64,
@@ -15,7 +15,7 @@ pub struct Replay {
     pub until: i64,
     pub from_time: DateTime<Utc>,
     pub to_time: DateTime<Utc>,
-    /// Without: what the endpoint subscribes to.
+    /// `None`: the types that the endpoint subscribes to.
     pub types: Option<Vec<String>>,
 }
 
@@ -36,7 +36,7 @@ pub async fn insert(conn: &mut PgConnection, replay: &Replay) -> Result<i64, Sto
     Ok(row.0)
 }
 
-/// The oldest replay nobody works on, locked until the transaction ends.
+/// The oldest replay that no process works on, locked until the transaction ends.
 pub async fn lock_oldest(tx: &mut PgTransaction<'_>) -> Result<Option<Replay>, StoreError> {
     let row = sqlx::query_as(
         "select id, endpoint_id, position, until, from_time, to_time, types from webhook_replay \

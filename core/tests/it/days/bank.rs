@@ -14,7 +14,7 @@ use dvp_testing::month::booked_at;
 pub(super) enum Manner {
     /// Books on the business day after the one that processes the payment.
     Books,
-    /// Takes the order and answers nothing, ever.
+    /// Takes the order and never answers.
     Silent,
     /// In progress until this time, then booked.
     BooksAt(DateTime<Utc>),
@@ -55,7 +55,7 @@ impl Bank {
         self.orders.lock().unwrap().unreached.get(account).copied().unwrap_or(0)
     }
 
-    /// An account without a manner of its own is served at once.
+    /// The answer for an account; one without a manner is served immediately.
     fn answer(&self, request: &RailRequest, ordered: DateTime<Utc>) -> Result<RailAnswer, RailError> {
         let now = self.clock.now().to_utc();
         let provider_reference = request.reference.clone();

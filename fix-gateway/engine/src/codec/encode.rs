@@ -10,7 +10,7 @@ use super::{Field, MessageRef, MsgType, SOH, scan, text};
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
 /// Fields of the standard header that the application appends before all others are moved to their place in the header.
-/// The bytes are what the store keeps: a resend writes them again unchanged under a new header.
+/// The store keeps these bytes: a resend writes them again unchanged under a new header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Body {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl Body {
         text::push_field(&mut self.bytes, tag, value);
     }
 
-    /// Appends a field of a message as it came: a data field may hold SOH, its length tag says how far it goes.
+    /// Appends a field of a message unchanged: a data field may contain SOH; its length tag gives its end.
     pub fn copy(&mut self, message: MessageRef<'_>, field: &Field) {
         text::push_tag(&mut self.bytes, field.tag);
         self.bytes.extend_from_slice(message.value(field));
@@ -131,7 +131,7 @@ const MERGED_TO_369: [Tag; 4] = [
     tag::DELIVER_TO_LOCATION_ID,
 ];
 
-/// What the standard header says.
+/// The fields of the standard header.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     pub begin_string: &'a str,
@@ -142,7 +142,7 @@ pub struct Head<'a> {
     pub sending_time: UtcNanos,
     /// When the message was first sent, for a message sent again: sets PossDupFlag(43) and OrigSendingTime(122).
     pub orig_sending_time: Option<UtcNanos>,
-    /// LastMsgSeqNumProcessed(369), for sessions that say it.
+    /// LastMsgSeqNumProcessed(369), for sessions that send it.
     pub last_processed: Option<SeqNum>,
 }
 
@@ -207,7 +207,7 @@ fn write_each_merged(out: &mut Vec<u8>, merged: &[u8], tags: &[Tag]) {
     }
 }
 
-/// Puts the length of what follows `content` into BodyLength(9) in front of it.
+/// Writes the length of the bytes after `content` into BodyLength(9) in front of it.
 fn patch_length(out: &mut Vec<u8>, content: usize) {
     let mut length = out.len() - content;
     if (100..1000).contains(&length) {

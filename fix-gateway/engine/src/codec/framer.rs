@@ -1,8 +1,8 @@
 //! Cuts a byte stream into frames, resumable at every byte and bounded.
 //!
 //! A frame begins at `8=FIX` and ends with the first `SOH 10=… SOH` at or after the end that BodyLength(9) declares.
-//! So a length that is too short or too long costs that frame, and what it swallowed, but never the stream: looking
-//! for `8=FIX` inside a broken frame instead would act on bytes that the sender may have meant as data.
+//! So a wrong length loses that frame and the bytes inside its declared length, but never the stream: searching
+//! for `8=FIX` inside a broken frame instead could process bytes that the sender meant as data.
 //! A length that is no number, or beyond the limit, counts as no length: the frame ends at the next trailer.
 
 use nom::{
@@ -16,7 +16,7 @@ use super::SOH;
 /// BeginString and BodyLength end within this many bytes, or the length counts as absent.
 const HEADER_MAX: usize = 64;
 
-/// Holds what arrived and is not yet a frame.
+/// Holds the received bytes that are not yet a frame.
 #[derive(Debug, Default)]
 pub struct Framer {
     /// Bytes from the wire are `start..filled`; behind them is room for more.
@@ -51,7 +51,7 @@ impl Framer {
         self.limit = limit;
     }
 
-    /// Room for `bytes` more bytes, or somewhat more: write what was read at its beginning and call
+    /// Room for `bytes` more bytes, or somewhat more: write the bytes read at its beginning and call
     /// [`Framer::filled`]. Calling it again without that gives the same room.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.start == self.filled {
@@ -70,7 +70,7 @@ impl Framer {
         &mut self.buffer[self.filled..]
     }
 
-    /// So many bytes at the beginning of [`Framer::room`] are from the wire now.
+    /// This number of bytes at the beginning of [`Framer::room`] has been filled from the wire.
     pub fn filled(&mut self, bytes: usize) {
         self.filled = self.buffer.len().min(self.filled + bytes);
     }
@@ -88,12 +88,17 @@ impl Framer {
         }
     }
 
-    /// Bytes held and not yet given out.
+    /// The bytes held and not yet given out, as they came.
+    pub fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..self.filled).unwrap_or_default()
+    }
+
+    /// The number of bytes held and not yet given out.
     pub const fn pending(&self) -> usize {
         self.filled - self.start
     }
 
-    /// The next frame. Call until it says [`Framed::Incomplete`].
+    /// The next frame. Call until it returns [`Framed::Incomplete`].
     pub fn next_frame(&mut self) -> Framed<'_> {
         let from = match self.search_from {
             Some(from) => from,
@@ -114,7 +119,7 @@ impl Framer {
         Framed::Frame(&self.buffer[begin..end])
     }
 
-    /// Skips to `8=FIX` and says from where on the trailer may begin.
+    /// Skips to `8=FIX` and returns the earliest position of the trailer.
     fn find_header(&mut self) -> Option<usize> {
         const MARK: &[u8] = b"8=FIX";
         let held = &self.buffer[self.start..self.filled];

@@ -1,7 +1,6 @@
 //! A frame as fields: every field's place known, nothing copied.
 //!
-//! [`MessageRef`] borrows the frame and its index and is what everything reads; [`Message`] owns both, for what has to
-//! be kept beyond its turn.
+//! [`MessageRef`] borrows the frame and its index, for all readers; [`Message`] owns both, for messages that are kept.
 
 use crate::{
     seq::SeqNum,
@@ -52,10 +51,10 @@ impl<'a> MessageRef<'a> {
         slice(self.bytes, first.value, last.end)
     }
 
-    /// A field's tag, as it came: what RefTagID(371) repeats when the tag is not a legal one.
+    /// A field's tag as received: RefTagID(371) repeats it when the tag is not a legal one.
     pub fn tag_text(self, field: &Field) -> &'a [u8] {
         let before = slice(self.bytes, 0, field.value.saturating_sub(1));
-        // A tag holds no SOH, whatever the field before it holds.
+        // A tag contains no SOH, unlike the field before it.
         before.rsplit(|byte| *byte == SOH).next().unwrap_or(b"")
     }
 
@@ -136,7 +135,7 @@ impl Message {
         Parser::new().parse(frame).map(MessageRef::to_owned)
     }
 
-    /// What everything reads.
+    /// The borrowed form.
     pub fn view(&self) -> MessageRef<'_> {
         MessageRef { bytes: &self.bytes, fields: &self.fields }
     }

@@ -57,7 +57,7 @@ impl Parser {
         Ok(MessageRef::new(frame, fields))
     }
 
-    /// Writes the places of all fields and says how many they are.
+    /// Writes the positions of all fields and returns their number.
     ///
     /// Delimiters are found 64 bytes at a time, so that where one field ends does not wait for where the one before
     /// it did. A field that announces the length of the next is rare: from there on they are taken one by one.

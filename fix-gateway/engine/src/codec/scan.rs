@@ -57,7 +57,7 @@ const fn equal(word: u64, byte: u8) -> u64 {
     differing.wrapping_sub(LOW) & !differing & HIGH
 }
 
-/// The least number of so many digits without a 0 in front.
+/// The least number of each count of digits, without leading zeros.
 const LEAST: [Tag; 8] = [0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000];
 
 /// A tag of 1 to 7 digits, the first of them not 0, with `=` behind it: the tag and its number of digits. `None` for
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn delimiters_are_where_a_plain_search_finds_them(
+        fn delimiters_match_a_plain_search(
             bytes in prop::collection::vec(prop_oneof![Just(SOH), Just(0), Just(2), Just(0x81), any::<u8>()], 0..200),
         ) {
             for base in 0..=bytes.len() {
@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn a_short_tag_is_read_as_a_number_and_anything_else_is_left(
+        fn only_short_tags_are_read_as_numbers(
             head in prop::collection::vec(prop_oneof![8 => b'0'..=b'9', 1 => any::<u8>()], 0..10),
             tail in prop::collection::vec(any::<u8>(), 0..10),
         ) {

@@ -44,7 +44,7 @@ fn head(seq: u64) -> Head<'static> {
 const ORDER: &str = "8=FIX.4.4|35=D|34=2|49=ACME|52=20260101-00:00:00|56=DVP|11=a=b|58=x|";
 
 #[test]
-fn frames_come_out_the_same_wherever_the_stream_is_cut() {
+fn frames_do_not_depend_on_where_the_stream_is_cut() {
     let stream =
         [wire(ORDER), b"junk".to_vec(), wire("8=FIX.4.4|35=0|34=3|"), wire("8=FIX.4.4|9=5|35=0|34=4|")]
             .concat();
@@ -70,7 +70,7 @@ fn frames_come_out_the_same_wherever_the_stream_is_cut() {
 }
 
 #[test]
-fn a_length_too_long_swallows_the_next_message_and_no_more() {
+fn an_excessive_length_consumes_at_most_the_next_message() {
     let long = wire(ORDER);
     let declared = Message::parse(&long).unwrap().text(9).unwrap().parse::<usize>().unwrap() + 14;
     let stream = [
@@ -86,7 +86,7 @@ fn a_length_too_long_swallows_the_next_message_and_no_more() {
 }
 
 #[test]
-fn a_length_that_is_no_length_costs_one_message() {
+fn an_invalid_length_loses_one_message() {
     for length in ["x", "99999999999", "5000", "-1", ""] {
         let mut framer = Framer::new(512);
         framer.push(&[wire(&format!("8=FIX.4.4|9={length}|35=0|34=2|")), wire(ORDER)].concat());
@@ -98,7 +98,7 @@ fn a_length_that_is_no_length_costs_one_message() {
 }
 
 #[test]
-fn a_frame_without_end_is_given_up_at_the_limit() {
+fn an_endless_frame_is_given_up_at_the_limit() {
     let mut framer = Framer::new(256);
     framer.push(b"8=FIX.4.4\x019=10\x0135=0\x01");
     assert_eq!(framer.next_frame(), Framed::Incomplete);
@@ -114,7 +114,7 @@ fn a_frame_without_end_is_given_up_at_the_limit() {
 }
 
 #[test]
-fn garbled_frames_are_told_from_messages() {
+fn garbled_frames_are_distinguished_from_messages() {
     let cases = [
         ("8=FIX.4.4|34=2|35=0|", Err(Garbled::Header)),
         ("8=FIX.4.4|9=5|35=0|34=2|", Err(Garbled::BodyLength)),
@@ -169,7 +169,7 @@ fn encoding_orders_the_header_and_keeps_the_body() {
 }
 
 #[test]
-fn fields_side_by_side_are_copied_as_they_came() {
+fn adjacent_fields_are_copied_unchanged() {
     let message = Message::parse(&wire("8=FIX.4.4|35=D|34=1|11=id|95=3|96=a\u{1}b|5000=x|")).unwrap();
     let mut body = Body::new();
     body.copy_run(message.view(), &message.fields()[4..8]);
@@ -189,7 +189,7 @@ fn secrets_are_not_shown() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_parsed_back(fields in prop::collection::vec((200_u32..99_999, "[^\x01]{1,20}"), 0..20)) {
+    fn encoded_messages_parse_back(fields in prop::collection::vec((200_u32..99_999, "[^\x01]{1,20}"), 0..20)) {
         let is_data = |tag: u32| [212, 348, 350, 352, 354, 356, 358, 360, 362, 364, 445, 618, 621, 1184, 1277, 1280,
             1397, 1401, 1403, 1468, 1525, 1128].contains(&tag);
         let fields: Vec<_> = fields.into_iter().filter(|(tag, _)| !is_data(*tag)).collect();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_framer_or_the_parser_panic_or_grow(chunks in prop::collection::vec(
+    fn arbitrary_bytes_never_panic_or_grow_framer_and_parser(chunks in prop::collection::vec(
         prop_oneof![prop::collection::vec(any::<u8>(), 0..64), Just(b"8=FIX.4.4\x019=".to_vec()), Just(b"5\x01".to_vec()),
             Just(b"\x0110=000\x01".to_vec()), Just(wire(ORDER))], 0..40)) {
         let mut framer = Framer::new(512);

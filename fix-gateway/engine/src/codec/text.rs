@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_the_standard_library_writes_them() {
+    fn numbers_match_the_standard_librarys_format() {
         for value in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
             push(&mut out, value);

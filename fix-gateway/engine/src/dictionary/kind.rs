@@ -9,7 +9,7 @@ pub enum Kind {
     Text,
     /// UTF-8 that may have several lines: tab, line feed and carriage return are its only control characters.
     Lines,
-    /// Any bytes: what a length field stands in front of.
+    /// Any bytes, after a length field.
     Data,
     /// Exactly one ASCII character that is no control character.
     Char,
@@ -73,8 +73,8 @@ impl Kind {
     }
 }
 
-/// Is the value UTF-8 without the characters that `is_refused` names? NUL is among the control characters: what pads C
-/// strings with it would otherwise reach a store that cannot keep it.
+/// Is the value UTF-8 without the characters that `is_refused` names? NUL is among the control characters:
+/// padded C strings would otherwise reach a store that cannot keep it.
 fn is_text(value: &[u8], is_refused: impl Fn(char) -> bool) -> bool {
     value.iter().all(|byte| matches!(byte, b' '..=b'~'))
         || std::str::from_utf8(value).is_ok_and(|text| !text.chars().any(is_refused))

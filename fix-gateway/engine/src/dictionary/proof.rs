@@ -1,7 +1,7 @@
-//! The quick way to say that nothing is wrong with a message.
+//! The fast check that a message has no fault.
 //!
-//! One pass over the fields, groups with their entries included, without allocation. It proves, or gives up: what it
-//! gives up on, anything that may be a fault, is looked at by the exact check, which alone says what is wrong.
+//! One pass over the fields, groups with their entries included, without allocation. It proves the
+//! absence of faults, or gives up: the exact check then examines the message and determines the fault.
 
 use crate::{
     SeqNum,
@@ -41,7 +41,7 @@ impl Seen {
 }
 
 impl Rules {
-    /// `true` when [`Rules::check`] would find nothing; `false` says nothing.
+    /// `true`: [`Rules::check`] would find no fault. `false`: unknown.
     pub(super) fn is_plainly_right(&self, message: MessageRef<'_>) -> bool {
         let msg_type = message.msg_type();
         let (dictionary, section) = match self.session.message(msg_type) {
@@ -158,7 +158,7 @@ impl Dictionary {
     fn allows(&self, tag: Tag, value: &[u8]) -> bool {
         let Some(place) = self.place(tag) else { return false };
         match (value, self.single_characters.get(place)) {
-            // Whatever is listed has the form of its datatype.
+            // Every listed value has the form of its datatype.
             ([character], Some(listed)) if *listed != 0 => {
                 character.is_ascii() && listed >> character & 1 == 1
             }

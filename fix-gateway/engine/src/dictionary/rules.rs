@@ -58,7 +58,7 @@ impl RejectReason {
     }
 }
 
-/// What is wrong with a message.
+/// A message's fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub reason: RejectReason,
@@ -103,7 +103,7 @@ struct Parts {
     header: Vec<Field>,
     body: Vec<Field>,
     trailer: Vec<Field>,
-    /// Count fields whose number of entries is not what they say.
+    /// Count fields that differ from the number of entries.
     miscounted: Vec<Tag>,
     /// The first fault inside a group's entry.
     inner: Option<Fault>,
@@ -167,8 +167,8 @@ impl Rules {
     }
 
     fn definition(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {
-        // A transport's own messages know the transport's fields only: what is a field of the application's version is
-        // no tag at all there.
+        // A transport's own messages know the transport's fields only: a field of the application's version is
+        // an unknown tag there.
         let is_of_session =
             self.is_header(tag) || self.is_trailer(tag) || self.session.message(msg_type).is_some();
         let known = if is_of_session { self.session.field(tag) } else { self.application.field(tag) };
@@ -272,7 +272,7 @@ impl Rules {
         missing.map_or(Ok(()), |tag| Err(Fault::at(RejectReason::RequiredTagMissing, *tag)))
     }
 
-    /// `section` is given for the body only: header and trailer fields are what they are by belonging there.
+    /// `section` is given for the body only: header and trailer fields are known by their section.
     fn check_section(
         &self,
         message: MessageRef<'_>,

@@ -61,7 +61,7 @@ fn each_fault_has_its_reason_and_tag() {
 }
 
 #[test]
-fn the_first_fault_in_order_counts() {
+fn the_first_fault_is_reported() {
     // An unknown type before a missing field; a missing field before a bad value; 21 before 40.
     assert_eq!(check44("35=*|34=2"), "11");
     assert_eq!(check44(&format!("35=D|{HEAD}|21=9|40=1|54=1|55=X|60=20260101-00:00:00")), "1 11");
@@ -70,7 +70,7 @@ fn the_first_fault_in_order_counts() {
 }
 
 #[test]
-fn strictness_can_be_lowered_point_by_point() {
+fn each_check_can_be_disabled_separately() {
     let strict = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let empty_allowed = Rules { require_values: false, ..strict };
     assert_eq!(check(&empty_allowed, "FIX.4.4", &format!("35=0|{HEAD}|112=")), "ok");
@@ -108,7 +108,7 @@ fn versions_differ_where_the_standard_does() {
 }
 
 #[test]
-fn a_proper_message_is_proven_right_at_once() {
+fn the_fast_path_accepts_valid_messages() {
     let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let extra: &[(&str, FieldDef)] = &[("D", FieldDef { tag: 20001, kind: Kind::Integer, values: &[] })];
     for text in [
@@ -126,7 +126,7 @@ fn a_proper_message_is_proven_right_at_once() {
 
 proptest! {
     #[test]
-    fn what_is_proven_right_has_no_fault(
+    fn the_fast_path_accepts_no_message_with_a_fault(
         version in prop::sample::select(vec![("FIX.4.2", "FIX.4.2"), ("FIX.4.4", "FIX.4.4"), ("FIXT.1.1", "FIX.5.0SP2")]),
         msg_type in prop::sample::select(vec!["D", "0", "A", "8", "AE", "*"]),
         (mut head, mut body) in (

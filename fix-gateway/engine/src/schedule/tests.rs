@@ -1,5 +1,5 @@
-//! Schedules are walked boundary by boundary from an instant on; a line says when a window opens and closes in UTC, how
-//! long it is, and which date is its epoch.
+//! Schedules are walked boundary by boundary from an instant on; a line has a window's start and end in UTC, its
+//! length, and the date of its epoch.
 
 use std::fmt::Write as _;
 
@@ -47,7 +47,7 @@ fn check(text: &str, from: &str, windows: usize, expected: Expect) {
 }
 
 #[test]
-fn a_daily_session_opens_and_closes_by_the_clocks_of_its_zone() {
+fn a_daily_session_follows_the_local_time_of_its_zone() {
     // London goes to summer time on 2026-03-29.
     check(
         "daily 08:00 Europe/London to 17:30 Europe/London",
@@ -62,7 +62,7 @@ fn a_daily_session_opens_and_closes_by_the_clocks_of_its_zone() {
 }
 
 #[test]
-fn an_end_before_the_start_is_the_next_days_and_lasts_an_hour_less_or_more_when_clocks_change() {
+fn an_overnight_session_changes_length_with_daylight_saving() {
     check(
         "daily 17:00 America/New_York to 16:45 America/New_York",
         "20260306-21:45:00",
@@ -110,7 +110,7 @@ fn start_and_end_each_keep_the_time_of_their_own_zone() {
 }
 
 #[test]
-fn a_week_of_foreign_exchange_is_one_session_also_when_clocks_change_inside_it() {
+fn a_weekly_session_is_one_window_across_a_clock_change() {
     check(
         "weekly sun 17:05 America/New_York to fri 16:55 America/New_York",
         "20260220-23:00:00",
@@ -156,7 +156,7 @@ fn a_week_may_end_on_the_day_on_which_it_starts() {
 }
 
 #[test]
-fn equal_boundaries_are_one_session_without_end_and_never_a_reset_at_midnight() {
+fn equal_boundaries_make_one_endless_session_without_resets() {
     for text in [
         "continuous",
         "daily 00:00 UTC to 00:00 UTC",
@@ -173,7 +173,7 @@ fn equal_boundaries_are_one_session_without_end_and_never_a_reset_at_midnight() 
 }
 
 #[test]
-fn who_wants_a_reset_without_a_pause_says_so() {
+fn a_reset_without_a_pause_is_configured_explicitly() {
     check(
         "daily reset 17:00 America/New_York",
         "20260306-22:00:00",
@@ -197,7 +197,7 @@ fn who_wants_a_reset_without_a_pause_says_so() {
 }
 
 #[test]
-fn a_boundary_that_does_not_exist_that_day_happens_when_the_clocks_jump() {
+fn a_skipped_local_time_takes_effect_at_the_clock_change() {
     // 2026-03-08 in New York goes from 02:00 EST to 03:00 EDT at 07:00 UTC.
     for start in ["02:00", "02:30", "02:59:59"] {
         let schedule = schedule(&format!("daily {start} America/New_York to 16:00 America/New_York"));
@@ -210,7 +210,7 @@ fn a_boundary_that_does_not_exist_that_day_happens_when_the_clocks_jump() {
 }
 
 #[test]
-fn a_boundary_that_exists_twice_that_day_happens_the_first_time_only() {
+fn a_repeated_local_time_takes_effect_once_at_the_first() {
     // 2026-11-01 in New York has 01:30 at 05:30 UTC and again at 06:30 UTC.
     check(
         "daily 01:30 America/New_York to 23:00 America/New_York",
@@ -281,7 +281,7 @@ fn moving_a_boundary_resets_nothing() {
 }
 
 #[test]
-fn a_schedule_reads_what_it_writes_and_refuses_what_is_none() {
+fn schedules_round_trip_and_invalid_ones_are_refused() {
     for text in [
         "continuous",
         "daily 08:00:00 Europe/London to 17:30:00 America/New_York",
@@ -310,10 +310,10 @@ fn a_schedule_reads_what_it_writes_and_refuses_what_is_none() {
 }
 
 proptest! {
-    /// Seen from any instant: what is said holds up to the boundary and not beyond it, and later windows have
+    /// From any instant: the position holds up to the boundary and not beyond it, and later windows have
     /// greater epochs.
     #[test]
-    fn what_a_position_says_holds_until_its_boundary(
+    fn a_position_is_valid_until_its_boundary(
         at in utc("20200101-00:00:00").0..utc("20300101-00:00:00").0,
         start in 0_u32..1440, end in 0_u32..1440,
         zones in prop::array::uniform2(prop::sample::select(vec!["America/New_York", "Europe/London", "Asia/Tokyo",

@@ -1,8 +1,8 @@
 //! The session's place in its schedule.
 //!
-//! When a window ends, the session is logged out; when one begins, the numbers begin anew, whether somebody is there
-//! or not. The numbers carry the epoch of the window they were given in, so a restart resets nothing twice and
-//! nothing late. The wall clock may be moved: a boundary that is far off is looked at again every minute.
+//! When a window ends, the session is logged out; when one begins, the numbers restart, whether or not the peer
+//! is connected. The numbers carry the epoch of the window they were given in, so a restart resets nothing twice and
+//! nothing late. The wall clock may be moved: a distant boundary is checked again every minute.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl Session {
         self.calendar.is_open
     }
 
-    /// Looks at the schedule and does what its boundaries ask for.
+    /// Checks the schedule and carries out its boundaries.
     pub(super) fn keep_schedule(&mut self) {
         if self.calendar.due.is_none() {
             return;
@@ -65,13 +65,13 @@ impl Session {
             (None, _) => self.calendar.is_open = epoch.is_some(),
             (Some(_), State::LoggedOn(_)) => self.end_window(),
             (Some(epoch), State::Idle | State::AwaitingLogon) => self.begin_window(epoch),
-            // Looked at again when the session is logged out, or let in.
+            // Checked again at logout or Logon.
             (Some(_), State::Authenticating { .. } | State::Resetting { .. } | State::LoggingOut { .. }) => {}
         }
     }
 
     fn begin_window(&mut self, epoch: Epoch) {
-        // Numbers of which it is not known when they were given are not thrown away.
+        // Numbers of an unknown window are kept.
         if self.calendar.epoch.is_some_and(|known| known != Epoch::ENDLESS) {
             self.next_in = SeqNum::FIRST;
             self.next_out = SeqNum::FIRST;
@@ -88,7 +88,7 @@ impl Session {
         self.begin_logout(Some(text), Some(super::Status::LogoutComplete));
     }
 
-    /// The connection has ended: what waited for that can happen.
+    /// The connection has ended: carries out a pending reset.
     pub(super) const fn look_at_schedule_soon(&mut self) {
         if self.calendar.due.is_some() {
             self.calendar.due = Some(self.now.mono);

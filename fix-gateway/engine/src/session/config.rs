@@ -1,4 +1,4 @@
-//! What is agreed with a counterparty before the first byte.
+//! The configuration agreed with a counterparty.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{codec::MsgType, dictionary::Rules, schedule::Schedule};
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
     pub begin_string: String,
-    /// Ours: SenderCompID(49) of what we send.
+    /// Ours: SenderCompID(49) of our messages.
     pub sender_comp_id: String,
     /// The peer's.
     pub target_comp_id: String,
@@ -31,18 +31,18 @@ pub struct SessionConfig {
     pub give_up_after_permille: u32,
     /// Longest HeartBtInt(108) that is taken.
     pub heartbeat_max: Duration,
-    /// Messages kept while a gap is open; what comes beyond is asked for again later.
+    /// Messages kept while a gap is open; messages beyond this number are requested again later.
     pub queue_max: usize,
     /// Bytes of such messages.
     pub queue_bytes_max: usize,
-    /// A gap in which nothing moves for this long ends the session.
+    /// A gap without progress for this time ends the session.
     pub gap_patience: Duration,
-    /// How often the same missing message is asked for before the session ends, by us and by the peer.
+    /// How often the same missing message is requested before the session ends, by us and by the peer.
     pub same_request_max: u32,
-    /// A ResendRequest(2) like the one before is passed over when it comes within this time of it, or while that is
+    /// A ResendRequest(2) equal to the one before is ignored when it comes within this time of it, or while that is
     /// still being answered. Zero answers every one.
     pub same_request_window: Duration,
-    /// Messages asked for at once; `None` asks for all.
+    /// Messages in one ResendRequest(2); `None` requests all.
     pub resend_request_chunk: Option<u64>,
     /// Stored messages taken at once while answering a ResendRequest.
     pub resend_slice: u64,
@@ -51,18 +51,18 @@ pub struct SessionConfig {
     /// Messages of ours that wait behind a resend; beyond that, application messages are refused and session
     /// messages left to the next resend.
     pub held_max: usize,
-    /// Say LastMsgSeqNumProcessed(369) in every message?
+    /// Send LastMsgSeqNumProcessed(369) in every message?
     pub last_msg_seq_num_processed: bool,
-    /// Say and heed NextExpectedMsgSeqNum(789) in Logons? Not before FIX 4.4, which does not know it.
+    /// Send and process NextExpectedMsgSeqNum(789) in Logons? Not before FIX 4.4: earlier versions lack the field.
     pub next_expected_msg_seq_num: bool,
     /// Must a possible duplicate of a session message carry OrigSendingTime(122)? Some engines leave it out there.
     pub require_122_on_admin: bool,
-    /// Say SessionStatus(1409) in Logouts? Not before FIXT.1.1, which does not know it.
+    /// Send SessionStatus(1409) in Logouts? Not before FIXT.1.1: earlier versions lack the field.
     pub session_status: bool,
     pub texts: Texts,
 }
 
-/// What we say in words.
+/// The texts that we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Texts {
     /// TestReqID(112) of our TestRequests.
@@ -71,16 +71,16 @@ pub struct Texts {
     pub incorrect_begin_string: &'static str,
     pub no_seq_num: &'static str,
     pub unexpected_logon: &'static str,
-    /// A gap in which nothing moves, or that was asked for too often.
+    /// A gap without progress, or that was requested too often.
     pub gap_given_up: &'static str,
-    /// The peer asks for the same messages again and again.
+    /// The peer requests the same messages repeatedly.
     pub same_request: &'static str,
     /// The schedule's window has ended.
     pub session_over: &'static str,
 }
 
 impl Texts {
-    /// The words most engines use, and counterparties' tools know.
+    /// The texts that most engines use and counterparties' tools recognize.
     pub const COMMON: Self = Self {
         test_request_id: "TEST",
         incorrect_begin_string: "Incorrect BeginString",
@@ -145,7 +145,7 @@ impl SessionConfig {
         self.default_appl_ver_id.as_ref().is_some_and(|default| default.as_bytes() == version)
     }
 
-    /// Do both sides' Logons say what they expect next?
+    /// Do both sides' Logons carry NextExpectedMsgSeqNum(789)?
     pub(super) fn says_next_expected(&self) -> bool {
         self.next_expected_msg_seq_num && !self.is_42()
     }

@@ -1,9 +1,9 @@
-//! Numbers that are missing on the way in: what waits, what is asked for, and when that is given up.
+//! Missing inbound numbers: the queue of later messages, the resend requests, and when a gap is given up.
 //!
 //! One ResendRequest(2) per gap. It is repeated on evidence only: when the peer, sending again, has gone past the
-//! message we wait for, that message was lost on the way. A pass of the peer's is told from the next by its numbers,
-//! which ascend within one. What arrives beyond the gap waits in a queue with bounds; what does not fit is found
-//! missing, and asked for, once the gap is closed.
+//! message we wait for, that message was lost on the way. Numbers ascend within one pass of the peer; a lower number
+//! begins the next pass. Messages beyond the gap wait in a bounded queue; those that do not fit are found missing, and
+//! requested, once the gap is closed.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -15,18 +15,18 @@ use crate::{
 
 use super::{Output, Session, Violation};
 
-/// Messages asked for, or on their way unasked. Closed when `until` has been processed.
+/// Messages that were requested, or that the peer sends without a request. Closed when `until` has been processed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gap {
-    /// What we waited for when we asked last.
+    /// The next expected number at the last request.
     begin: SeqNum,
     until: SeqNum,
-    /// The end of the chunk asked for, when gaps are asked for in chunks.
+    /// The end of the requested chunk, when gaps are requested in chunks.
     chunk_end: Option<SeqNum>,
-    /// The chunk is through, and the next one is to be asked for.
+    /// The chunk has been processed, and the next one is to be requested.
     is_chunk_through: bool,
-    /// How often everything from `begin` on was asked for.
-    asked: u32,
+    /// How often everything from `begin` on was requested.
+    requests: u32,
     /// The highest number of the pass under way; 0 before its first message beyond the gap.
     passed: SeqNum,
     /// When a number was processed last, or the gap was found.
@@ -82,7 +82,7 @@ impl Queued {
 }
 
 impl Session {
-    /// A message beyond what is missing.
+    /// A message beyond the missing ones.
     pub(super) fn too_high(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         let (queue_max, bytes_max) = (self.config.queue_max, self.config.queue_bytes_max);
         let Some(link) = self.link_mut() else { return };
@@ -91,17 +91,17 @@ impl Session {
             link.queue.insert(seq, Queued::Message(Box::new(message.to_owned())));
         }
         if link.gap.is_none() {
-            self.ask_for_gap(seq);
+            self.request_gap(seq);
         } else if message.is_yes(tag::POSS_DUP_FLAG) {
             self.passed_over(seq);
         }
     }
 
-    /// A message that was acted upon whatever its number is, and that is beyond what is missing.
+    /// A message that was acted upon regardless of its number, and that is beyond the missing ones.
     pub(super) fn done_early(&mut self, seq: SeqNum) {
         self.count_when_due(seq);
         if self.link().is_some_and(|link| link.gap.is_none()) {
-            self.ask_for_gap(seq);
+            self.request_gap(seq);
         }
     }
 
@@ -121,36 +121,36 @@ impl Session {
         if seq > gap.until {
             return;
         }
-        let asked = if next_in > gap.begin {
+        let requests = if next_in > gap.begin {
             0
         } else if gap.passed == SeqNum(0) || seq <= gap.passed {
-            gap.asked
+            gap.requests
         } else {
             // More of a pass of which it is known that it lost the message.
             gap.passed = seq;
             return;
         };
         let until = gap.until;
-        self.ask(until, asked, seq);
+        self.request_resend(until, requests, seq);
     }
 
-    /// Asks for everything from the next expected number on, up to before `received`.
-    pub(super) fn ask_for_gap(&mut self, received: SeqNum) {
-        self.ask(received.previous(), 0, SeqNum(0));
+    /// Requests everything from the next expected number on, up to before `received`.
+    pub(super) fn request_gap(&mut self, received: SeqNum) {
+        self.request_resend(received.previous(), 0, SeqNum(0));
     }
 
-    /// Everything up to before `received` is missing and comes without being asked for.
+    /// Everything up to before `received` is missing, and the peer sends it without a request.
     pub(super) fn await_gap(&mut self, received: SeqNum) {
         let (begin, moved_at) = (self.next_in, self.now.mono);
         if let Some(link) = self.link_mut() {
             let (until, passed) = (received.previous(), SeqNum(0));
             let (chunk_end, is_chunk_through) = (None, false);
-            link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, asked: 0, passed, moved_at });
+            link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, requests: 0, passed, moved_at });
         }
     }
 
-    fn ask(&mut self, until: SeqNum, asked: u32, passed: SeqNum) {
-        if asked >= self.config.same_request_max {
+    fn request_resend(&mut self, until: SeqNum, requests: u32, passed: SeqNum) {
+        if requests >= self.config.same_request_max {
             return self.give_gap_up();
         }
         let (begin, moved_at) = (self.next_in, self.now.mono);
@@ -160,13 +160,13 @@ impl Session {
             .filter(|end| *end < until);
         let Some(link) = self.link_mut() else { return };
         let moved_at = match &link.gap {
-            // Asking is no progress.
-            Some(gap) if asked > 0 => gap.moved_at,
+            // A request is no progress.
+            Some(gap) if requests > 0 => gap.moved_at,
             _ => moved_at,
         };
-        let (asked, is_chunk_through) = (asked + 1, false);
-        link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, asked, passed, moved_at });
-        // 0 is "everything": what was sent meanwhile comes along. The last chunk is open, too.
+        let (requests, is_chunk_through) = (requests + 1, false);
+        link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, requests, passed, moved_at });
+        // 0 means "everything", including messages sent meanwhile. The last chunk is open-ended, too.
         let end = chunk_end.unwrap_or(SeqNum(0));
         let body = self.body().number(tag::BEGIN_SEQ_NO, begin.0).number(tag::END_SEQ_NO, end.0);
         self.emit(MsgType::RESEND_REQUEST, body);
@@ -192,12 +192,12 @@ impl Session {
         }
     }
 
-    /// Asks for the next chunk if that is due. Only once what was delivered before is done with: the request carries
-    /// the numbers with it, and they must not be durable before the effect.
-    pub(super) fn ask_for_next_chunk(&mut self) -> bool {
+    /// Requests the next chunk if that is due. Only after earlier deliveries are processed: the request persists
+    /// the numbers with it, and they must not be durable before the effects.
+    pub(super) fn request_next_chunk(&mut self) -> bool {
         let gap = self.link().and_then(|link| link.gap).filter(|gap| gap.is_chunk_through);
         let Some(gap) = gap else { return false };
-        self.ask(gap.until, 0, SeqNum(0));
+        self.request_resend(gap.until, 0, SeqNum(0));
         true
     }
 

@@ -1,7 +1,7 @@
 //! Messages inside a session.
 //!
 //! Order of checks: sequence number present, CompIDs present, BeginString, dictionary, SendingTime, CompIDs right,
-//! then the number itself. A number too high queues the message and asks for the gap; one too low ends the session
+//! then the number itself. A number too high queues the message and requests the gap; one too low ends the session
 //! unless the message is marked as a possible duplicate.
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 
 use super::{Now, Output, Session, State, Status, Violation, WireResponse};
 
-/// What a number is in comparison with the expected one.
+/// A number compared with the expected one.
 enum Turn {
     Next,
     Early,
@@ -27,7 +27,7 @@ impl Session {
         match self.state {
             State::Idle => {}
             State::AwaitingLogon => self.first_message(message),
-            // The driver broke its promise or the peer speaks before it was let in; either way this ends.
+            // The driver broke its contract, or the peer sent before its authentication: end the connection.
             State::Authenticating { .. } | State::Resetting { .. } => self.hang_up(),
             State::LoggedOn(_) | State::LoggingOut { .. } => {
                 if let Some(link) = self.link_mut() {
@@ -70,7 +70,7 @@ impl Session {
             }
         }
         if message.begin_string() != self.config.begin_string.as_bytes() {
-            // A Logout is honoured whatever version it claims.
+            // A Logout is processed with any BeginString.
             return if message.msg_type() == b"5" { Ok(()) } else { Err(Violation::IncorrectBeginString) };
         }
         self.config.rules.check(message).map_err(Violation::Malformed)?;
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// A Logout is honoured whatever its number is.
+    /// A Logout is processed with any number.
     fn logout(&mut self, seq: SeqNum) {
         if seq == self.next_in {
             self.next_in = seq.next();
@@ -152,7 +152,7 @@ impl Session {
         self.hang_up();
     }
 
-    /// Answers a mistake as [`Violation::response`] says.
+    /// Answers a violation according to [`Violation::response`].
     pub(super) fn respond(&mut self, message: MessageRef<'_>, violation: Violation) {
         match violation.response(&self.config.texts) {
             WireResponse::Hangup => self.hang_up(),
@@ -222,7 +222,8 @@ pub fn reversed_route(message: MessageRef<'_>) -> Body {
     })
 }
 
-/// The body of a BusinessMessageReject(j) of `message`. The routing fields belong to the header and precede RefSeqNum(45).
+/// The body of a BusinessMessageReject(j) of `message`. The routing fields belong to the header and precede
+/// RefSeqNum(45).
 pub fn business_reject(message: MessageRef<'_>, ref_id: Option<&str>, reason: u8, text: &str) -> Body {
     reversed_route(message)
         .maybe(tag::REF_SEQ_NUM, message.seq().map(|seq| seq.to_string()))

@@ -1,6 +1,6 @@
 //! From the first message to an agreed session.
 //!
-//! Nothing of the session changes before the driver has said that the peer is who it says: a stranger's Logon with
+//! No state of the session changes before the driver has authenticated the peer: an unauthenticated Logon with
 //! ResetSeqNumFlag(141) must cost nothing.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Session {
         }
     }
 
-    /// A Logon inside a session: it may ask for a reset of both numbers and nothing else.
+    /// A Logon inside a session: it may request a reset of both numbers and nothing else.
     pub(super) fn logon_in_session(&mut self, message: MessageRef<'_>) {
         let reset = message.is_yes(tag::RESET_SEQ_NUM_FLAG);
         match std::mem::replace(&mut self.state, State::Idle) {
@@ -76,7 +76,7 @@ impl Session {
             || (self.config.reset_allowed && message.seq() == Some(SeqNum::FIRST))
     }
 
-    /// `None` when HeartBtInt(108) is negative or beyond what we take; `Some(ZERO)` when there are to be none.
+    /// `None`: HeartBtInt(108) is negative or too large. `Some(ZERO)`: no heartbeats.
     fn heartbeat_of(&self, message: MessageRef<'_>) -> Option<Duration> {
         let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
         Some(Duration::from_secs(seconds)).filter(|interval| *interval <= self.config.heartbeat_max)
@@ -114,7 +114,7 @@ impl Session {
         true
     }
 
-    /// `kept`: the numbers have begun anew, and so many messages go on under new ones.
+    /// `kept`: the numbers were reset, and this number of messages is kept under new ones.
     fn agree_on(&mut self, logon: MessageRef<'_>, kept: Option<u64>) {
         let (Some(seq), Some(heartbeat)) = (logon.seq(), self.heartbeat_of(logon)) else {
             return self.respond(logon, Violation::NoProperLogon);
@@ -133,7 +133,7 @@ impl Session {
             // A Logon cannot be a duplicate worth ignoring: without an answer there would be no session.
             return self.respond(logon, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
-        // After a reset that only we know of, what the peer expects says nothing.
+        // After a reset that the peer does not know of, its expected number has no meaning.
         let peer_expects = self.expected_by(logon).filter(|_| kept.is_none());
         if let Some(received) = peer_expects.filter(|received| *received > self.next_out) {
             let expected = self.next_out;
@@ -147,12 +147,12 @@ impl Session {
         self.send_kept(kept.unwrap_or(0));
         if !is_next {
             self.count_when_due(seq);
-            // FIX 4.4 volume 2, "Logon": answer it first, then ask for what is missing. A peer that reads
-            // NextExpectedMsgSeqNum(789) needs no asking.
+            // FIX 4.4 volume 2, "Logon": answer it first, then request the missing messages. A peer that
+            // processes NextExpectedMsgSeqNum(789) needs no request.
             if self.expected_by(logon).is_some() {
                 self.await_gap(seq);
             } else {
-                self.ask_for_gap(seq);
+                self.request_gap(seq);
             }
         }
         if let Some(begin) = peer_expects.filter(|begin| *begin < answer) {
@@ -161,7 +161,7 @@ impl Session {
         self.outputs.push_back(Output::LoggedOn);
     }
 
-    /// NextExpectedMsgSeqNum(789), where both sides heed it.
+    /// NextExpectedMsgSeqNum(789), where both sides process it.
     fn expected_by(&self, logon: MessageRef<'_>) -> Option<SeqNum> {
         let said = || logon.get(tag::NEXT_EXPECTED_MSG_SEQ_NUM).and_then(SeqNum::parse);
         if self.config.says_next_expected() { said() } else { None }

@@ -1,4 +1,4 @@
-//! What a session asks of its driver.
+//! The outputs of a session, which its driver carries out.
 
 use crate::{
     SeqNum, UtcNanos,
@@ -6,18 +6,18 @@ use crate::{
     schedule::Epoch,
 };
 
-/// What the driver must do, in the order given.
+/// The driver's tasks, in the order given.
 #[derive(Debug)]
 pub enum Output {
-    /// Decide whether this peer is who it says, and call `handle_authentication`.
+    /// Authenticate this peer, and call `handle_authentication`.
     Authenticate(Credentials),
     /// Both numbers begin anew: persist 1 and 1, and forget stored messages. Those that the peer has not seen and still
-    /// wants are kept under the numbers from `first_kept` on, and [`Session::handle_kept`] is told how many they are.
+    /// wants are kept under the numbers from `first_kept` on, and [`Session::handle_kept`] receives their count.
     ///
     /// [`Session::handle_kept`]: super::Session::handle_kept
     Reset { first_kept: SeqNum },
     /// Make durable which window of the schedule the numbers belong to. Comes after the [`Output::Reset`] that begins
-    /// it: a crash in between resets once more, before anything was said.
+    /// it: a crash in between resets once more, before any message was sent.
     Epoch(Epoch),
     /// Make the numbers durable. Only the last of several in a row matters.
     Persist { next_in: SeqNum, next_out: SeqNum },
@@ -30,7 +30,7 @@ pub enum Output {
     Fetch { from: SeqNum, to: SeqNum },
     /// The peer is logged on: reports may flow.
     LoggedOn,
-    /// Close the connection after what was transmitted before.
+    /// Close the connection after the preceding transmissions.
     Disconnect,
 }
 
@@ -56,7 +56,7 @@ pub struct Stored {
     pub resend: bool,
 }
 
-/// What a Logon said about who is logging on.
+/// The identity and credentials of a Logon.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub username: Option<String>,

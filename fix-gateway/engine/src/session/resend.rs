@@ -1,8 +1,8 @@
 //! Answers to ResendRequest(2).
 //!
-//! Stored messages come from the driver in slices. What was stored is sent again with PossDupFlag(43); runs of numbers
-//! without a stored message, session messages above all, are covered by one SequenceReset-GapFill each. Nothing else
-//! goes out in between: what the session says meanwhile waits, within bounds.
+//! Stored messages come from the driver in slices. Stored messages are sent again with PossDupFlag(43); runs of numbers
+//! without a stored message, session messages above all, are covered by one SequenceReset-GapFill each. No other
+//! message is sent in between: the session's own messages wait, within bounds.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -26,11 +26,11 @@ pub(super) struct Resend {
     is_first_time: bool,
 }
 
-/// What the peer asked for, and what we owe it.
+/// The messages that the peer requested, and those still to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Resends {
     active: Option<Resend>,
-    /// Asked for while another was under way; the latest counts.
+    /// Requested while another was under way; the latest counts.
     next: Option<(SeqNum, SeqNum)>,
     latest: Option<Request>,
     /// Our messages that wait behind a resend, their numbers taken and persisted.
@@ -51,7 +51,7 @@ impl Session {
         self.link().is_some_and(|link| link.resends.active.is_some())
     }
 
-    /// Answered whatever its own number is: two sides that wait for each other would wait for ever.
+    /// Answered with any number of its own: otherwise two sides could wait for each other for ever.
     pub(super) fn resend_request(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         let number = |tag| message.get(tag).and_then(SeqNum::parse);
         let (Some(begin), Some(end)) = (number(tag::BEGIN_SEQ_NO), number(tag::END_SEQ_NO)) else {
@@ -121,7 +121,7 @@ impl Session {
         self.fetch_next();
     }
 
-    /// Sends what a reset kept: so many stored messages, whose numbers follow our Logon's.
+    /// Sends the `messages` that a reset kept, whose numbers follow our Logon's.
     pub(super) fn send_kept(&mut self, messages: u64) {
         let Some(more) = messages.checked_sub(1) else { return };
         let begin = self.next_out;
@@ -141,7 +141,7 @@ impl Session {
         self.outputs.push_back(Output::Fetch { from: resend.cursor, to });
     }
 
-    /// The driver's answer to [`Output::Fetch`]: what is stored between `from` and `to`, by ascending number.
+    /// The driver's answer to [`Output::Fetch`]: the stored messages from `from` to `to`, by ascending number.
     pub fn handle_stored(&mut self, now: Now, to: SeqNum, messages: Vec<Stored>) {
         self.now = now;
         let Some(mut resend) = self.link_mut().and_then(|link| link.resends.active) else { return };
@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// What waited behind a resend goes out.
+    /// Sends the messages that waited behind a resend.
     pub(super) fn release_held(&mut self) {
         let Self { state, outputs, .. } = self;
         if let Some(link) = Self::link_of(state) {

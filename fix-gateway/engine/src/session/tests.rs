@@ -1,7 +1,7 @@
 //! Transcripts in virtual time.
 //!
 //! `I D 5 11=x|…` is a message from the peer, `+6.5` lets seconds pass, `app …` sends of our own accord. The answers
-//! are what the driver is asked to do, in order.
+//! are the driver's tasks, in order.
 
 mod announced;
 mod calendar;
@@ -22,7 +22,7 @@ use self::world::{World, check, check_with, config};
 use crate::SeqNum;
 
 #[test]
-fn a_logon_is_answered_after_the_peer_is_known_and_counted_before_it_is_answered() {
+fn a_logon_is_authenticated_then_counted_then_answered() {
     check(
         "I A 1 98=0|108=30|553=me|554=secret",
         expect![[r#"
@@ -36,15 +36,15 @@ fn a_logon_is_answered_after_the_peer_is_known_and_counted_before_it_is_answered
 }
 
 #[test]
-fn a_stranger_changes_nothing_even_with_a_reset() {
+fn an_unauthenticated_logon_changes_nothing_even_with_a_reset() {
     check_with(
         World::new(config(), 7, 9),
-        "stranger
+        "unauthenticated
          I A 1 98=0|108=30|141=Y
          lost
          I A 3 98=0|108=30",
         expect![[r#"
-            stranger
+            unauthenticated
             I A 1 98=0|108=30|141=Y
               who is 
               disconnect
@@ -77,7 +77,7 @@ fn the_first_message_must_be_a_proper_logon() {
 }
 
 #[test]
-fn heartbeats_test_requests_and_the_end_of_patience_come_by_the_clock() {
+fn heartbeats_test_requests_and_timeouts_follow_the_clock() {
     check(
         "I A 1 98=0|108=10
          +10
@@ -171,7 +171,7 @@ fn a_logout_is_answered_whatever_its_number_is() {
 }
 
 #[test]
-fn grave_mistakes_are_answered_with_a_logout_that_is_not_waited_for_for_ever() {
+fn grave_violations_are_answered_with_a_logout_that_times_out() {
     check(
         "I A 1 98=0|108=30\nI 1 2 8=FIX.4.2|112=x\n+5",
         expect![[r#"
@@ -277,7 +277,7 @@ fn a_malformed_message_is_refused_and_counted() {
 }
 
 proptest! {
-    /// Whatever a peer sends, and wherever the process stops: one number, one message.
+    /// For any input, and any point at which the process stops: one number, one message.
     #[test]
     fn a_number_never_stands_for_two_messages(steps in prop::collection::vec((0_usize..9, 1_u64..12), 1..60)) {
         let mut world = World::new(config(), 1, 1);

@@ -1,11 +1,11 @@
-//! Deadlines: heartbeats, test requests, the end of patience.
+//! Deadlines: heartbeats, test requests, timeouts.
 //!
 //! FIX 4.4 volume 2, "Heartbeat": one goes out after HeartBtInt(108) without any other message. While a TestRequest is
 //! out no heartbeat is: the TestRequest has shown that we live.
 
 use std::time::{Duration, Instant};
 
-use crate::{codec::MsgType, tag};
+use crate::codec::MsgType;
 
 use super::{Now, Session, State};
 
@@ -19,7 +19,7 @@ struct Deadlines {
 }
 
 impl Session {
-    /// When `handle_timeout` wants to be called.
+    /// The time at which to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.deadlines();
         [self.logout_deadline(), self.calendar.due, due.heartbeat, due.test_request, due.give_up, due.gap]
@@ -36,7 +36,7 @@ impl Session {
             self.keep_schedule();
         }
         let due = self.deadlines();
-        // Not even an answer to our Logout, or to our TestRequest: nobody would read another.
+        // No answer to our Logout or TestRequest: the peer would not read another message.
         if is_due(self.logout_deadline()) || is_due(due.give_up) {
             return self.hang_up();
         }
@@ -44,12 +44,7 @@ impl Session {
             return self.give_gap_up();
         }
         if is_due(due.test_request) {
-            let id = self.config.texts.test_request_id;
-            let body = self.body().field(tag::TEST_REQ_ID, id);
-            self.emit(MsgType::TEST_REQUEST, body);
-            if let Some(link) = self.link_mut() {
-                link.test_request_is_out = true;
-            }
+            self.send_test_request();
         } else if is_due(due.heartbeat) {
             let body = self.body();
             self.emit(MsgType::HEARTBEAT, body);
@@ -87,16 +82,16 @@ impl Session {
             }
         };
         if self.is_resending() {
-            // The driver reads nothing meanwhile, and what is sent again shows that we live.
+            // The driver reads nothing meanwhile, and the resent messages prove that we are alive.
             return Deadlines::default();
         }
         let gap = link.gap.map(|gap| gap.moved_at + self.config.gap_patience);
         let Some(interval) = link.heartbeat else { return Deadlines { gap, ..Deadlines::default() } };
         let times = |permille: u32| -> Duration { interval.saturating_mul(permille) / 1000 };
-        let unless_asked = |deadline| (!link.test_request_is_out).then_some(deadline);
+        let unless_probed = |deadline| (!link.test_request_is_out).then_some(deadline);
         Deadlines {
-            heartbeat: unless_asked(link.last_sent + interval),
-            test_request: unless_asked(link.last_received + times(self.config.test_request_after_permille)),
+            heartbeat: unless_probed(link.last_sent + interval),
+            test_request: unless_probed(link.last_received + times(self.config.test_request_after_permille)),
             give_up: Some(link.last_received + times(self.config.give_up_after_permille)),
             gap,
         }

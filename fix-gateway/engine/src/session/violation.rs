@@ -1,4 +1,4 @@
-//! The peer's mistakes, and what each is answered with.
+//! The peer's violations of the protocol, and the response to each.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use super::Texts;
 pub enum Violation {
     /// The first message was no Logon, or a Logon that is not for this session or not as it must be.
     NoProperLogon,
-    /// The driver said no.
+    /// The driver refused the credentials.
     NotAuthenticated,
-    /// A Logon inside a session that asks for no reset, or for one that is not allowed.
+    /// A Logon inside a session that requests no reset, or one that is not allowed.
     UnexpectedLogon,
     IncorrectBeginString,
     CompIdMissing {
@@ -35,7 +35,7 @@ pub enum Violation {
         expected: SeqNum,
         received: SeqNum,
     },
-    /// The peer asks for the same range again and again.
+    /// The peer requests the same range repeatedly.
     SameRequestTooOften,
     /// ApplVerID(1128) of another version than the session's.
     WrongApplVerId,
@@ -43,18 +43,18 @@ pub enum Violation {
     PossDupFromTheFuture,
     /// A SequenceReset that does not go forward.
     ResetBackwards,
-    /// A ResendRequest for what was never sent, or from beyond its end.
+    /// A ResendRequest for messages that were never sent, or with an inverted range.
     ResendRangeWrong {
         tag: Tag,
     },
-    /// The dictionary says no.
+    /// The message violates the dictionary.
     Malformed(Fault),
 }
 
-/// What goes over the wire.
+/// The response on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireResponse {
-    /// The connection ends without a word.
+    /// Close the connection silently.
     Hangup,
     /// A Reject; the session goes on.
     Reject(Fault),
@@ -67,10 +67,10 @@ pub enum WireResponse {
 }
 
 impl Violation {
-    /// The one place that decides.
+    /// The response to each violation.
     pub fn response(self, texts: &Texts) -> WireResponse {
         match self {
-            // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; words would help only an attacker.
+            // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; a text would help only an attacker.
             Self::NoProperLogon | Self::NotAuthenticated => WireResponse::Hangup,
             Self::UnexpectedLogon => WireResponse::LogoutThenHangup(texts.unexpected_logon.into()),
             Self::IncorrectBeginString => WireResponse::Logout(texts.incorrect_begin_string.into()),

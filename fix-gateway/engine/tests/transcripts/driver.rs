@@ -1,4 +1,4 @@
-//! Our side of a transcript: what a driver does, in virtual time, with a store in memory and an echo.
+//! Our side of a transcript: a driver in virtual time, with a store in memory and an echo.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +61,7 @@ impl Driver {
         }
     }
 
-    /// What was said since it was asked last.
+    /// The messages sent since the last call.
     pub(crate) fn said(&mut self) -> String {
         std::mem::take(&mut self.said)
     }
@@ -154,7 +154,7 @@ impl Driver {
         UtcNanos(nanos).to_millis_text()
     }
 
-    /// Puts in what depends on the version and the time.
+    /// Fills in the fields that depend on the version and the time.
     fn fill_in(&self, text: &str) -> String {
         let version = self.config.default_appl_ver_id.as_ref().map_or("", |_| "|1137=9");
         let mut text = text

@@ -1,6 +1,7 @@
 //! The fields that FIX has no tag for, and the fees.
 
 use dvp_domain::fees::{FeeItem, FeeType};
+use dvp_domain::money::Minor;
 use dvp_fix::codec::Body;
 
 use super::ReportContent;
@@ -9,18 +10,27 @@ use crate::orders::{Version, facts::OrderFacts, tags};
 /// The deducted fees, reported with the fill.
 #[derive(Default)]
 pub(super) struct Fees<'a> {
-    /// Commission(12).
+    /// CommCurrency(479), and the amount as it was accepted.
     pub(super) protocol: Option<&'a FeeItem>,
+    protocol_fee: Option<Minor>,
     payout: Option<&'a FeeItem>,
 }
 
 impl<'a> Fees<'a> {
-    pub(super) fn of(facts: &'a OrderFacts, told: &ReportContent) -> Self {
-        if !matches!(told, ReportContent::Filled { .. }) {
-            return Self::default();
-        }
+    pub(super) fn of(facts: &'a OrderFacts, content: &ReportContent) -> Self {
+        let ReportContent::Filled { protocol_fee, .. } = content else { return Self::default() };
         let find = |kind| facts.fees.iter().find(|fee| fee.kind == kind);
-        Self { protocol: find(FeeType::ProtocolFee), payout: find(FeeType::PayoutFee) }
+        Self {
+            protocol: find(FeeType::ProtocolFee),
+            protocol_fee: *protocol_fee,
+            payout: find(FeeType::PayoutFee),
+        }
+    }
+
+    /// Commission(12).
+    pub(super) fn commission(&self) -> Option<String> {
+        let fee = self.protocol?;
+        Some(self.protocol_fee.unwrap_or(fee.amount_minor).to_decimal_string(fee.exponent))
     }
 
     /// NoMiscFees(136), which a report of FIX 4.2 does not have.
@@ -36,8 +46,8 @@ impl<'a> Fees<'a> {
 }
 
 /// The payout's fee in FIX 4.2.
-pub(super) fn own_fees(version: Version, facts: &OrderFacts, told: &ReportContent) -> Body {
-    match Fees::of(facts, told).payout {
+pub(super) fn own_fees(version: Version, facts: &OrderFacts, content: &ReportContent) -> Body {
+    match Fees::of(facts, content).payout {
         Some(fee) if version == Version::Fix42 => Body::new()
             .field(tags::PAYOUT_FEE, fee.amount_minor.to_decimal_string(fee.exponent))
             .field(tags::PAYOUT_FEE_CURRENCY, &fee.currency),
@@ -45,8 +55,8 @@ pub(super) fn own_fees(version: Version, facts: &OrderFacts, told: &ReportConten
     }
 }
 
-pub(super) fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
-    match told {
+pub(super) fn words(content: &ReportContent) -> (Option<&str>, Option<String>) {
+    match content {
         ReportContent::Rejected(rejection) => {
             (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string()))
         }
@@ -65,9 +75,9 @@ pub(super) fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
     }
 }
 
-pub(super) fn own_fields(told: &ReportContent) -> Body {
+pub(super) fn own_fields(content: &ReportContent) -> Body {
     let body = Body::new();
-    match told {
+    match content {
         ReportContent::Progress { phase, state } => {
             body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state)
         }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use dvp_core::context::Clock;
 use dvp_domain::calendar::Calendar;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_sandbox::bank::statement::{Line, StatementOf};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use sqlx::PgPool;
 
@@ -42,8 +43,9 @@ pub fn booked_at(ordered: DateTime<Utc>) -> DateTime<Utc> {
 pub(super) struct Entry {
     pub(super) currency: String,
     pub(super) amount: i128,
-    /// An execution, or whoever sent or received the money.
+    /// An execution, a deposit or an operation.
     pub(super) about: String,
+    pub(super) at: DateTime<Utc>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +96,8 @@ impl Bank {
     }
 
     fn book(&self, about: &str, currency: &str, amount: i128) {
-        let entry = Entry { currency: currency.to_owned(), amount, about: about.to_owned() };
+        let (at, about) = (self.clock.now().to_utc(), about.to_owned());
+        let entry = Entry { currency: currency.to_owned(), amount, about, at };
         self.books.lock().unwrap().statement.push(entry);
     }
 
@@ -103,13 +106,48 @@ impl Bank {
         self.book(from, currency, minor(amount));
     }
 
-    /// Money goes out that no order asked for.
+    /// Sends money without an order.
     pub(super) fn send(&self, to: &str, currency: &str, amount: u128) {
         self.book(to, currency, -minor(amount));
     }
 
     pub(super) fn statement(&self) -> Vec<Entry> {
         self.books.lock().unwrap().statement.clone()
+    }
+
+    /// A statement for each day on which an account had entries, as files.
+    pub(super) fn statements(&self, currency: &str, account: &str) -> Vec<StatementOf> {
+        let mut days: BTreeMap<NaiveDate, Vec<Line>> = BTreeMap::new();
+        for (number, entry) in self.statement().into_iter().enumerate() {
+            if entry.currency == currency {
+                let line = Line {
+                    currency: entry.currency,
+                    amount: i64::try_from(entry.amount).unwrap(),
+                    end_to_end_id: None,
+                    bank_reference: format!("B{number}"),
+                    text: Some(entry.about),
+                    at: entry.at,
+                };
+                days.entry(entry.at.date_naive()).or_default().push(line);
+            }
+        }
+        let mut opening = 0;
+        days.into_iter()
+            .map(|(day, lines)| {
+                let from = day.and_time(NaiveTime::MIN).and_utc();
+                let statement = StatementOf {
+                    account: account.to_owned(),
+                    currency: currency.to_owned(),
+                    id: format!("{currency} {day}"),
+                    from,
+                    to: from + TimeDelta::days(1),
+                    opening,
+                    lines,
+                };
+                opening = statement.closing();
+                statement
+            })
+            .collect()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -121,7 +159,7 @@ impl Bank {
         self.books.lock().unwrap().calls.values().filter(|calls| **calls > 1).count()
     }
 
-    /// Books what is due, and tells the service as a bank's file does.
+    /// Books the payments that are due, and reports them to the service as a bank's file does.
     pub(super) async fn turn(&self, pool: &PgPool, now: DateTime<Utc>, dice: &mut Dice) {
         let mut conn = pool.acquire().await.unwrap();
         loop {
@@ -135,7 +173,7 @@ impl Bank {
                 let payment = books.payments.get_mut(&reference).unwrap();
                 let (execution, account) = (payment.execution.clone(), payment.account.clone());
                 let (currency, amount) = (payment.currency.clone(), payment.amount);
-                let entry = |amount| Entry { currency, amount, about: execution.clone() };
+                let entry = |amount| Entry { currency, amount, about: execution.clone(), at };
                 if is_return {
                     books.statement.push(entry(amount));
                 } else if account == REFUSED {

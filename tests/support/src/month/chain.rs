@@ -4,13 +4,16 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use dvp_core::chain::expected::goal;
+use dvp_core::reconciliation::wallets::TokenBalances;
 use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_domain::reconcile::{EscrowState, OnChain, SettlerState};
+use dvp_store::StoreError;
 use sqlx::PgPool;
 use sqlx::types::Json;
 
 use super::dice::Dice;
-use crate::chain::report;
-use crate::market::{ESCROW, TOKEN, WETH};
+use crate::chain::report_all;
+use crate::market::{CHAIN_ID, ESCROW, TOKEN, WETH};
 
 /// The contract of an asset, if it is a token.
 pub(super) fn token(asset: &str) -> Option<&'static str> {
@@ -44,6 +47,8 @@ pub(super) struct Chain {
     /// By wallet and token, lowercase. A user's wallet begins at zero, and goes below.
     held: HashMap<(String, String), i128>,
     locks: HashMap<Vec<u8>, Lock>,
+    /// The contracts' state by id.
+    states: HashMap<Vec<u8>, OnChain>,
     /// Output that an execution's recipient was given.
     paid: HashMap<String, i128>,
     last_command: i64,
@@ -76,6 +81,11 @@ impl Chain {
         &self.paid
     }
 
+    /// The contracts' state of an id.
+    pub(super) fn state(&self, entity: &[u8]) -> OnChain {
+        self.states.get(entity).copied().unwrap_or_default()
+    }
+
     /// Locks that are neither released nor given back.
     pub(super) fn locked(&self) -> usize {
         self.locks.values().filter(|lock| lock.phase != Phase::Ended).count()
@@ -91,6 +101,7 @@ impl Chain {
         .await
         .unwrap();
         let now = u64::try_from(now.timestamp()).unwrap();
+        let mut facts = Vec::new();
         for (id, reference, entity, Json(command)) in &rows {
             self.last_command = *id;
             self.commands += 1;
@@ -103,8 +114,9 @@ impl Chain {
                 },
                 |()| goal(command),
             );
-            report(pool, entity, &fact).await;
+            facts.push((entity.as_slice(), fact));
         }
+        report_all(pool, &facts).await;
         rows.len()
     }
 
@@ -117,6 +129,7 @@ impl Chain {
         dice: &mut Dice,
     ) -> Result<(), &'static str> {
         let amount = |text: &str| text.parse::<i128>().unwrap();
+        let mut state = self.state(entity);
         match command {
             ChainCommand::Create(create) => {
                 if now > create.lock_by || dice.throw(40) == 0 {
@@ -133,6 +146,7 @@ impl Chain {
                 };
                 self.transfer(&lock.maker, ESCROW, &lock.token, lock.amount);
                 assert!(self.locks.insert(entity.to_vec(), lock).is_none(), "{reference} is locked twice");
+                (state.settler, state.escrow) = (SettlerState::Created, EscrowState::Locked);
             }
             ChainCommand::Fill { .. } => {
                 let lock = self.locks.get_mut(entity).unwrap();
@@ -140,6 +154,7 @@ impl Chain {
                     return Err("fill_rejected");
                 }
                 lock.phase = Phase::Filled;
+                state.settler = SettlerState::Filled;
             }
             ChainCommand::Settle { .. } => {
                 let lock = self.locks.get_mut(entity).unwrap();
@@ -149,12 +164,20 @@ impl Chain {
                 lock.phase = Phase::Ended;
                 let (to, token, amount) = (lock.solver.clone(), lock.token.clone(), lock.amount);
                 self.transfer(ESCROW, &to, &token, amount);
+                (state.settler, state.escrow) = (SettlerState::Settled, EscrowState::Released);
             }
-            ChainCommand::Cancel { .. } => self.give_back(entity, |lock| lock.phase == Phase::Created)?,
+            ChainCommand::Cancel { .. } => {
+                self.give_back(entity, |lock| lock.phase == Phase::Created)?;
+                (state.settler, state.escrow) = (SettlerState::Cancelled, EscrowState::Refunded);
+            }
             ChainCommand::ReturnFilled { .. } => {
-                self.give_back(entity, |lock| lock.phase == Phase::Filled)?
+                self.give_back(entity, |lock| lock.phase == Phase::Filled)?;
+                state.escrow = EscrowState::Refunded;
             }
-            ChainCommand::Refund { .. } => self.give_back(entity, |lock| now >= lock.timelock)?,
+            ChainCommand::Refund { .. } => {
+                self.give_back(entity, |lock| now >= lock.timelock)?;
+                state.escrow = EscrowState::Refunded;
+            }
             ChainCommand::Swap(swap) => {
                 if now > swap.lock_by || dice.throw(40) == 0 {
                     return Err("swap_rejected");
@@ -162,6 +185,7 @@ impl Chain {
                 self.transfer(&swap.maker, &swap.solver, &swap.token, amount(&swap.amount));
                 let output = amount(&swap.output.amount);
                 self.pay(reference, &swap.solver, &swap.output.receiver, &swap.output.token, output);
+                (state.settler, state.paid_out) = (SettlerState::Settled, true);
             }
             ChainCommand::Transfer(transfer) => {
                 if now > transfer.not_after || dice.throw(40) == 0 {
@@ -169,9 +193,11 @@ impl Chain {
                 }
                 let output = amount(&transfer.amount);
                 self.pay(reference, &transfer.payer, &transfer.receiver, &transfer.token, output);
+                state.paid_out = true;
             }
-            ChainCommand::Anchor { .. } => {}
+            ChainCommand::Anchor { .. } => return Ok(()),
         }
+        self.states.insert(entity.to_vec(), state);
         Ok(())
     }
 
@@ -190,5 +216,21 @@ impl Chain {
         let (to, token, amount) = (lock.maker.clone(), lock.token.clone(), lock.amount);
         self.transfer(ESCROW, &to, &token, amount);
         Ok(())
+    }
+}
+
+impl TokenBalances for Chain {
+    type Error = StoreError;
+
+    fn chain_id(&self) -> i64 {
+        i64::try_from(CHAIN_ID).unwrap()
+    }
+
+    fn escrow(&self) -> String {
+        ESCROW.to_lowercase()
+    }
+
+    async fn balance(&self, token: &str, address: &str) -> Result<i128, StoreError> {
+        Ok(Self::balance(self, address, token))
     }
 }

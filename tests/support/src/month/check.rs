@@ -1,18 +1,27 @@
-//! What must be so at the end of a month, to the minor unit.
+//! The invariants at the end of a month, to the minor unit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::reconciliation::wallets::{InFlight, compare_wallets};
+use dvp_core::reconciliation::{PATIENCE, compare_bank};
 use dvp_core::statements::{
     Heading, Line, Sink, StatementAccount, TimeRange, account_name, accounts_of, balances, parse_account,
     write_statements,
 };
 use dvp_domain::ledger::Owner;
+use dvp_domain::reconcile::OnChain;
+use dvp_domain::terms::Terms;
+use dvp_rails::iso20022::BankFiles;
+use dvp_rails::iso20022::folder::drop_into;
+use dvp_rails::iso20022::instruction::Debtor;
 use dvp_store::ledger;
+use sqlx::Connection as _;
+use sqlx::types::Json;
 
 use super::chain::token;
+use super::office::TREASURY;
 use super::{Month, START};
-use crate::market::ESCROW;
 
 type Sums = BTreeMap<(String, String, String, String), String>;
 
@@ -43,8 +52,9 @@ pub(super) async fn check(month: &mut Month) {
     assert_eq!(ledger::list_unbalanced(&mut conn).await.unwrap(), [], "the trial balance is zero");
     let sums = accounts(month).await;
     nothing_is_left_open(&sums);
-    chain_agrees(month, &sums);
-    bank_agrees(month, &sums);
+    wallets_agree(month, false).await;
+    chain_agrees(month, &sums).await;
+    bank_agrees(month).await;
     assert_eq!(month.bank.repeated(), 0, "no payment is ordered twice");
     statements_agree(month).await;
     month.report.ended = sqlx::query_as("select state_name, count(*) from execution group by 1 order by 1")
@@ -56,6 +66,8 @@ pub(super) async fn check(month: &mut Month) {
     month.report.ledger_entries = month.harness.count("select count(*) from ledger_entry").await;
     month.report.bank_entries = month.bank.statement().len();
     month.report.chain_commands = month.chain.commands;
+    let start: DateTime<Utc> = START.parse().unwrap();
+    month.report.days = month.now().signed_duration_since(start).num_days();
 }
 
 /// Every order has ended and every return is resolved: nothing is reserved, on its way or owed.
@@ -66,21 +78,52 @@ fn nothing_is_left_open(sums: &Sums) {
     }
 }
 
-/// The balances of wallets and of the escrow are those of the ledger.
-fn chain_agrees(month: &Month, sums: &Sums) {
+/// The balances of providers' wallets and of the escrow are those of the ledger, by the service's own comparison:
+/// `with_orders` in progress, what they have moved on the chain and in the ledger so far explains the rest.
+pub(super) async fn wallets_agree(month: &mut Month, with_orders: bool) {
+    let mut conn = month.harness.pool().acquire().await.unwrap();
+    let mut tx = conn.begin_with("begin isolation level repeatable read").await.unwrap();
+    let mut in_flight = InFlight::default();
+    if with_orders {
+        let open: Vec<(Vec<u8>, Json<Terms>)> = sqlx::query_as(
+            "select entity, terms from execution \
+             where terminal_at is null or terminal_at > now() - interval '24 hours'",
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .unwrap();
+        let state = |entity: &[u8]| -> OnChain { month.chain.state(entity) };
+        let open = open.iter().map(|(entity, Json(terms))| (terms, state(entity)));
+        in_flight.add(&mut tx, open).await.unwrap();
+    }
+    let now = month.harness.clock().now();
+    let report = compare_wallets(&mut tx, &month.chain, &in_flight, now).await.unwrap();
+    tx.rollback().await.unwrap();
+    // The escrow and two wallets, each with two tokens.
+    assert_eq!(report.balances.len(), 6);
+    for balance in &report.balances {
+        assert_eq!(balance.differs_since, None, "{balance:?}");
+    }
+    month.report.balances_compared += report.balances.len();
+}
+
+/// The balances of users' wallets, of the treasury and of recipients are those of the ledger.
+async fn chain_agrees(month: &Month, sums: &Sums) {
     for asset in ["USDC", "WETH"] {
         let token = token(asset).unwrap();
-        assert_eq!(
-            month.chain.balance(ESCROW, token),
-            held(sums, "escrow", "", "total", asset),
-            "escrow {asset}"
-        );
-        for provider in &month.harness.market.providers {
-            let of = |part| held(sums, "provider", &provider.id, part, asset);
-            let booked = of("available") + of("reserved") - of("claim");
-            assert_eq!(month.chain.balance(&provider.wallet, token), booked, "{} {asset}", provider.id);
-        }
-        // Users' wallets: what the ledger says was taken from each, and given back.
+        // The treasury has what was settled of the house's claims, and gave users their inputs back.
+        let house: String = sqlx::query_scalar(
+            "select trim_scale(coalesce(sum(case when part = 'claim' then -amount else amount end), 0))::text \
+             from ledger_entry \
+             where asset = $1 and (owner_kind in ('fees', 'house', 'residual') or part = 'owed' \
+                                   or (owner_kind = 'external' and owner in ('network', 'treasury')))",
+        )
+        .bind(asset)
+        .fetch_one(month.harness.pool())
+        .await
+        .unwrap();
+        assert_eq!(month.chain.balance(TREASURY, token).to_string(), house, "the treasury's {asset}");
+        // Users' wallets: the amounts that the ledger took from each, and returned.
         for (wallet, of_token, amount) in month.chain.wallets() {
             let is_user = of_token == token
                 && sums.contains_key(&(
@@ -112,34 +155,35 @@ fn chain_agrees(month: &Month, sums: &Sums) {
     }
 }
 
-/// The bank's statement has the balance of every account that is not a token's, and the same money for each order.
-fn bank_agrees(month: &Month, sums: &Sums) {
-    let statement = month.bank.statement();
-    for currency in ["USD", "EUR"] {
-        let at_bank: i128 =
-            statement.iter().filter(|entry| entry.currency == currency).map(|entry| entry.amount).sum();
-        let outside: i128 = sums
-            .iter()
-            .filter(|((kind, owner, _, asset), _)| {
-                kind == "external" && owner != "network" && asset == currency
-            })
-            .map(|(_, sum)| whole(sum))
-            .sum();
-        assert_eq!(at_bank, -outside, "the bank's balance of {currency}");
-        let mut by_order: HashMap<&str, i128> = HashMap::new();
-        for entry in statement.iter().filter(|entry| entry.currency == currency) {
-            if entry.about.starts_with("exe_") {
-                *by_order.entry(&entry.about).or_default() -= entry.amount;
-            }
+/// Each day's statement comes as a file and is imported; every posting has its entry and the other way round, and the
+/// balances are the ledger's.
+async fn bank_agrees(month: &Month) {
+    const ACCOUNTS: [(&str, &str); 2] = [("USD", "400500600"), ("EUR", "DE89370400440532013000")];
+    let dir = tempfile::tempdir().unwrap();
+    let debtor = |(currency, account): (&str, &str)| Debtor {
+        name: "DVP".into(),
+        currency: currency.into(),
+        account: account.into(),
+        bic: "SANDDEFF".into(),
+        country: "DE".into(),
+    };
+    let pool = month.harness.pool().clone();
+    let files = BankFiles::open(pool.clone(), dir.path(), ACCOUNTS.map(debtor).to_vec()).await.unwrap();
+    let mut sent = 0;
+    for (currency, account) in ACCOUNTS {
+        for statement in month.bank.statements(currency, account) {
+            let name = format!("{}.xml", statement.id);
+            drop_into(&files.folder().inbox(), &name, statement.render().as_bytes()).await.unwrap();
+            sent += 1;
         }
-        for ((_, owner, _, _), sum) in sums.iter().filter(|((kind, owner, _, asset), _)| {
-            kind == "external" && owner.starts_with("exe_") && asset == currency
-        }) {
-            assert_eq!(by_order.remove(owner.as_str()).unwrap_or(0), whole(sum), "the recipient of {owner}");
-        }
-        by_order.retain(|_, amount| *amount != 0);
-        assert!(by_order.is_empty(), "paid by the bank, and not in the ledger: {by_order:?}");
     }
+    assert_eq!(files.take_in().await.unwrap(), sent, "every statement is imported");
+    let refused = "select count(*) from bank_file where refusal is not null or unknown > 0";
+    assert_eq!(month.harness.count(refused).await, 0);
+    let report = compare_bank(&pool, month.harness.clock().now(), PATIENCE).await.unwrap().unwrap();
+    assert_eq!(report.breaks, [], "the bank's statements agree with the ledger");
+    assert_eq!((report.accounts, report.in_transit), (2, 0));
+    assert_eq!(report.pairs, month.bank.statement().len(), "every entry has its posting");
 }
 
 /// Adds up the lines of statements.
@@ -181,7 +225,8 @@ impl Sink for Totals {
     }
 }
 
-/// Every day's statement of every account begins where the last one ended, and the last closing balance is the ledger's.
+/// Every day's statement of every account begins where the last one ended, and the last closing balance is the
+/// ledger's.
 async fn statements_agree(month: &mut Month) {
     let pool = month.harness.pool().clone();
     let mut conn = pool.acquire().await.unwrap();
@@ -193,7 +238,7 @@ async fn statements_agree(month: &mut Month) {
     wanted.extend(others.iter().map(|name| parse_account(name).unwrap()));
     let mut totals = Totals::default();
     let end = month.now() + TimeDelta::days(1);
-    // What was there before the first day.
+    // Balances before the first day.
     let mut from: DateTime<Utc> = START.parse().unwrap();
     let first = TimeRange { from: DateTime::UNIX_EPOCH, to: from };
     write_statements(&mut conn, &wanted, None, first, &mut totals).await.unwrap();

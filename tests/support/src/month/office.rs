@@ -1,18 +1,19 @@
-//! What operators do at noon: money that partners and providers bring and take, sweeps of fees and settlements of claims
-//! on Fridays, and payments that came back. Each is requested by one operator and approved by another, and moves money
-//! on the chain or at the bank as well.
+//! The operators' daily work: deposits and withdrawals of partners and providers, sweeps of fees and settlements of
+//! claims on Fridays, and payments that came back. Each is requested by one operator and approved by another, and moves
+//! money on the chain or at the bank as well.
 
-use chrono::{Datelike as _, Weekday};
+use chrono::{DateTime, Datelike as _, Utc, Weekday};
 use dvp_core::approvals::approve;
 use dvp_core::ledger_operations::request;
 use dvp_core::operations::{Action, Resolution, resolve};
 use dvp_core::requests::Maker;
 use dvp_domain::ledger::operation::Operation;
-use dvp_domain::ledger::{Claimant, Owner};
+use dvp_domain::ledger::{Account, Claimant, Owner};
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::terms::Terms;
-use dvp_store::ledger::balances;
+use dvp_store::ledger::statements::StatementAccount;
+use dvp_store::ledger::{balances, closings};
 use sqlx::types::Json;
 
 use super::Month;
@@ -24,7 +25,7 @@ const PROVIDERS: [&str; 2] = ["north", "south"];
 
 pub(super) async fn noon(month: &mut Month) {
     resolve_returns(month).await;
-    // What follows from it moves fees, too.
+    // The reversal moves fees, too.
     month.settle_down().await;
     bring_and_take(month).await;
     if month.now().weekday() == Weekday::Fri {
@@ -36,28 +37,23 @@ pub(super) async fn noon(month: &mut Month) {
     }
 }
 
-async fn post(month: &mut Month, operation: &Operation) {
+/// Returns the operation's id, which the bank is told, too.
+async fn post(month: &mut Month, operation: &Operation) -> String {
     month.report.operations += 1;
     let id = format!("O-{}", month.report.operations);
     let maker = Maker { operator: "jo", reason: "business", evidence: "a statement" };
     let mut conn = month.harness.pool().acquire().await.unwrap();
     let requested = request(&mut conn, &id, operation, maker).await.unwrap();
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
+    id
 }
 
-async fn sum(month: &Month, kind: &str, owner: &str, part: &str, asset: &str) -> i128 {
-    let text: String = sqlx::query_scalar(
-        "select coalesce(sum(amount), 0)::numeric(39, 0)::text from ledger_entry \
-         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4",
-    )
-    .bind(kind)
-    .bind(owner)
-    .bind(part)
-    .bind(asset)
-    .fetch_one(month.harness.pool())
-    .await
-    .unwrap();
-    text.parse().unwrap()
+/// A balance of whole minor units, now.
+async fn balance(month: &Month, account: Account, asset: &str) -> i128 {
+    let mut conn = month.harness.pool().acquire().await.unwrap();
+    let (account, end) = (StatementAccount::from(&account), DateTime::<Utc>::MAX_UTC);
+    let text = closings::load_balance_before(&mut conn, &account, asset, end).await;
+    text.unwrap().parse().unwrap()
 }
 
 fn unsigned(amount: i128) -> u128 {
@@ -80,7 +76,7 @@ async fn bring_and_take(month: &mut Month) {
         balances::deposit(&mut conn, &id, &owner, asset, Minor::new(amount)).await.unwrap();
         match token(asset) {
             Some(token) => month.chain.transfer(&outside, &wallet, token, i128::try_from(amount).unwrap()),
-            None => month.bank.deposit(&owner.name(), asset, amount),
+            None => month.bank.deposit(&id, asset, amount),
         }
     } else {
         let (available, _) = month.harness.balance(&owner, asset).await;
@@ -91,24 +87,24 @@ async fn bring_and_take(month: &mut Month) {
         let amount_minor = Minor::new(amount);
         let operation =
             Operation::Withdrawal { owner: owner.clone(), asset: asset.to_owned(), amount: amount_minor };
-        post(month, &operation).await;
+        let id = post(month, &operation).await;
         match token(asset) {
             Some(token) => month.chain.transfer(&wallet, &outside, token, i128::try_from(amount).unwrap()),
-            None => month.bank.send(&owner.name(), asset, amount),
+            None => month.bank.send(&id, asset, amount),
         }
     }
 }
 
 async fn sweep_fees(month: &mut Month, currency: &str) {
-    let fees = sum(month, "fees", "", "total", currency).await;
+    let fees = balance(month, Account::Fees, currency).await;
     if fees > 0 {
         let amount = Minor::new(unsigned(fees));
-        post(month, &Operation::FeeSweep { asset: currency.to_owned(), amount }).await;
-        month.bank.send("treasury", currency, unsigned(fees));
+        let id = post(month, &Operation::FeeSweep { asset: currency.to_owned(), amount }).await;
+        month.bank.send(&id, currency, unsigned(fees));
     }
 }
 
-/// Each wallet pays what it holds of others' funds, as far as one other has a claim.
+/// Each wallet pays out others' funds that it holds, up to one other owner's claim.
 async fn settle_claims(month: &mut Month, asset: &str) {
     let wallet = |month: &Month, claimant: &Claimant| match claimant {
         Claimant::House => TREASURY.to_owned(),
@@ -116,9 +112,11 @@ async fn settle_claims(month: &mut Month, asset: &str) {
             month.harness.market.providers.iter().find(|one| one.id == *id).unwrap().wallet.clone()
         }
     };
-    let mut claims = vec![(Claimant::House, sum(month, "house", "", "claim", asset).await)];
-    for id in PROVIDERS {
-        claims.push((Claimant::Provider(id.into()), sum(month, "provider", id, "claim", asset).await));
+    let mut claims = Vec::new();
+    let providers = PROVIDERS.iter().map(|id| Claimant::Provider((*id).to_owned()));
+    for claimant in std::iter::once(Claimant::House).chain(providers) {
+        let amount = balance(month, Account::Claim(claimant.clone()), asset).await;
+        claims.push((claimant, amount));
     }
     let debtor = claims.iter().min_by_key(|(_, amount)| *amount).unwrap().clone();
     let claimant = claims.iter().max_by_key(|(_, amount)| *amount).unwrap().clone();
@@ -149,7 +147,9 @@ async fn resolve_returns(month: &mut Month) {
     .unwrap();
     for (reference, Json(terms)) in rows {
         let remedy = if month.dice.throw(2) == 0 { Remedy::PaidAgain } else { Remedy::GivenBack };
-        let action = Action::ResolveReturn { remedy, provider_reference: "W2".into(), at: month.now() };
+        // The bank knows the payment by this reference alone.
+        let by_hand = format!("W{}", month.report.operations);
+        let action = Action::ResolveReturn { remedy, provider_reference: by_hand.clone(), at: month.now() };
         for operator in ["jo", "mika"] {
             let mut conn = month.harness.pool().acquire().await.unwrap();
             let (reason, evidence) = ("the bank sent it back", "statement 18");
@@ -161,7 +161,7 @@ async fn resolve_returns(month: &mut Month) {
         month.report.operations += 1;
         match (remedy, token(&terms.input.asset)) {
             (Remedy::PaidAgain, _) => {
-                month.bank.send(&reference, &terms.output.asset, terms.plan.priced.output.get());
+                month.bank.send(&by_hand, &terms.output.asset, terms.plan.priced.output.get());
             }
             (Remedy::GivenBack, Some(token)) => {
                 let amount = i128::try_from(terms.input.amount.get()).unwrap();

@@ -74,7 +74,7 @@ struct Case {
     offers: Vec<Offer>,
 }
 
-/// What is left of the offers and what was refused, each as `source fault`.
+/// The remaining offers, and the refused prices, each as `source fault`.
 fn applied(bands: &Bands, case: Case) -> (Snapshot, Vec<String>) {
     let mut snapshot = Snapshot::default();
     let market = snapshot.pair_mut("A", "B");
@@ -91,7 +91,7 @@ fn sources(snapshot: &Snapshot) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_outside_of_the_band_is_left_out_and_named() {
+fn prices_outside_of_the_band_are_removed_and_reported() {
     let offers = || {
         vec![
             ladder("fair", &["1.01", "1", "0.99"]),
@@ -119,7 +119,7 @@ fn what_is_outside_of_the_band_is_left_out_and_named() {
 }
 
 #[test]
-fn without_a_fresh_middle_or_with_sources_that_disagree_a_pair_is_not_dealt_in() {
+fn a_pair_without_a_fresh_agreed_middle_is_not_traded() {
     let stale = || price("1", 0);
     for (reference, others, middle, fault) in [
         (None, vec![], None, Some("reference no_reference")),
@@ -140,7 +140,7 @@ fn without_a_fresh_middle_or_with_sources_that_disagree_a_pair_is_not_dealt_in()
 }
 
 #[test]
-fn an_offer_ends_with_the_reference_it_was_measured_by() {
+fn an_offer_expires_with_the_reference_it_was_compared_with() {
     let case = |reference| Case { reference, others: vec![], offers: vec![ladder("book", &["1"])] };
     let until = |snapshot: &Snapshot| snapshot.pair("A", "B").unwrap().offers[0].valid_until;
     let (snapshot, _) = applied(&band(100, None), case(Some(price("1", 7))));
@@ -149,6 +149,35 @@ fn an_offer_ends_with_the_reference_it_was_measured_by() {
     assert_eq!(until(&snapshot), NOW.plus_millis(60_000));
     let (snapshot, refused) = applied(&Bands::default(), case(None));
     assert_eq!((until(&snapshot), refused), (NOW.plus_millis(60_000), vec![]));
+}
+
+#[test]
+fn a_pool_of_a_pair_without_a_band_is_used_near_the_reference_price_only() {
+    let case = |reference, reserves| Case {
+        reference,
+        others: vec![],
+        offers: vec![pool("pool", reserves), ladder("book", &["2", "0.5"])],
+    };
+    let at = |reference, reserves| {
+        let (snapshot, refused) = applied(&Bands::default(), case(reference, reserves));
+        let sources: Vec<String> = sources(&snapshot).iter().map(|source| (*source).to_owned()).collect();
+        (sources, refused)
+    };
+    let with = |sources: &[&str], refused: &[&str]| {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        (owned(sources), owned(refused))
+    };
+    let near = (1_000_000, 1_000_000);
+    // The resting orders of a pair without a band may have any price.
+    assert_eq!(at(Some(price("1", 1)), near), with(&["pool", "book"], &[]));
+    assert_eq!(at(Some(price("1", 1)), (1_000_000, 1_060_000)), with(&["book"], &["pool above"]));
+    assert_eq!(at(Some(price("1", 1)), (1_000_000, 940_000)), with(&["book"], &["pool below"]));
+    assert_eq!(at(Some(price("1", 0)), near), with(&["book"], &["pool no_reference"]));
+    assert_eq!(at(None, near), with(&["book"], &["pool no_reference"]));
+    // A pair's own band replaces it, and the pool ends with the reference that it was compared with.
+    let (snapshot, refused) = applied(&band(1_000, None), case(Some(price("1", 1)), (1_000_000, 940_000)));
+    assert_eq!((sources(&snapshot), refused), (vec!["pool"], vec!["book above".to_owned()]));
+    assert_eq!(snapshot.pair("A", "B").unwrap().offers[0].valid_until, NOW.plus_millis(1));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::asset::{Asset, AssetKind, Pair, Registry};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::liquidity::{LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue};
+use crate::quote::explain::{Unit, explain};
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -90,7 +91,7 @@ impl World {
     }
 }
 
-/// Everybody holds this much.
+/// Every provider holds this amount.
 struct Each(u128);
 
 impl Holdings for Each {
@@ -108,7 +109,7 @@ fn given(fill: &Fill) -> Vec<(&str, u128)> {
 }
 
 #[test]
-fn the_best_price_is_taken_first_and_what_it_cannot_fill_comes_from_the_next() {
+fn the_best_price_is_used_first_and_the_next_fills_the_rest() {
     let registry = registry(2, 2, FeeSchedule::default());
     let offers = vec![
         ladder(&registry, "near", &[(rate("0.9"), 1_000_000)]),
@@ -139,7 +140,7 @@ fn an_order_is_filled_between_the_pairs_smallest_and_largest() {
 }
 
 #[test]
-fn nobody_gives_more_than_is_held() {
+fn a_fill_never_exceeds_the_balance() {
     let registry = registry(2, 2, FeeSchedule::default());
     let offers = vec![
         ladder(&registry, "a", &[(rate("1"), u128::MAX)]),
@@ -154,7 +155,7 @@ fn nobody_gives_more_than_is_held() {
 }
 
 #[test]
-fn one_provider_behind_two_offers_is_not_counted_twice() {
+fn a_provider_behind_two_offers_is_counted_once() {
     let registry = registry(2, 2, FeeSchedule::default());
     let mut second = ladder(&registry, "a", &[(rate("0.9"), u128::MAX)]);
     second.source = "book".into();
@@ -197,7 +198,7 @@ fn a_provider_that_takes_no_small_orders_is_left_out_of_them() {
 }
 
 #[test]
-fn an_offer_that_has_lapsed_or_is_for_others_does_not_exist() {
+fn expired_offers_and_those_for_other_partners_are_ignored() {
     let registry = registry(2, 2, FeeSchedule::default());
     let mut lapsed = ladder(&registry, "lapsed", &[(rate("1"), u128::MAX)]);
     lapsed.valid_until = NOW;
@@ -208,7 +209,7 @@ fn an_offer_that_has_lapsed_or_is_for_others_does_not_exist() {
 }
 
 #[test]
-fn tiers_price_only_what_is_beyond_them_and_keep_to_their_pairs() {
+fn tiers_price_only_the_part_beyond_them_and_only_their_pairs() {
     let registry = registry(2, 2, FeeSchedule::default());
     let provider = LiquidityProvider {
         id: "tiered".into(),
@@ -271,12 +272,15 @@ fn adds_up(world: &World, fill: &Fill) -> Result<(), TestCaseError> {
     prop_assert_eq!(sum(|slice| slice.input) + priced.protocol_fee.get(), priced.input.get());
     prop_assert_eq!(priced.output.get() + priced.payout_fee.get(), priced.gross_output.get());
     let [paid, given] = [0, 1].map(|at| world.registry.assets[at].exponent);
-    // A rate has 28 digits and 28 places; what needs more is neither quoted nor filled.
+    // A rate has 28 digits and 28 places; amounts that need more are neither quoted nor filled.
     let magnitude = |minor: Minor, exponent: u8| i64::from(minor.get().ilog10()) - i64::from(exponent);
     let rate = magnitude(priced.gross_output, given) - magnitude(priced.net_input(), paid);
     let digits = i64::from(priced.gross_output.get().ilog10()) + 2;
     if digits <= 27 && rate >= digits - 26 && rate <= 26 {
         prop_assert!(priced.is_exact(paid, given), "{} at {}", priced.net_input(), priced.rate);
+        let (input, output) = (Unit { asset: "IN", exponent: paid }, Unit { asset: "OUT", exponent: given });
+        let explained = explain(priced, &fill.slices, (input, output));
+        prop_assert_eq!(explained.unwrap().steps.last().map(|step| step.amount_minor), Some(priced.output));
     }
     Ok(())
 }
@@ -285,7 +289,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_input_of_a_target_is_the_smallest_that_reaches_it_on_every_route(
+    fn the_input_of_a_target_is_the_smallest_on_every_route(
         world in any_world(), target in amount(), held in amount(),
     ) {
         let held = Each(held);
@@ -307,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn what_an_input_gives_is_reached_again_by_no_larger_an_input(
+    fn no_larger_input_is_needed_for_the_output_of_an_input(
         world in any_world(), input in amount(), held in amount(),
     ) {
         let held = Each(held);
@@ -322,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn over_the_whole_market_too_the_best_input_is_the_smallest(world in any_world(), target in amount()) {
+    fn the_best_input_over_the_whole_market_is_the_smallest(world in any_world(), target in amount()) {
         let best = world.best(Want::Output(Minor::new(target)));
         if let Some(below) = best.as_ref().and_then(|best| best.priced.input.checked_sub(Minor::new(1))) {
             let less = world.best(Want::Input(below));
@@ -331,7 +335,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_delivers_more_than_it_holds(world in any_world(), input in amount(), held in amount()) {
+    fn no_provider_delivers_more_than_it_holds(world in any_world(), input in amount(), held in amount()) {
         let each = Each(held);
         if let Some((_, fill)) = world.market(&each).best(&world.ask(), Want::Input(Minor::new(input))) {
             for slice in &fill.slices {

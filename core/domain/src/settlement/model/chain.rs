@@ -1,27 +1,27 @@
-//! The chain of the model: what relayers ask of it, what anyone may do on it, and its reorganizations.
+//! The chain of the model: the relayer's commands, what anyone may do on it, and its reorganizations.
 
 use super::*;
 
-/// Milliseconds until a commitment that was taken back is sent again.
+/// Milliseconds until a reverted commitment is sent again.
 const RESENT_AFTER: i64 = 30_000;
 
 #[derive(Default)]
 pub(super) struct Chain {
     pub(super) created: Option<i64>,
     pub(super) filled: bool,
-    /// When the relayer sends a commitment again that was taken back.
+    /// When the relayer sends a reverted commitment again.
     pub(super) fill_due: Option<i64>,
     pub(super) settled: bool,
     pub(super) gone: bool,
-    /// A reorganization took the lock back, and what was built on it.
+    /// A reorganization removed the lock and what followed it.
     pub(super) lost: bool,
     pub(super) paid: u32,
-    /// Seen in blocks that are not deep enough yet.
+    /// Facts of blocks that are not deep enough yet.
     pub(super) facts: Vec<Happened>,
 }
 
 impl World {
-    /// The relayer carries out one command, or learns that it never can.
+    /// The relayer carries out one command, or learns that it can never succeed.
     pub(super) fn relay(&mut self, pick: usize, fails: bool) {
         if self.db.commands.is_empty() {
             return;
@@ -32,7 +32,7 @@ impl World {
         self.chain.facts.extend(fact);
     }
 
-    /// `None`: not yet. A failure is for good only where the contract's state says so.
+    /// `None`: not yet. A failure is final only where the contract's state makes it so.
     fn carry_out(&mut self, command: Command, fails: bool) -> Option<Option<Happened>> {
         let (now, chain) = (self.now, &mut self.chain);
         let failed = || ("c".to_owned(), "m".to_owned(), at(now));
@@ -66,7 +66,7 @@ impl World {
                 chain.filled = true;
                 Happened::Filled
             }
-            // It will never be: an operator is told, the settlement is not.
+            // It can never succeed: an operator is notified, the settlement is not.
             Command::Settle if chain.gone => return Some(None),
             Command::Settle if !held || !chain.filled || since.is_some_and(|since| since >= TIMELOCK) => {
                 return None;
@@ -90,7 +90,7 @@ impl World {
         Some(Some(fact))
     }
 
-    /// Anyone may give an unfilled lock back from the fill deadline on, and any lock from the timelock on.
+    /// Anyone may return an unfilled lock from the fill deadline on, and any lock from the timelock on.
     pub(super) fn anyone(&mut self) {
         let Some(created) = self.chain.created else { return };
         let (chain, now) = (&mut self.chain, self.now);
@@ -102,24 +102,30 @@ impl World {
         }
     }
 
-    /// A reorganization takes a lock back that was told, with all that came after it; the same transaction is included
-    /// again later.
+    /// A reorganization reverts a reported lock with all that followed it; the same transaction is included again
+    /// later.
     pub(super) fn lose_lock(&mut self) {
-        let told = self.chain.facts.is_empty() && self.db.facts.is_empty();
+        let reported = self.chain.facts.is_empty() && self.db.facts.is_empty();
         let chain = &mut self.chain;
-        if told && chain.created.is_some() && !chain.filled && !chain.gone && !chain.lost && !chain.settled {
+        if reported
+            && chain.created.is_some()
+            && !chain.filled
+            && !chain.gone
+            && !chain.lost
+            && !chain.settled
+        {
             chain.lost = true;
             chain.facts.push(Happened::LockLost { at: at(self.now) });
         }
     }
 
-    /// A reorganization takes back a commitment that was told, and tells so before the rail is called; the relayer sends
-    /// it again. What is told after the call comes too late for any rule: the payout gate is for that.
+    /// A reorganization reverts a reported commitment, and reports it before the rail is called; the relayer sends it
+    /// again. A report after the call comes too late for any rule: the payout gate is for that case.
     pub(super) fn lose_fill(&mut self) {
         if self.fill_losses == 0 {
             return;
         }
-        let told = self.chain.facts.is_empty() && self.db.facts.is_empty();
+        let reported = self.chain.facts.is_empty() && self.db.facts.is_empty();
         let payout = &self.rails[&LegKind::Payout];
         let called = payout.arrived > 0 || !payout.calls.is_empty();
         let at_work = self
@@ -127,7 +133,7 @@ impl World {
             .iter()
             .any(|worker| worker.fact.is_some() || worker.task == Some(Task::Leg(LegKind::Payout)));
         let chain = &mut self.chain;
-        if !told || called || at_work || !chain.filled || chain.gone || chain.lost || chain.settled {
+        if !reported || called || at_work || !chain.filled || chain.gone || chain.lost || chain.settled {
             return;
         }
         chain.filled = false;

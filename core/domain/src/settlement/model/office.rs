@@ -1,24 +1,44 @@
-//! What people do beside the workers: they pause legs, hold orders before the lock, and decide in a rail's place; and
-//! what a bank says after it has paid: that the payment came back, until operators have resolved it.
+//! The moves of people beside the workers: operators pause legs, hold orders before the lock, and decide in a rail's
+//! place; a bank returns a payment after it has paid, until operators have resolved it.
 
 use std::collections::BTreeMap;
+
+use crate::screening::{ScreeningResult, StartDecision};
 
 use super::super::leg::LegKind;
 use super::super::{Happened, LegDone, RailAnswer, Remedy, State};
 use super::{IN_FLIGHT, Task, World, at, done};
 
-#[derive(Default)]
 pub(super) struct Office {
     paused: [bool; 2],
-    /// A check before the lock holds the order: it is not locked, and expires at its deadline.
-    pub(super) held: bool,
+    /// What the screening service says, and what no answer of it means.
+    pub(super) says: ScreeningResult,
+    pub(super) on_error: ScreeningResult,
+    /// Screening has held the order; operators have released it, or refused it.
+    pub(super) was_held: bool,
+    pub(super) released: bool,
+    pub(super) refused: bool,
     /// Decisions that take the place of a rail's answer.
     pub(super) verdicts: BTreeMap<LegKind, RailAnswer>,
-    /// The bank gave the payment back; `true`: the settlement has taken it in.
+    /// The bank returned the payment; `true`: the settlement has recorded it.
     returned: Option<bool>,
 }
 
+impl Default for Office {
+    fn default() -> Self {
+        let (says, on_error) = (ScreeningResult::Pass, ScreeningResult::Hold);
+        let (paused, verdicts, returned) = ([false; 2], BTreeMap::new(), None);
+        let (was_held, released, refused) = (false, false, false);
+        Self { paused, says, on_error, was_held, released, refused, verdicts, returned }
+    }
+}
+
 impl Office {
+    /// What screening an order comes to.
+    pub(super) const fn screen(&self, is_silent: bool) -> ScreeningResult {
+        if is_silent { self.on_error } else { self.says }
+    }
+
     pub(super) const fn is_paused(&self, leg: LegKind) -> bool {
         self.paused[match leg {
             LegKind::Offramp => 0,
@@ -38,11 +58,18 @@ fn leg_done(now: i64) -> LegDone {
 }
 
 impl World {
-    /// One move of somebody in the office, or of the bank after the payment.
+    /// One move of an operator, or of the bank after the payment.
     pub(super) fn office(&mut self, what: u8, pick: u8) {
         match what {
             0 => self.office.paused[usize::from(pick % 2)] = pick < 50,
-            1 => self.office.held = pick < 15,
+            1 if pick < 30 => {
+                self.office.says = match pick % 10 {
+                    0 => ScreeningResult::Fail,
+                    1..4 => ScreeningResult::Pass,
+                    _ => ScreeningResult::Hold,
+                }
+            }
+            1 => self.decide_beginning(pick),
             2 if pick < 40 => {
                 self.decide(if pick.is_multiple_of(2) { LegKind::Offramp } else { LegKind::Payout })
             }
@@ -51,14 +78,14 @@ impl World {
         }
     }
 
-    /// Nothing is paused or held any more, and what came back is resolved.
+    /// Ends all pauses and holds, and resolves a returned payment.
     pub(super) fn clear_office(&mut self) {
-        (self.office.paused, self.office.held) = ([false; 2], false);
+        (self.office.paused, self.office.says) = ([false; 2], ScreeningResult::Pass);
         self.resolve(if self.now % 2 == 0 { Remedy::PaidAgain } else { Remedy::GivenBack });
     }
 
-    /// Operators look at the rail's own books, once no call can be on its way: what was carried out is taken for done,
-    /// and what was not is blocked there and taken for failed.
+    /// Operators read the rail's own books, once no call can be in flight: a payment that was carried out is recorded
+    /// as paid; one that was not is blocked at the rail and recorded as failed.
     fn decide(&mut self, leg: LegKind) {
         let Some(row) = self.db.effects.get(&Task::Leg(leg)) else { return };
         let in_flight = row.called && self.now - row.called_at < IN_FLIGHT;
@@ -77,7 +104,7 @@ impl World {
         self.office.verdicts.insert(leg, verdict);
     }
 
-    /// The bank gives a booked payment back, once.
+    /// The bank returns a booked payment, once.
     fn give_payment_back(&mut self) {
         let paid = &self.rails[&LegKind::Payout];
         if paid.executed > 0 && paid.finished && self.office.returned.is_none() {
@@ -86,7 +113,7 @@ impl World {
         self.take_return();
     }
 
-    /// The settlement takes a return in once it has ended.
+    /// The settlement records a return once it has ended.
     pub(super) fn take_return(&mut self) {
         if self.office.returned != Some(false) || !self.db.state.is_terminal() {
             return;
@@ -99,7 +126,7 @@ impl World {
         }
     }
 
-    /// Two operators resolve what came back. It is offered at any time, and applies to an open return only.
+    /// Two operators resolve a returned payment. It is tried at any time, and applies to an open return only.
     fn resolve(&mut self, remedy: Remedy) {
         self.take_return();
         let happened = Happened::ReversalResolved { remedy, done: leg_done(self.now) };
@@ -108,8 +135,8 @@ impl World {
         }
     }
 
-    /// Every minor unit is somewhere, after every move: the sums are zero (the books check that at each posting), and what
-    /// is in the escrow, on its way and owed is all of the order's amount or nothing.
+    /// Accounts for every minor unit after every move: the sums are zero (the books check that at each posting), and
+    /// what is in the escrow, in clearing and owed is all of the order's amount or nothing.
     pub(super) fn account_for(&self) {
         let (input, output) = (self.terms.input.asset.as_str(), self.terms.output.asset.as_str());
         let priced = &self.terms.plan.priced;
@@ -126,5 +153,21 @@ impl World {
         assert!(recipient == 0 || recipient == net, "the recipient has {recipient} of {net}");
         assert!(clearing == 0 || debt == 0, "one output is on its way and owed");
         assert!(recipient == 0 || debt == 0 && clearing == 0, "one output is paid and owed");
+    }
+}
+
+impl World {
+    /// Operators release or refuse an order that screening holds, while nobody has it in hand. Who had it may still come
+    /// back, with what was said before.
+    fn decide_beginning(&mut self, pick: u8) {
+        let (now, was_held) = (self.now, self.office.was_held);
+        let Some(row) = self.db.effects.get_mut(&Task::Start) else { return };
+        if !was_held || row.lease_until >= now || row.decided.is_some() {
+            return;
+        }
+        let decided = if pick.is_multiple_of(2) { StartDecision::Release } else { StartDecision::Refuse };
+        (row.decided, row.due, row.fence) = (Some(decided), now, row.fence + 1);
+        self.office.released |= decided == StartDecision::Release;
+        self.office.refused |= decided == StartDecision::Refuse;
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol of before: the bank is asked once the funds are locked, and `fill` follows its payment.
+//! The former protocol: the bank is called once the funds are locked, and `fill` follows its payment.
 
 use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::super::{Happened, RailAnswer, Withheld};
@@ -80,8 +80,8 @@ impl Service for Before {
         self.begins(clock).map_or(First::Call, First::Withhold)
     }
 
-    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then {
-        match heard {
+    fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then {
+        match response {
             RailResponse::NeverSeen if !claim.in_flight => {
                 self.begins(clock).map_or(Then::Call, Then::Withhold)
             }

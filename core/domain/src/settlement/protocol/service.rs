@@ -1,4 +1,4 @@
-//! The service as the world sees it: what it does about what happened, and when it calls the bank.
+//! The service in the world: its reaction to events, and when it calls the bank.
 
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
@@ -12,19 +12,20 @@ use crate::plan::OrderKind;
 use crate::time::Timestamp;
 
 pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    /// The commitment is on the chain before its deadline whenever it is asked for, or is about to be, before.
+    /// The commitment is on the chain before its deadline whenever it is requested, or is about to be, before the
+    /// deadline.
     const NEVER_FILLS_LATE: bool;
 
-    /// The lock was asked for.
+    /// The lock was requested.
     fn begin() -> Self;
-    /// One step, with the commands that it asks for. `None`: what happened does not apply.
+    /// One step, with the commands that it requests. `None`: the event does not apply.
     fn step(&self, happened: Happened) -> Option<(Self, Vec<Command>)>;
     fn first(&self, leg: LegKind, claim: CallRecord, clock: Clock) -> First;
-    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then;
+    fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then;
     /// As the state is stored.
     fn name(&self) -> &'static str;
 
-    /// It stands in the books as a debt and pages.
+    /// The books have a debt, and an operator is paged.
     fn is_owing(&self) -> bool {
         self.name() == "owing"
     }
@@ -35,7 +36,7 @@ pub(super) fn at(clock: Clock) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + 1_000 * clock.index())
 }
 
-/// The lock as it is told.
+/// The lock as it is reported.
 pub(super) fn lock() -> Lock {
     let deadlines = Deadlines {
         begin_before: at(Clock::TooLateToBegin),
@@ -78,6 +79,9 @@ impl Service for Current {
             | Effect::TransferOnChain
             | Effect::IssueReceipt
             | Effect::DropTimers
+            | Effect::Rest
+            | Effect::EndRest
+            | Effect::BringForward(_)
             | Effect::Post(_) => None,
         };
         let commands = step.effects.iter().filter_map(command).collect();
@@ -88,8 +92,8 @@ impl Service for Current {
         self.0.first(leg, claim, at(clock))
     }
 
-    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then {
-        self.0.asked(claim, heard, at(clock))
+    fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then {
+        self.0.requested(claim, response, at(clock))
     }
 
     fn name(&self) -> &'static str {

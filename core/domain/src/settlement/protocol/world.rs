@@ -1,4 +1,4 @@
-//! The world around one order: what may happen next, and what comes of it.
+//! The world around one order: the possible actions, and their results.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::super::{Happened, LegDone, RailAnswer};
 use super::service::{Service, at, lock};
 
-/// The chain's clock, as far as it matters to an order.
+/// The positions of the chain's clock that matter to an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Clock {
     /// The order may be locked.
     LockBy,
     TooLateToBegin,
-    /// Nothing is filled any more, and anybody may cancel what is not.
+    /// Nothing is filled any more, and anyone may cancel an unfilled lock.
     FillDeadline,
     /// No payout begins any more.
     TooLateToPay,
-    /// A payout without its final word is settled all the same.
+    /// A payout without a final answer is settled.
     TimelockNear,
-    /// Nothing is released any more, and anybody may refund.
+    /// Nothing is released any more, and anyone may refund.
     Timelock,
 }
 
@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// What the escrow holds of the order.
+/// The escrow's state of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Slot {
     None,
@@ -57,7 +57,7 @@ pub(super) enum Slot {
     Returned,
 }
 
-/// What the service asks of the relayer, and two operators together.
+/// The commands to the relayer, and to two operators together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Command {
     Create,
@@ -67,7 +67,7 @@ pub(super) enum Command {
     ReturnFilled,
 }
 
-/// What the indexer tells.
+/// The reports of the indexer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Fact {
     Locked,
@@ -81,7 +81,7 @@ pub(super) enum Fact {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Bank {
-    /// It knows nothing of the payment.
+    /// The bank has not received the payment.
     Idle,
     Working,
     Paid,
@@ -94,25 +94,25 @@ pub(super) enum ModelAction {
     Tick,
     /// The relayer's transaction is in a block.
     Mined(Command),
-    /// The relayer says that a command can never succeed.
+    /// The relayer reports that a command can never succeed.
     GivenUp(Command),
-    /// The oldest fact is taken in; or the last one once more.
-    Told,
-    ToldAgain,
-    /// A reorganization takes back what no payout gate has seen.
+    /// The oldest fact is applied, or the last one again.
+    Reported,
+    ReportedAgain,
+    /// A reorganization reverts what no payout gate has passed.
     Reorganized,
     ConversionBegins,
     ConversionEnds {
         well: bool,
     },
-    /// A worker claims the payout. Its question to the bank, if it has one, is answered or not.
+    /// A worker claims the payout. Its query to the bank, if it makes one, is answered or not.
     Claimed {
         is_answered: bool,
     },
-    /// A worker's call leaves, or it hears that the bank was not reached.
+    /// A worker's call leaves, or the worker learns that the bank was not reached.
     CallSent,
     CallRefused,
-    /// A worker stops before its call leaves, or a call is lost on its way.
+    /// A worker stops before its call leaves, or a call is lost.
     WorkerStops,
     CallLost,
     BankReceives,
@@ -120,8 +120,8 @@ pub(super) enum ModelAction {
     BankFails,
     /// An operator has the bank stop the payment.
     OperatorStops,
-    /// One of them signs for the return of the funds once nobody can be paid any more, the other one whatever it is
-    /// asked.
+    /// One of them signs for the return of the funds once the beneficiary can no longer be paid; the other one signs
+    /// whenever requested.
     CarefulOperatorSigns,
     CarelessOperatorSigns,
     DebtGivenBack,
@@ -138,8 +138,8 @@ const ACTIONS: [ModelAction; 31] = [
     ModelAction::Mined(Command::ReturnFilled),
     ModelAction::GivenUp(Command::Create),
     ModelAction::GivenUp(Command::Fill),
-    ModelAction::Told,
-    ModelAction::ToldAgain,
+    ModelAction::Reported,
+    ModelAction::ReportedAgain,
     ModelAction::Reorganized,
     ModelAction::ConversionBegins,
     ModelAction::ConversionEnds { well: true },
@@ -177,18 +177,18 @@ pub(super) struct World<S> {
     pub(super) service: S,
     /// The conversion was called.
     is_converting: bool,
-    /// The payout's row says that a call may have reached the bank.
+    /// The payout's row shows that a call may have reached the bank.
     is_called: bool,
-    /// Workers that have decided to call, and calls on their way.
+    /// Workers that have decided to call, and calls in flight.
     callers: u8,
     calls: u8,
     pub(super) bank: Bank,
     pub(super) bank_received: u8,
     pub(super) slot: Slot,
     commands: BTreeSet<Command>,
-    /// Not taken in yet, oldest first.
+    /// Not applied yet, oldest first.
     facts: Vec<Fact>,
-    last_told: Option<Fact>,
+    last_reported: Option<Fact>,
     left: ExplorationBounds,
     signatures: [bool; 2],
     pub(super) was_filled: bool,
@@ -212,7 +212,7 @@ impl<S: Service> World<S> {
             slot: Slot::None,
             commands: BTreeSet::from([Command::Create]),
             facts: Vec::new(),
-            last_told: None,
+            last_reported: None,
             left: bounds,
             signatures: [false; 2],
             was_filled: false,
@@ -223,7 +223,7 @@ impl<S: Service> World<S> {
         }
     }
 
-    /// What may happen next and changes something.
+    /// The possible actions that change something, with their results.
     pub(super) fn possible(&self) -> impl Iterator<Item = (ModelAction, Self)> + '_ {
         ACTIONS.into_iter().filter_map(|action| Some((action, self.after(action)?)))
     }
@@ -236,12 +236,12 @@ impl<S: Service> World<S> {
         (world != *self).then_some(world)
     }
 
-    /// The maker has the input back, and the beneficiary the output.
+    /// The maker has the input again, and the beneficiary has the output.
     pub(super) fn maker_has_both(&self) -> bool {
         self.bank == Bank::Paid && (self.slot == Slot::Returned || self.debt_returned)
     }
 
-    /// Nothing is left to anybody: the paid have paid, and what is not is in the books and pages.
+    /// No action remains: what was owed is paid, or is a debt in the books and pages an operator.
     pub(super) fn is_settled_up(&self) -> bool {
         match (self.bank, self.slot) {
             (Bank::Paid, slot) => slot == Slot::Settled && self.service.name() == "completed",
@@ -260,8 +260,8 @@ impl<S: Service> World<S> {
             ModelAction::Tick => self.tick(),
             ModelAction::Mined(command) => self.mine(command),
             ModelAction::GivenUp(command) => self.give_up(command),
-            ModelAction::Told => self.tell(),
-            ModelAction::ToldAgain => self.last_told.and_then(|fact| self.take_in(fact)),
+            ModelAction::Reported => self.tell(),
+            ModelAction::ReportedAgain => self.last_reported.and_then(|fact| self.take_in(fact)),
             ModelAction::Reorganized => self.reorganize(),
             ModelAction::ConversionBegins | ModelAction::ConversionEnds { .. } => self.convert(action),
             ModelAction::Claimed { is_answered } => self.claim(is_answered),
@@ -298,7 +298,7 @@ impl<S: Service> World<S> {
     /// The funds are about to be released, for a payout that may have been made.
     fn is_settling(&self) -> bool {
         let is_unanswered =
-            self.service.asked(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
+            self.service.requested(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
         self.commands.contains(&Command::Settle) || self.is_called && is_unanswered
     }
 
@@ -307,9 +307,9 @@ impl<S: Service> World<S> {
         self.commands.contains(&Command::Fill) || is_unheard
     }
 
-    /// The contract's rules.
+    /// Applies the contract's rules.
     fn mine(&mut self, command: Command) -> Option<()> {
-        let is_asked = self.commands.contains(&command);
+        let is_requested = self.commands.contains(&command);
         let (slot, fact) = match (command, self.slot) {
             (Command::Create, Slot::None) if self.clock == Clock::LockBy => (Slot::Locked, Fact::Locked),
             (Command::Fill, Slot::Locked) if self.clock < Clock::FillDeadline => (Slot::Filled, Fact::Filled),
@@ -322,7 +322,7 @@ impl<S: Service> World<S> {
         self.was_filled |= slot == Slot::Filled;
         self.returned_by_operators |= command == Command::ReturnFilled;
         self.happens(slot, fact);
-        is_asked.then_some(())
+        is_requested.then_some(())
     }
 
     fn happens(&mut self, slot: Slot, fact: Fact) {
@@ -330,7 +330,7 @@ impl<S: Service> World<S> {
         self.facts.push(fact);
     }
 
-    /// Only what the contract will never take any more.
+    /// Gives up only what the contract will never accept any more.
     fn give_up(&mut self, command: Command) -> Option<()> {
         let fact = match command {
             Command::Create if self.slot == Slot::None && self.clock > Clock::LockBy => Fact::LockFailed,
@@ -354,8 +354,8 @@ impl<S: Service> World<S> {
             return None;
         }
         let fact = self.facts.remove(0);
-        self.last_told = Some(fact);
-        // What does not apply is taken note of and consumed.
+        self.last_reported = Some(fact);
+        // A fact that does not apply is recorded and consumed.
         let _ = self.take_in(fact);
         Some(())
     }
@@ -382,20 +382,20 @@ impl<S: Service> World<S> {
         Some(())
     }
 
-    /// A commitment that was told is past its payout gate, and is not taken back.
+    /// A reported commitment is past its payout gate, and is not reverted.
     fn reorganize(&mut self) -> Option<()> {
         self.left.reorgs = self.left.reorgs.checked_sub(1)?;
-        let untold = |facts: &[Fact], fact| facts.iter().rposition(|one| *one == fact);
+        let unreported = |facts: &[Fact], fact| facts.iter().rposition(|one| *one == fact);
         match self.slot {
             Slot::Locked => {
                 self.slot = Slot::None;
-                match untold(&self.facts, Fact::Locked) {
+                match unreported(&self.facts, Fact::Locked) {
                     Some(at) => drop(self.facts.remove(at)),
                     None => self.facts.push(Fact::LockLost),
                 }
             }
             Slot::Filled => {
-                let at = untold(&self.facts, Fact::Filled)?;
+                let at = unreported(&self.facts, Fact::Filled)?;
                 self.facts.remove(at);
                 self.slot = Slot::Locked;
             }
@@ -423,13 +423,13 @@ impl<S: Service> World<S> {
         self.step(Happened::Offramp { answer, at })
     }
 
-    /// What is known of earlier calls of the bank.
+    /// The record of earlier calls of the bank.
     const fn taken(&self) -> CallRecord {
         CallRecord { called_before: self.is_called, in_flight: self.callers + self.calls > 0 }
     }
 
-    /// A worker decides by what it has loaded. If the state is another one by the time it commits, nothing is written
-    /// and it is decided again; only a call leaves without that, see [`ModelAction::CallSent`].
+    /// A worker decides by the state it has loaded. If the state has changed by the commit, nothing is written and the
+    /// worker decides again; only a call leaves without that check, see [`ModelAction::CallSent`].
     fn claim(&mut self, is_answered: bool) -> Option<()> {
         let at = at(self.clock);
         let claim = self.taken();
@@ -438,8 +438,8 @@ impl<S: Service> World<S> {
             First::Call => Then::Call,
             First::Withhold(why) => Then::Withhold(why),
             First::Ask => {
-                let heard = if is_answered { self.asked_bank() } else { RailResponse::Silence };
-                self.service.asked(claim, heard, self.clock)
+                let response = if is_answered { self.requested_bank() } else { RailResponse::Silence };
+                self.service.requested(claim, response, self.clock)
             }
         };
         match then {
@@ -458,7 +458,7 @@ impl<S: Service> World<S> {
         }
     }
 
-    fn asked_bank(&self) -> RailResponse {
+    fn requested_bank(&self) -> RailResponse {
         match self.bank {
             Bank::Idle => RailResponse::NeverSeen,
             Bank::Working => {
@@ -483,7 +483,7 @@ impl<S: Service> World<S> {
             ModelAction::CallLost => self.calls = self.calls.checked_sub(1)?,
             ModelAction::BankReceives => {
                 self.calls = self.calls.checked_sub(1)?;
-                // A payment that was stopped, or refused before, stays so.
+                // A stopped or refused payment remains so.
                 if self.bank != Bank::Failed {
                     self.bank_received += 1;
                     self.bank = if self.bank == Bank::Idle { Bank::Working } else { self.bank };
@@ -530,7 +530,7 @@ impl<S: Service> World<S> {
     }
 }
 
-/// The same at every moment, so that worlds which differ in nothing else are one.
+/// The same at every moment, so that worlds which differ in nothing else are equal.
 fn done() -> LegDone {
     LegDone { provider_reference: "r".to_owned(), occurred_at: at(Clock::LockBy) }
 }

@@ -6,6 +6,7 @@ use crate::LegKind;
 
 fn request() -> RailRequest {
     RailRequest {
+        trace: None,
         leg: LegKind::Offramp,
         reference: "ab12".into(),
         account: "000123450000".into(),
@@ -49,7 +50,7 @@ fn a_whole_fill_is_done() {
     assert_eq!(done.occurred_at.iso8601(), "2023-11-14T22:13:19.500Z");
 }
 
-/// Each of these could be the desk's mistake, a proxy's page or somebody else's order.
+/// Each of these could be the desk's error, a proxy's page or the answer to another order.
 #[test]
 fn an_answer_that_is_not_the_order_proves_nothing() {
     let changes: [(&str, Value); 9] = [
@@ -83,7 +84,7 @@ fn an_answer_that_is_not_the_order_proves_nothing() {
 }
 
 #[test]
-fn never_seen_is_the_desks_own_word_for_this_reference() {
+fn never_seen_requires_the_desks_answer_for_this_reference() {
     let unknown = |reference: &str| json!({ "error": "unknown_reference", "reference": reference });
     assert_eq!(read_json(404, &unknown("ab12")), CallResult::NeverSeen);
     assert!(matches!(read_json(404, &unknown("ab13")), CallResult::Nothing(_)));
@@ -93,7 +94,7 @@ fn never_seen_is_the_desks_own_word_for_this_reference() {
 }
 
 #[test]
-fn a_refusal_at_the_desks_door_did_nothing() {
+fn a_refused_request_did_nothing() {
     for status in [401, 403, 429] {
         assert!(matches!(read_json(status, &json!({ "error": "rate_limited" })), CallResult::Refused(_)));
         assert!(matches!(read(&request(), status, b"<html>", now()), CallResult::Nothing(_)));
@@ -101,19 +102,16 @@ fn a_refusal_at_the_desks_door_did_nothing() {
 }
 
 #[test]
-fn a_desk_that_changes_its_reference_is_not_believed() {
-    let mut asked_again = request();
-    asked_again.provider_reference = Some("D-6".into());
-    assert!(matches!(
-        read(&asked_again, 200, filled().to_string().as_bytes(), now()),
-        CallResult::Nothing(_)
-    ));
-    asked_again.provider_reference = Some("D-7".into());
-    assert!(matches!(read(&asked_again, 200, filled().to_string().as_bytes(), now()), CallResult::Known(_)));
+fn an_answer_with_a_changed_desk_reference_is_ignored() {
+    let mut repeated = request();
+    repeated.provider_reference = Some("D-6".into());
+    assert!(matches!(read(&repeated, 200, filled().to_string().as_bytes(), now()), CallResult::Nothing(_)));
+    repeated.provider_reference = Some("D-7".into());
+    assert!(matches!(read(&repeated, 200, filled().to_string().as_bytes(), now()), CallResult::Known(_)));
 }
 
 #[test]
-fn a_rejection_keeps_a_code_and_a_message_that_can_be_stored() {
+fn a_rejection_keeps_a_storable_code_and_message() {
     for (reason, code, message) in [
         (json!({ "code": "price_gone", "message": "moved" }), "price_gone", "moved"),
         (json!({ "code": "Price gone" }), "conversion_failed", "the desk rejected the order"),

@@ -76,11 +76,11 @@ pub async fn list_new_fills(
     limit: i64,
 ) -> Result<Vec<NewFill>, StoreError> {
     let rows = sqlx::query(
-        "select fact.id, fact.block_number, asked.payload ->> 'token' as token, asked.payload ->> 'amount' as amount
+        "select fact.id, fact.block_number, requested.payload ->> 'token' as token, requested.payload ->> 'amount' as amount
          from chain_fact fact
          left join lateral (
              select payload from chain_command where entity = fact.entity and kind = 'create' order by id limit 1
-         ) asked on true
+         ) requested on true
          where fact.chain_id = $1 and fact.gate = 'new' and fact.consumed_at is null
            and fact.retracted_at is null
          order by fact.id

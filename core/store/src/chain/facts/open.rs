@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::chain::ChainFact;
 use serde_json::Value;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use crate::StoreError;
 
@@ -26,23 +27,41 @@ pub struct OpenFact {
     pub tx_hash: String,
 }
 
-/// Lists open facts after the turn `after`, in the order of turns. A postponed fact holds back the later facts of its
-/// entity; a fact at the payout gate is not open yet.
-pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<OpenFact>, StoreError> {
+/// Claims open facts after the turn `after` for a worker, in the order of turns. A postponed fact holds back the later
+/// facts of its entity, and so does one that another worker has; a fact at the payout gate is not open yet. A worker's
+/// own facts are claimed again.
+pub async fn claim(
+    conn: &mut PgConnection,
+    worker: Uuid,
+    lease: Duration,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<OpenFact>, StoreError> {
     type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
-    let rows: Vec<Row> = sqlx::query_as(
-        "select id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash from chain_fact fact \
-         where consumed_at is null and retracted_at is null and gate is null and turn > $1 \
-           and not exists (select from chain_fact earlier \
-                           where earlier.entity = fact.entity and earlier.turn <= fact.turn \
-                             and earlier.unwritten > 0 and earlier.retry_at > now() \
-                             and earlier.consumed_at is null and earlier.retracted_at is null) \
-         order by turn limit $2",
+    let mut rows: Vec<Row> = sqlx::query_as(
+        "update chain_fact f set leased_by = $1, lease_until = now() + make_interval(secs => $2) \
+         from (select id from chain_fact fact \
+               where consumed_at is null and retracted_at is null and gate is null and turn > $3 \
+                 and (leased_by = $1 or lease_until is null or lease_until < now()) \
+                 and not exists (select from chain_fact earlier \
+                                 where earlier.entity = fact.entity and earlier.turn <= fact.turn \
+                                   and earlier.unwritten > 0 and earlier.retry_at > now() \
+                                   and earlier.consumed_at is null and earlier.retracted_at is null) \
+                 and not exists (select from chain_fact earlier \
+                                 where earlier.entity = fact.entity and earlier.turn < fact.turn \
+                                   and earlier.leased_by <> $1 and earlier.lease_until >= now() \
+                                   and earlier.consumed_at is null and earlier.retracted_at is null) \
+               order by turn limit $4 for update skip locked) due \
+         where f.id = due.id \
+         returning f.id, f.turn, f.chain_id, f.entity, f.payload, f.unwritten, f.block_time, f.tx_hash",
     )
+    .bind(worker)
+    .bind(lease.as_secs_f64())
     .bind(after)
     .bind(limit)
     .fetch_all(conn)
     .await?;
+    rows.sort_by_key(|row| row.1);
     let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
         id,
         turn,
@@ -59,7 +78,7 @@ pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec
 /// Postpones a fact that could not be applied, and stores the reason.
 pub async fn put_off(conn: &mut PgConnection, id: i64, wait: Duration, why: &str) -> Result<(), StoreError> {
     sqlx::query(
-        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), heard = $3 \
+        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), last_error = $3 \
          where id = $1 and consumed_at is null",
     )
     .bind(id)
@@ -110,11 +129,22 @@ pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreEr
              returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
          select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
-         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind) \
-              on lost.told = consumed.kind \
+         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (reported, kind) \
+              on lost.reported = consumed.kind \
          where retracted_at is not null",
     )
     .bind(ids)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Releases the claims of a process that has ended: for a private database, whose only user has just started.
+pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_fact set leased_by = null, lease_until = null \
+         where lease_until is not null and consumed_at is null and retracted_at is null",
+    )
     .execute(conn)
     .await?;
     Ok(())

@@ -132,7 +132,7 @@ fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
     })
 }
 
-/// The node accepted the attempt's bytes.
+/// Records that the node accepted the attempt's bytes.
 pub async fn mark_broadcast(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -157,7 +157,7 @@ pub async fn mark_broadcast(
     Ok(())
 }
 
-/// The node rejected the attempt's bytes, or was not reached: it may have accepted them all the same.
+/// Records that the node rejected the attempt's bytes, or was not reached: it may have accepted them.
 pub async fn note_send_error(
     conn: &mut PgConnection,
     chain_id: u64,

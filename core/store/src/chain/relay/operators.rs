@@ -58,14 +58,14 @@ pub struct CommandView {
     pub tx_hash: Option<String>,
 }
 
-/// Which commands to list.
+/// The filter of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFilter {
     /// Rejected for a reason that is not final, and waiting.
     Troubled,
     /// Waiting or in a transaction.
     Open,
-    /// Failed for good.
+    /// Failed permanently.
     Failed,
 }
 
@@ -75,7 +75,14 @@ pub async fn list_commands(
     filter: CommandFilter,
     limit: i64,
 ) -> Result<Vec<CommandView>, StoreError> {
-    let rows = sqlx::query(
+    // Each is read by an index of its own.
+    let (condition, direction) = match filter {
+        CommandFilter::Troubled => ("state = 'pending' and trouble is not null", "asc"),
+        CommandFilter::Open => ("state in ('pending', 'sent')", "asc"),
+        CommandFilter::Failed => ("state = 'failed'", "desc"),
+    };
+    // The texts are constants of this function.
+    let statement = sqlx::AssertSqlSafe(format!(
         "select command.id, chain_id, reference, intent_id, kind, state, tries, trouble, troubled_at, created_at,
                 not_before,
                 (select '0x' || encode(attempt.hash, 'hex')
@@ -83,21 +90,9 @@ pub async fn list_commands(
                  join tx_attempt attempt using (chain_id, signer, nonce)
                  where carried.command_id = command.id and carried.live
                  order by attempt.attempt desc limit 1) as tx_hash
-         from chain_command command
-         where case $1 when 'troubled' then state = 'pending' and trouble is not null
-                       when 'open' then state in ('pending', 'sent')
-                       else state = 'failed' end
-         order by case when $1 = 'failed' then -command.id else command.id end
-         limit $2",
-    )
-    .bind(match filter {
-        CommandFilter::Troubled => "troubled",
-        CommandFilter::Open => "open",
-        CommandFilter::Failed => "failed",
-    })
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         from chain_command command where {condition} order by command.id {direction} limit $1"
+    ));
+    let rows = sqlx::query(statement).bind(limit).fetch_all(conn).await?;
     rows.iter()
         .map(|row| {
             Ok(CommandView {

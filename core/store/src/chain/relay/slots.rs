@@ -33,7 +33,7 @@ pub enum SlotState {
     Final,
     /// Another transaction has used the nonce.
     Foreign,
-    /// An operator gave the transaction up.
+    /// An operator abandoned the transaction.
     Abandoned,
 }
 

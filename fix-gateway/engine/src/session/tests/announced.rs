@@ -1,4 +1,4 @@
-//! What the sides say about the numbers: NextExpectedMsgSeqNum(789) and LastMsgSeqNumProcessed(369).
+//! The sides' announcements of numbers: NextExpectedMsgSeqNum(789) and LastMsgSeqNumProcessed(369).
 
 use expect_test::expect;
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
+fn next_expected_msg_seq_num_causes_a_resend_without_a_request() {
     let config = || SessionConfig { next_expected_msg_seq_num: true, ..config() };
     // Nothing missing on either side.
     check_with(
@@ -22,7 +22,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
           logged on
     "#]],
     );
-    // The peer misses what we said.
+    // The peer misses our messages.
     check_with(
         World::new(config(), 1, 1),
         "I A 1 98=0|108=30|789=1
@@ -58,7 +58,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
               send 5 8|58=report
         "#]],
     );
-    // We miss what the peer said: it comes unasked, and in the meantime nothing is asked for.
+    // We miss the peer's messages: they come without a request, and in the meantime nothing is requested.
     check_with(
         World::new(config(), 4, 6),
         "I A 7 98=0|108=30|789=6
@@ -99,7 +99,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
               persist in=9 out=7
         "#]],
     );
-    // It expects what we never said.
+    // It expects a number that we never sent.
     check_with(
         World::new(config(), 4, 6),
         "I A 4 98=0|108=30|789=7",
@@ -111,7 +111,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
           disconnect
     "#]],
     );
-    // With a reset everything begins at 1, whatever it says.
+    // With a reset both numbers begin at 1, regardless of the field.
     check_with(
         World::new(config(), 4, 6),
         "I A 1 98=0|108=30|141=Y|789=1",
@@ -137,7 +137,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
           logged on
     "#]],
     );
-    // A peer that does not know the field is asked as ever.
+    // A peer that does not know the field gets a ResendRequest.
     check_with(
         World::new(config(), 4, 6),
         "I A 7 98=0|108=30",
@@ -154,7 +154,7 @@ fn a_peer_that_says_what_it_expects_is_sent_that_without_asking() {
 }
 
 #[test]
-fn what_is_expected_is_said_on_fixt_and_never_on_4_2() {
+fn next_expected_msg_seq_num_is_sent_on_fixt_and_not_on_4_2() {
     let on = |config| SessionConfig { next_expected_msg_seq_num: true, ..config };
     check_with(
         World::new(on(config_fixt()), 4, 6),
@@ -185,7 +185,7 @@ fn what_is_expected_is_said_on_fixt_and_never_on_4_2() {
 }
 
 #[test]
-fn every_message_says_what_was_processed_last_gap_fills_too() {
+fn every_message_carries_last_msg_seq_num_processed() {
     check_with(
         World::new(SessionConfig { last_msg_seq_num_processed: true, ..config42() }, 1, 1),
         "I A 1 98=0|108=10

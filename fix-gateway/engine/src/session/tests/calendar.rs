@@ -19,7 +19,7 @@ fn scheduled(schedule: &str, epoch: Option<i64>, next_in: u64, next_out: u64) ->
 const TODAY: i64 = 20_833;
 
 #[test]
-fn at_the_end_of_a_window_the_session_is_logged_out_and_the_answer_awaited() {
+fn the_end_of_a_window_logs_out_and_awaits_the_answer() {
     check_with(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY), 5, 7),
         "I A 5 98=0|108=0
@@ -59,7 +59,7 @@ fn at_the_end_of_a_window_the_session_is_logged_out_and_the_answer_awaited() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_the_logout_is_disconnected_all_the_same() {
+fn a_peer_that_does_not_answer_the_logout_is_disconnected() {
     check_with(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY), 5, 7),
         "I A 5 98=0|108=0
@@ -102,7 +102,7 @@ fn outside_the_schedule_a_logon_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn numbers_begin_anew_when_a_window_begins_and_only_then() {
+fn numbers_reset_at_the_beginning_of_a_window_only() {
     check_with(
         scheduled("daily 09:00 UTC to 17:00 UTC", Some(TODAY - 1), 5, 7),
         "+3599
@@ -144,7 +144,7 @@ fn numbers_begin_anew_when_a_window_begins_and_only_then() {
 }
 
 #[test]
-fn a_window_that_began_while_nobody_ran_is_noticed_at_the_start() {
+fn a_window_that_began_during_downtime_is_noticed_at_startup() {
     check_with(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY - 3), 5, 7),
         "I A 1 98=0|108=0",
@@ -161,7 +161,7 @@ fn a_window_that_began_while_nobody_ran_is_noticed_at_the_start() {
 }
 
 #[test]
-fn a_restart_inside_a_window_and_a_clock_set_back_reset_nothing() {
+fn a_restart_or_a_clock_set_back_inside_a_window_resets_nothing() {
     for epoch in [TODAY, TODAY + 1] {
         let mut world = scheduled("daily 07:00 UTC to 09:00 UTC", Some(epoch), 5, 7);
         world.run("I A 5 98=0|108=0");
@@ -171,7 +171,7 @@ fn a_restart_inside_a_window_and_a_clock_set_back_reset_nothing() {
 }
 
 #[test]
-fn numbers_of_which_the_window_is_not_known_are_kept() {
+fn numbers_of_an_unknown_window_are_kept() {
     for epoch in [None, Some(0)] {
         let mut world = scheduled("daily 07:00 UTC to 09:00 UTC", epoch, 5, 7);
         world.run("I A 5 98=0|108=0");
@@ -239,10 +239,10 @@ fn nothing_is_numbered_between_windows() {
 }
 
 #[test]
-fn a_logout_says_its_status_where_the_version_has_one() {
-    let told = SessionConfig { session_status: true, ..config_fixt() };
+fn a_logout_carries_session_status_where_the_version_has_it() {
+    let with_status = SessionConfig { session_status: true, ..config_fixt() };
     check_with(
-        World::new(told, 1, 1),
+        World::new(with_status, 1, 1),
         "I A 1 98=0|108=0|1137=9\nI 5 2",
         expect![[r#"
         I A 1 98=0|108=0|1137=9

@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn a_mistake_that_waited_in_the_queue_is_answered_and_not_hung_up_on() {
+fn a_violation_in_a_queued_message_is_answered_without_a_disconnect() {
     check(
         "I A 1 98=0|108=30
          I 4 3 123=Y|36=2
@@ -33,7 +33,7 @@ fn a_mistake_that_waited_in_the_queue_is_answered_and_not_hung_up_on() {
 }
 
 #[test]
-fn any_message_at_all_answers_a_test_request() {
+fn any_message_answers_a_test_request() {
     for answer in ["I 0 2", "I 0 2 112=OTHER", "I D 2 ORDER", "I 0 9", "I 0 2 999=x"] {
         let mut world = World::new(config(), 1, 1);
         world.run("I A 1 98=0|108=10\n+12");
@@ -46,7 +46,7 @@ fn any_message_at_all_answers_a_test_request() {
 }
 
 #[test]
-fn a_logout_is_not_sent_again_with_the_next_connection() {
+fn a_logout_is_not_resent_on_the_next_connection() {
     check(
         "I A 1 98=0|108=30
          logout
@@ -81,7 +81,7 @@ fn a_logout_is_not_sent_again_with_the_next_connection() {
 }
 
 #[test]
-fn a_logout_that_cannot_be_read_is_refused_and_not_dropped() {
+fn a_malformed_logout_is_rejected_and_not_dropped() {
     check(
         "I A 1 98=0|108=30
          I 5 2 999=x
@@ -111,7 +111,7 @@ fn a_logout_that_cannot_be_read_is_refused_and_not_dropped() {
 }
 
 #[test]
-fn numbers_go_on_past_32_bits() {
+fn numbers_continue_past_32_bits() {
     check_with(
         World::new(config(), u64::from(u32::MAX), u64::from(u32::MAX)),
         "I A 4294967295 98=0|108=30
@@ -145,7 +145,7 @@ fn a_gap_of_any_width_costs_one_request_and_a_bounded_queue() {
 }
 
 #[test]
-fn nothing_is_taken_from_a_peer_that_was_not_asked_who_it_is() {
+fn nothing_is_processed_from_an_unauthenticated_peer() {
     check_with(
         World::new(config(), 1, 1),
         "I A 1 98=0|108=30

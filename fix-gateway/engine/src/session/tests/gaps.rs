@@ -1,4 +1,4 @@
-//! Gaps that do not close by themselves, and what waits beyond them.
+//! Gaps that do not close by themselves, and the messages that wait beyond them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn a_gap_in_which_nothing_moves_ends_the_session() {
+fn a_gap_without_progress_ends_the_session() {
     check_with(
         World::new(SessionConfig { gap_patience: Duration::from_secs(20), ..config() }, 1, 1),
         "I A 1 98=0|108=0
@@ -80,7 +80,7 @@ fn a_message_that_is_lost_in_every_pass_ends_the_session() {
 }
 
 #[test]
-fn a_gap_fill_beyond_the_end_of_a_chunk_closes_it_and_what_it_covers() {
+fn a_gap_fill_beyond_a_chunk_closes_the_chunks_it_covers() {
     check_with(
         World::new(SessionConfig { resend_request_chunk: Some(3), ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -110,7 +110,7 @@ fn a_gap_fill_beyond_the_end_of_a_chunk_closes_it_and_what_it_covers() {
 }
 
 #[test]
-fn a_reset_without_gap_fill_forgets_what_waited() {
+fn a_reset_without_gap_fill_clears_the_queue() {
     check(
         "I A 1 98=0|108=30
          I D 4 ORDER

@@ -1,7 +1,7 @@
 //! Two sides and a bad line: under disconnects, restarts, gaps, duplicates and resets both end with the same
 //! application messages, each once and in order, and no number ever stands for two messages.
 //!
-//! The acceptor is ours, with a store that knows only what was persisted and a process that may stop between any two
+//! The acceptor is ours, with a store of the persisted messages and a process that may stop between any two
 //! outputs. The initiator is written for this test alone and shares no rule with ours.
 
 mod initiator;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use self::{initiator::Initiator, node::Node};
 
-/// What is on its way.
+/// Messages in flight.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     is_up: bool,
@@ -27,7 +27,7 @@ impl Link {
     }
 }
 
-/// What happens to them.
+/// The events of a run.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Order,
@@ -95,7 +95,7 @@ impl World {
         true
     }
 
-    /// Either side may have ended the connection; the other learns of it once it has read what was sent before.
+    /// Either side may have ended the connection; the other side notices it after it has read the earlier messages.
     fn notice_the_end(&mut self) {
         let node_is_gone = !self.node.is_connected() && self.link.to_initiator.is_empty();
         let initiator_is_gone = !self.initiator.is_connected() && self.link.to_node.is_empty();
@@ -127,7 +127,7 @@ impl World {
                 }
             }
             Event::RepeatToNode => {
-                // A Logon that resets, come twice, is a second reset: nothing in it says otherwise.
+                // A repeated Logon with a reset is a second reset: the protocol cannot distinguish them.
                 let is_reset = |frame: &[u8]| frame.windows(6).any(|window| window == b"\x01141=Y");
                 if let Some(frame) = self.link.to_node.front().filter(|frame| !is_reset(frame)).cloned() {
                     self.link.to_node.push_front(frame);
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_sides_end_with_the_same_messages_each_once_and_in_order(
+    fn both_sides_have_the_same_messages_once_in_order(
         chunk in prop::option::of(1_u64..4),
         events in prop::collection::vec(event(), 1..150),
         says_next_expected in any::<bool>(),

@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn numbers_go_on_where_they_were_and_a_gap_is_asked_for_after_the_answer() {
+fn numbers_continue_and_a_gap_is_requested_after_the_logon() {
     check_with(
         World::new(config(), 4, 6),
         "I A 7 98=0|108=30
@@ -73,7 +73,7 @@ fn a_number_too_low_ends_the_session_unless_it_is_a_duplicate() {
 }
 
 #[test]
-fn a_gap_is_asked_for_once_and_its_queue_is_worked_off_in_order() {
+fn a_gap_is_requested_once_and_its_queue_is_processed_in_order() {
     check(
         "I A 1 98=0|108=30
          I D 4 ORDER
@@ -105,7 +105,7 @@ fn a_gap_is_asked_for_once_and_its_queue_is_worked_off_in_order() {
 }
 
 #[test]
-fn a_gap_is_asked_for_in_chunks_where_agreed() {
+fn a_gap_is_requested_in_chunks_where_configured() {
     check_with(
         World::new(SessionConfig { resend_request_chunk: Some(3), ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -138,7 +138,7 @@ fn a_gap_is_asked_for_in_chunks_where_agreed() {
 }
 
 #[test]
-fn what_is_lost_on_the_way_of_a_resend_is_asked_for_again_but_not_for_ever() {
+fn messages_lost_during_a_resend_are_requested_again_up_to_a_limit() {
     check(
         "I A 1 98=0|108=30
          I 0 6
@@ -179,7 +179,7 @@ fn what_is_lost_on_the_way_of_a_resend_is_asked_for_again_but_not_for_ever() {
 }
 
 #[test]
-fn a_full_queue_costs_another_request_and_nothing_else() {
+fn a_full_queue_costs_one_more_request() {
     check_with(
         World::new(SessionConfig { queue_max: 1, ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -208,7 +208,7 @@ fn a_full_queue_costs_another_request_and_nothing_else() {
 }
 
 #[test]
-fn what_was_sent_is_sent_again_and_session_messages_are_passed_over() {
+fn application_messages_are_resent_and_session_messages_skipped() {
     check_with(
         World::new(SessionConfig { resend_slice: 2, ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -334,7 +334,7 @@ fn sequence_resets_only_go_forward() {
 }
 
 #[test]
-fn a_reset_inside_a_session_begins_both_numbers_anew() {
+fn a_reset_inside_a_session_restarts_both_numbers() {
     check(
         "I A 1 98=0|108=30
          app
@@ -369,7 +369,7 @@ fn a_reset_inside_a_session_begins_both_numbers_anew() {
 }
 
 #[test]
-fn what_a_reset_keeps_follows_the_logon_under_new_numbers_and_what_comes_next_follows_it() {
+fn kept_messages_follow_the_logon_under_new_numbers() {
     check(
         "I A 1 98=0|108=30
          app
@@ -418,7 +418,7 @@ fn what_a_reset_keeps_follows_the_logon_under_new_numbers_and_what_comes_next_fo
 }
 
 #[test]
-fn a_reset_that_only_we_ask_for_sends_what_it_keeps_before_it_asks_for_what_is_missing() {
+fn our_own_reset_sends_kept_messages_before_it_requests_the_gap() {
     let config = SessionConfig { reset_on_logon: true, ..config() };
     check_with(
         World::new(config, 1, 1),

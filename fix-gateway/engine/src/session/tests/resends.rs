@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn nothing_goes_out_between_the_slices_of_a_resend() {
+fn no_message_is_sent_between_the_slices_of_a_resend() {
     check_with(
         World::new(SessionConfig { resend_slice: 2, ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -69,7 +69,7 @@ fn nothing_goes_out_between_the_slices_of_a_resend() {
 }
 
 #[test]
-fn what_waits_behind_a_resend_is_bounded() {
+fn messages_held_behind_a_resend_are_bounded() {
     check_with(
         World::new(SessionConfig { held_max: 4, ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -199,7 +199,7 @@ fn a_logout_in_the_middle_of_a_resend_is_answered() {
 }
 
 #[test]
-fn the_same_request_is_not_answered_for_ever() {
+fn the_same_resend_request_is_answered_a_limited_number_of_times() {
     check(
         "I A 1 98=0|108=30
          app
@@ -289,7 +289,7 @@ fn the_same_request_is_not_answered_for_ever() {
 }
 
 #[test]
-fn the_same_request_at_once_again_is_counted_and_passed_over() {
+fn an_immediately_repeated_resend_request_is_counted_and_skipped() {
     check_with(
         World::new(SessionConfig { same_request_window: Duration::from_secs(1), ..config() }, 1, 1),
         "I A 1 98=0|108=30
@@ -344,7 +344,7 @@ fn the_same_request_at_once_again_is_counted_and_passed_over() {
 }
 
 #[test]
-fn stale_types_are_passed_over_and_the_rest_is_sent_again() {
+fn stale_types_are_skipped_in_a_resend() {
     const STALE: [MsgType; 1] = [MsgType::NEW_ORDER_SINGLE];
     check_with(
         World::new(SessionConfig { never_resent: &STALE, ..config() }, 1, 1),
@@ -385,7 +385,7 @@ fn stale_types_are_passed_over_and_the_rest_is_sent_again() {
 }
 
 #[test]
-fn a_request_beyond_what_is_missing_is_answered_and_then_the_gap_asked_for() {
+fn a_resend_request_beyond_a_gap_is_answered_before_the_gap_request() {
     check(
         "I A 1 98=0|108=30
          app
@@ -416,7 +416,7 @@ fn a_request_beyond_what_is_missing_is_answered_and_then_the_gap_asked_for() {
 }
 
 #[test]
-fn a_reject_beyond_what_is_missing_opens_the_gap_and_is_not_asked_for_again() {
+fn a_reject_beyond_a_gap_is_processed_and_not_requested_again() {
     check(
         "I A 1 98=0|108=30
          I 3 4 45=1
@@ -441,7 +441,7 @@ fn a_reject_beyond_what_is_missing_opens_the_gap_and_is_not_asked_for_again() {
 }
 
 #[test]
-fn odd_ranges_are_refused_or_cut_to_what_was_sent() {
+fn invalid_ranges_are_refused_or_cut_to_the_sent_messages() {
     check(
         "I A 1 98=0|108=30
          app

@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn a_logout_of_ours_waits_for_its_answer_and_counts_it() {
+fn our_logout_waits_for_its_answer_and_counts_it() {
     check(
         "I A 1 98=0|108=1
          logout
@@ -58,7 +58,7 @@ fn a_logout_of_ours_waits_for_its_answer_and_counts_it() {
 }
 
 #[test]
-fn mistakes_after_our_logout_are_not_answered_with_another() {
+fn violations_after_our_logout_cause_no_second_logout() {
     check(
         "I A 1 98=0|108=30\nlogout\nI D 2 49=OTHER|ORDER\nI D 3 49=OTHER|ORDER\n+3",
         expect![[r#"
@@ -116,7 +116,7 @@ fn a_reject_is_never_answered_with_a_reject() {
 }
 
 #[test]
-fn a_malformed_message_that_is_not_next_uses_up_no_number() {
+fn a_malformed_message_out_of_order_consumes_no_number() {
     check(
         "I A 1 98=0|108=30
          I 0 5 999=x
@@ -222,7 +222,7 @@ fn a_reset_inside_a_session_needs_the_flag_number_1_and_permission() {
 }
 
 #[test]
-fn who_may_reset_the_numbers_is_agreed_beforehand() {
+fn only_a_configured_side_may_reset_the_numbers() {
     let never = SessionConfig { reset_allowed: false, ..config() };
     check_with(
         World::new(never, 4, 6),
@@ -271,11 +271,11 @@ fn who_may_reset_the_numbers_is_agreed_beforehand() {
 }
 
 #[test]
-fn a_stranger_inside_a_session_resets_nothing() {
+fn an_unauthenticated_logon_inside_a_session_resets_nothing() {
     check_with(
         World::new(config(), 4, 6),
         "I A 4 98=0|108=30
-         stranger
+         unauthenticated
          I A 1 98=0|108=30|141=Y",
         expect![[r#"
             I A 4 98=0|108=30
@@ -283,7 +283,7 @@ fn a_stranger_inside_a_session_resets_nothing() {
               persist in=5 out=7
               send 6 A|98=0|108=30
               logged on
-            stranger
+            unauthenticated
             I A 1 98=0|108=30|141=Y
               who is 
               disconnect
@@ -292,7 +292,7 @@ fn a_stranger_inside_a_session_resets_nothing() {
 }
 
 #[test]
-fn sending_time_may_be_off_by_the_agreed_time_either_way_and_have_any_precision() {
+fn sending_time_has_a_tolerance_and_any_precision() {
     // The clock stands at 2027-01-15 08:00:00.
     for (time, fine) in [
         ("20270115-07:58:00", true),
@@ -377,7 +377,7 @@ fn session_messages_may_lack_their_original_time_where_agreed() {
 }
 
 #[test]
-fn a_possible_resend_is_a_message_like_any_other_and_reaches_the_application() {
+fn a_possible_resend_reaches_the_application() {
     check(
         "I A 1 98=0|108=30\nI D 2 97=Y|ORDER\nI D 3 43=Y|97=Y|122=NOW|ORDER",
         expect![[r#"
@@ -395,7 +395,7 @@ fn a_possible_resend_is_a_message_like_any_other_and_reaches_the_application() {
 }
 
 #[test]
-fn numbers_near_overflow_and_numbers_that_are_none_are_told_apart() {
+fn numbers_near_overflow_and_invalid_numbers_are_distinguished() {
     check(
         "I A 1 98=0|108=30
          I 4 0 36=999999999999999999
@@ -562,7 +562,7 @@ fn fixt_needs_the_application_version_and_mirrors_it() {
 }
 
 #[test]
-fn no_timer_speaks_before_the_session_is_agreed_on() {
+fn no_timer_fires_before_the_logon() {
     let mut world = World::new(config(), 1, 1);
     assert_eq!(world.session.poll_timeout(), None);
     world.run("+3600\nI A 1 98=0|108=30");
@@ -570,7 +570,7 @@ fn no_timer_speaks_before_the_session_is_agreed_on() {
 }
 
 #[test]
-fn heartbeat_intervals_may_be_none_but_not_negative_or_beyond_measure() {
+fn heartbeat_intervals_may_be_zero_but_not_negative_or_excessive() {
     for (interval, fine) in
         [("0", true), ("1", true), ("3600", true), ("3601", false), ("-1", false), ("", false)]
     {
@@ -582,7 +582,7 @@ fn heartbeat_intervals_may_be_none_but_not_negative_or_beyond_measure() {
 }
 
 #[test]
-fn words_are_the_sessions_own() {
+fn texts_come_from_the_sessions_configuration() {
     let texts =
         Texts { session_over: "closing time", incorrect_begin_string: "wrong version", ..Texts::COMMON };
     check_with(

@@ -1,4 +1,4 @@
-//! The driver of the transcripts: carries out every output in virtual time and writes down what it was.
+//! The driver of the transcripts: carries out every output in virtual time and records it.
 
 use std::{
     collections::BTreeMap,
@@ -47,13 +47,13 @@ pub(super) struct World {
     pub(super) session: Session,
     elapsed: Duration,
     stored: BTreeMap<SeqNum, Stored>,
-    genuine: bool,
+    is_authenticated: bool,
     /// Has the peer seen nothing that is stored?
     keeps: bool,
-    /// Does the store answer at once, or when the script says so?
+    /// Does the store answer at once, or at the script's command?
     is_prompt: bool,
-    asked: Option<(SeqNum, SeqNum)>,
-    /// What a delivery without a queued message is about.
+    requested: Option<(SeqNum, SeqNum)>,
+    /// The message of a delivery without a queued one.
     handed_in: Option<Message>,
     pub(super) transcript: String,
 }
@@ -68,10 +68,10 @@ impl World {
             session,
             elapsed,
             stored,
-            genuine: true,
+            is_authenticated: true,
             keeps: false,
             is_prompt: true,
-            asked: None,
+            requested: None,
             handed_in: None,
             transcript: String::new(),
         }
@@ -98,11 +98,11 @@ impl World {
                     self.handed_in = Some(message);
                 }
                 "garbled" => self.session.handle_garbled(self.now()),
-                "stranger" => self.genuine = false,
+                "unauthenticated" => self.is_authenticated = false,
                 "slow" => self.is_prompt = false,
                 "keeps" => self.keeps = true,
                 "stored" => {
-                    let (from, to) = self.asked.take().unwrap();
+                    let (from, to) = self.requested.take().unwrap();
                     self.answer(from, to);
                 }
                 "lost" => {
@@ -177,7 +177,7 @@ impl World {
         let now = self.now();
         let said = match output {
             Output::Authenticate(credentials) => {
-                self.session.handle_authentication(now, self.genuine);
+                self.session.handle_authentication(now, self.is_authenticated);
                 format!("who is {}", credentials.username.unwrap_or_default())
             }
             Output::Reset { first_kept } => self.reset(first_kept),
@@ -196,7 +196,7 @@ impl World {
                 if self.is_prompt {
                     self.answer(from, to);
                 } else {
-                    self.asked = Some((from, to));
+                    self.requested = Some((from, to));
                 }
                 format!("fetch {from}..={to}")
             }

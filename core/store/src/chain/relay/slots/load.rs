@@ -1,4 +1,4 @@
-//! Which slots are open, and how loaded an account is.
+//! The open slots, and the load of an account.
 
 use alloy::primitives::Address;
 use dvp_domain::chain::CommandKind;
@@ -118,7 +118,7 @@ async fn with_attempts(
     Ok(slots)
 }
 
-/// The transactions without a block of accounts that no process runs any more.
+/// The transactions without a block of accounts that no process uses any more.
 pub async fn list_retired(
     conn: &mut PgConnection,
     chain_id: u64,

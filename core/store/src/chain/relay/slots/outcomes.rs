@@ -1,4 +1,4 @@
-//! What became of a transaction: mined, reverted by a reorganization, given up, final.
+//! The outcomes of a transaction: mined, reverted by a reorganization, abandoned, final.
 
 use alloy::primitives::{Address, B256};
 use dvp_domain::chain::BlockNumber;
@@ -8,9 +8,9 @@ use super::SlotState;
 use crate::StoreError;
 use crate::chain::bigint;
 
-/// One of the slot's attempts is in a block; `is_final`: in a final block, unless we know another block of its number,
-/// because a node may still report an abandoned fork. When it failed, its commands are open again; anchors wait for
-/// [`judge_slots`].
+/// One of the slot's attempts is in a block; `is_final`: in a final block, unless another block of its number is
+/// indexed, because a node may still report an abandoned fork. When it failed, its commands are open again; anchors
+/// wait for [`judge_slots`].
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -59,7 +59,7 @@ pub async fn mark_mined(
     Ok(())
 }
 
-/// The slot's block is gone, and its transaction must be broadcast again.
+/// The slot's block was reverted, and its transaction must be broadcast again.
 pub async fn mark_unmined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -197,8 +197,7 @@ pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u6
 }
 
 /// Abandons an account's transactions without a block: any account may execute their commands. A transaction that is
-/// mined all the same does no harm, because the contracts execute each call once. Returns the number of reopened
-/// commands.
+/// mined later does no harm, because the contracts execute each call once. Returns the number of reopened commands.
 pub async fn abandon_slots(
     conn: &mut PgConnection,
     chain_id: u64,

@@ -1,5 +1,5 @@
-//! The initiator: the least that a counterparty can be and still lose nothing. It keeps no queue: what comes too
-//! early is asked for again. All it knows survives a stop, but for the connection.
+//! The initiator: the smallest counterparty that loses nothing. It keeps no queue: it requests early messages again.
+//! Its state, except for the connection, survives a stop.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,15 +18,15 @@ const HEART_BEAT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 struct Connection {
     is_logged_on: bool,
-    /// What we waited for when we asked last, and when that was.
-    asked: Option<(u64, Duration)>,
+    /// The expected number at the last request, and the time of that request.
+    requested: Option<(u64, Duration)>,
     last_sent: Duration,
     logon_sent: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Initiator {
-    /// Does it say, and heed, NextExpectedMsgSeqNum(789)?
+    /// Does it send and process NextExpectedMsgSeqNum(789)?
     says_next_expected: bool,
     next_in: u64,
     next_out: u64,
@@ -35,7 +35,7 @@ pub(super) struct Initiator {
     orders: u64,
     answers: Vec<u64>,
     reports: Vec<u64>,
-    /// A reset was asked for and not yet agreed to.
+    /// A reset was requested and not yet agreed to.
     is_resetting: bool,
     connection: Option<Connection>,
     now: Duration,
@@ -125,7 +125,7 @@ impl Initiator {
         if is_logged_on {
             self.say(MsgType::NEW_ORDER_SINGLE, body, link);
         } else {
-            // It has its number, and is asked for when the other side finds it missing.
+            // The message has its number; the other side requests it when it finds the gap.
             self.next_out += 1;
         }
     }
@@ -161,19 +161,19 @@ impl Initiator {
         self.now = now;
         let Some(connection) = &mut self.connection else { return };
         if !connection.is_logged_on || self.is_resetting {
-            // No answer to our Logon: the next connection may do better.
+            // No answer to our Logon: try again with the next connection.
             if now > connection.logon_sent + HEART_BEAT {
                 self.connection = None;
             }
             return;
         }
-        if let Some((begin, at)) = connection.asked
+        if let Some((begin, at)) = connection.requested
             && now > at + HEART_BEAT
         {
             if begin == self.next_in {
-                return self.ask(link);
+                return self.request_resend(link);
             }
-            connection.asked = None;
+            connection.requested = None;
         }
         if now >= connection.last_sent + HEART_BEAT {
             self.say(MsgType::HEARTBEAT, Body::new(), link);
@@ -186,7 +186,7 @@ impl Initiator {
         let seq = message.seq().unwrap().0;
         let is_agreed_reset = message.msg_type() == b"A" && message.is_yes(tag::RESET_SEQ_NUM_FLAG);
         match message.msg_type() {
-            // The connection may end here; what was in the other direction comes again.
+            // The connection may end here; messages in the other direction are sent again.
             b"5" => {
                 if connection.is_logged_on && seq == self.next_in && !self.is_resetting {
                     self.next_in += 1;
@@ -203,7 +203,7 @@ impl Initiator {
                 self.is_resetting = false;
                 self.next_in = 2;
                 connection.is_logged_on = true;
-                connection.asked = None;
+                connection.requested = None;
                 let unanswered: Vec<u64> =
                     (1..=self.orders).filter(|id| !self.answers.contains(id)).collect();
                 for id in unanswered {
@@ -214,8 +214,8 @@ impl Initiator {
             b"A" => {
                 connection.is_logged_on = true;
                 if self.says_next_expected && seq > self.next_in {
-                    // It comes without being asked for.
-                    connection.asked = Some((self.next_in, self.now));
+                    // The messages come without a request.
+                    connection.requested = Some((self.next_in, self.now));
                 }
                 self.in_turn(&message, seq, link);
                 if let Some(expected) = message.text(tag::NEXT_EXPECTED_MSG_SEQ_NUM) {
@@ -236,17 +236,17 @@ impl Initiator {
         if seq < self.next_in {
             assert!(message.is_yes(tag::POSS_DUP_FLAG), "number used again: {message:?}");
         } else if seq > self.next_in {
-            let asked = self.connection.as_ref().and_then(|connection| connection.asked);
-            if asked.is_none() {
-                self.ask(link);
+            let requested = self.connection.as_ref().and_then(|connection| connection.requested);
+            if requested.is_none() {
+                self.request_resend(link);
             }
         } else {
             self.next_in += 1;
             self.act(message, link);
             if let Some(connection) = &mut self.connection
-                && connection.asked.is_some_and(|(begin, _)| self.next_in > begin)
+                && connection.requested.is_some_and(|(begin, _)| self.next_in > begin)
             {
-                connection.asked = None;
+                connection.requested = None;
             }
         }
     }
@@ -271,13 +271,13 @@ impl Initiator {
                 }
             }
             b"0" | b"2" | b"A" => {}
-            _ => panic!("nobody said anything wrong: {message:?}"),
+            _ => panic!("unexpected message: {message:?}"),
         }
     }
 
-    fn ask(&mut self, link: &mut Link) {
+    fn request_resend(&mut self, link: &mut Link) {
         if let Some(connection) = &mut self.connection {
-            connection.asked = Some((self.next_in, self.now));
+            connection.requested = Some((self.next_in, self.now));
         }
         let body = Body::new().number(tag::BEGIN_SEQ_NO, self.next_in).number(tag::END_SEQ_NO, 0);
         self.say(MsgType::RESEND_REQUEST, body, link);

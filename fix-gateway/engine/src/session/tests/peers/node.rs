@@ -15,7 +15,7 @@ use crate::{
     tag,
 };
 
-/// What survives a stop of the process.
+/// The state that survives a stop of the process.
 #[derive(Debug, Default)]
 struct Store {
     next_in: u64,
@@ -41,11 +41,11 @@ pub(super) struct Node {
     /// Outputs until the process stops.
     fuse: Option<usize>,
     has_crashed: bool,
-    /// Everything ever put on the line, by reset and number: what a number stands for.
+    /// Every message ever sent, by reset and number.
     said: BTreeMap<(u64, SeqNum), Content>,
 }
 
-/// Small bounds, so that they are reached. Gaps are asked for in chunks, or whole.
+/// Small bounds, so that they are reached. Gaps are requested in chunks, or whole.
 fn agreed(resend_request_chunk: Option<u64>, next_expected_msg_seq_num: bool) -> SessionConfig {
     SessionConfig {
         resend_slice: 3,
@@ -236,7 +236,7 @@ impl Node {
         }
     }
 
-    /// One number, one message: byte for byte, but for what a resend changes.
+    /// One number, one message: byte for byte, except for the fields that a resend changes.
     fn check_number(&mut self, message: &Message) {
         let seq = message.seq().unwrap();
         let is_resent = message.is_yes(tag::POSS_DUP_FLAG);

@@ -1,0 +1,200 @@
+//! Resting range orders: what they cost in memory, what a price change and a restart cost with many of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dvp_core::context::now;
+use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
+use dvp_core::ranges::{self, RangesView};
+use dvp_core::writer::Outcome;
+use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::liquidity::Reference;
+use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
+use dvp_testing::market::north;
+use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use rust_decimal::Decimal;
+use tokio::sync::watch;
+
+use crate::figure::{Figure, per_second};
+use crate::harness::{DurableHarness, fiat_order};
+use crate::hostile::Vitals;
+
+/// Long enough that nothing is met by time while it is measured.
+const LIFETIME_MS: i64 = 24 * 3_600_000;
+/// Price changes that reach nobody.
+const QUIET_CHANGES: u32 = 50;
+/// Orders that the last price change reaches.
+const REACHED: u128 = 100;
+
+/// The reference price of the pair.
+#[derive(Clone)]
+struct Price(Arc<Mutex<Decimal>>);
+
+impl Price {
+    fn set(&self, engine: &Engine, price: Decimal) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = price;
+        engine.context().liquidity.publish();
+    }
+}
+
+impl ReferenceSource for Price {
+    fn id(&self) -> &str {
+        "measured"
+    }
+
+    fn reference(&self, _input: &str, _output: &str) -> Option<Reference> {
+        let price = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Reference { price, valid_until: Timestamp::from_millis(i64::MAX) })
+    }
+}
+
+/// Measures with so many resting orders.
+pub async fn measure(orders: usize, concurrency: usize) -> anyhow::Result<Vec<Figure>> {
+    let dir = tempfile::tempdir()?;
+    let harness = DurableHarness::start_for_fiat(dir.path()).await?;
+    let price = Price(Arc::new(Mutex::new(Decimal::new(92, 2))));
+    let liquidity = |price: &Price| {
+        let provider: Arc<dyn LiquiditySource> = Arc::new(ConfiguredProvider::new(north()));
+        Liquidity::new(harness.market.registry.clone(), vec![provider], vec![Arc::new(price.clone())])
+    };
+    let engine = harness.engine_with(liquidity(&price));
+    let accepted = submit_all(&harness, &engine, orders, concurrency).await?;
+    let next = harness.engine_with(liquidity(&price));
+    let restarted = Restarted::after(&next, orders).await?;
+    let [rest, load, memory] = [
+        Figure { name: "auctions_accept", value: accepted, unit: "orders/s", floor: accepted },
+        Figure {
+            name: "auctions_load",
+            value: restarted.per_second,
+            unit: "orders/s",
+            floor: restarted.floor,
+        },
+        Figure { name: "auctions_memory", value: restarted.bytes, unit: "bytes/order", floor: 512 },
+    ];
+    let quiet = restarted.quiet_changes(&next, &price).await?;
+    let reached = restarted.change_that_reaches(&next, &price).await?;
+    restarted.stop.send_replace(true);
+    drop((engine, next));
+    harness.stop().await?;
+    Ok(vec![rest, load, memory, quiet, reached])
+}
+
+/// 100 USD for euros: 91.81 at a reference price of 0.92, which fall from more than that by a cent in hours.
+fn falling(number: usize) -> anyhow::Result<IntentRequest> {
+    let order = fiat_order()?;
+    let received_at = now();
+    let target_output = Minor::new(9_140 + u128::try_from(number)?);
+    let bounds = Bounds::Range {
+        max_input: order.bounds.max_input(),
+        target_output,
+        min_output: Minor::new(9_000),
+        received_at,
+    };
+    Ok(IntentRequest { bounds, deadline: received_at.plus_millis(LIFETIME_MS), ..order })
+}
+
+/// Orders accepted a second.
+async fn submit_all(
+    harness: &DurableHarness,
+    engine: &Engine,
+    orders: usize,
+    concurrency: usize,
+) -> anyhow::Result<u64> {
+    let began = Instant::now();
+    iter(0..orders)
+        .map(|number| async move {
+            let tenant = harness.tenant.clone();
+            let command = SubmitCommand { tenant, request: falling(number)?, idempotency: None, fix: None };
+            match engine.submit(command).await?.outcome {
+                Outcome::Accepted(_) => Ok(()),
+                other => Err(anyhow::anyhow!("not accepted: {other:?}")),
+            }
+        })
+        .buffer_unordered(concurrency)
+        .try_collect::<Vec<()>>()
+        .await?;
+    let resting: i64 =
+        sqlx::query_scalar("select count(*) from resting_range").fetch_one(harness.pool()).await?;
+    anyhow::ensure!(usize::try_from(resting)? == orders, "{resting} of {orders} rest");
+    Ok(per_second(orders, began.elapsed()))
+}
+
+/// A process that has just loaded the resting orders.
+struct Restarted {
+    view: RangesView,
+    stop: watch::Sender<bool>,
+    per_second: u64,
+    /// Rows read a second, and nothing done with them.
+    floor: u64,
+    bytes: u64,
+}
+
+impl Restarted {
+    async fn after(engine: &Engine, orders: usize) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        let mut conn = engine.pool().acquire().await?;
+        let mut after = 0;
+        while let Some(last) = dvp_store::orders::ranges::list(&mut conn, after, 10_000).await?.last() {
+            after = last.number;
+        }
+        drop(conn);
+        let floor = per_second(orders, began.elapsed());
+        let before = Vitals::of(std::process::id())?.resident_bytes;
+        let (view, stop) = (RangesView::default(), watch::Sender::new(false));
+        let began = Instant::now();
+        tokio::spawn(ranges::run_with(engine.clone(), view.clone(), stop.subscribe()));
+        wait("the restart", || view.figures().resting == orders).await?;
+        let per_second = per_second(orders, began.elapsed());
+        let after = Vitals::of(std::process::id())?.resident_bytes;
+        let bytes = after.saturating_sub(before) / u64::try_from(orders.max(1))?;
+        Ok(Self { view, stop, per_second, floor, bytes })
+    }
+
+    /// Microseconds of a look after a price change that reaches nobody; the floor is the number of orders it tested, which
+    /// must be none.
+    async fn quiet_changes(&self, engine: &Engine, price: &Price) -> anyhow::Result<Figure> {
+        let before = self.view.figures();
+        let began = Instant::now();
+        for change in 0..QUIET_CHANGES {
+            let seen = self.view.figures().prices;
+            price.set(engine, Decimal::new(9_199 - i64::from(change % 2), 4));
+            wait("a look", || self.view.figures().prices > seen).await?;
+        }
+        let micros = began.elapsed().as_micros() / u128::from(QUIET_CHANGES);
+        let tested = self.view.figures().tested.saturating_sub(before.tested);
+        anyhow::ensure!(tested == 0, "{tested} orders were looked at, and none was reached");
+        Ok(Figure { name: "auctions_quiet_change", value: u64::try_from(micros)?, unit: "us", floor: 1 })
+    }
+
+    /// Orders that a price change looks at, beside those that it fills.
+    async fn change_that_reaches(&self, engine: &Engine, price: &Price) -> anyhow::Result<Figure> {
+        let before = self.view.figures();
+        // North gives 0.999 of the price for 99.95 USD, and half a euro is the payout fee.
+        let wanted = Decimal::from(9_140 + REACHED) + Decimal::from(50);
+        price.set(engine, wanted / Decimal::new(9_995, 0) / Decimal::new(999, 3));
+        wait("the fills", || self.view.figures().resting < before.resting).await?;
+        let mut last = self.view.figures();
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let figures = self.view.figures();
+            if figures == last {
+                break;
+            }
+            last = figures;
+        }
+        let tested = last.tested.saturating_sub(before.tested);
+        let filled = u64::try_from(before.resting.saturating_sub(last.resting))?;
+        Ok(Figure { name: "auctions_reached", value: tested, unit: "orders tested", floor: filled })
+    }
+}
+
+async fn wait(what: &'static str, is_so: impl Fn() -> bool) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !is_so() {
+        anyhow::ensure!(began.elapsed() < Duration::from_secs(300), "waited too long for {what}");
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Faults of a sandbox, one after the other, and the alerts that they raise.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::alert_faults::{Fault, run as run_faults};
+
+#[derive(Args)]
+pub(crate) struct AlertsArgs {
+    /// One JSON object at the end instead of sentences.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: AlertsArgs) -> anyhow::Result<bool> {
+    let ended = tokio::spawn(run_faults(&Fault::ALL)).await;
+    let kept = ended.is_ok();
+    let said = ended.unwrap_or_else(|broken| format!("{broken}\n"));
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let faults: Vec<&str> = said.lines().collect();
+        writeln!(out, "{}", json!({"drill": "alerts", "kept": kept, "faults": faults}))?;
+    } else {
+        write!(out, "{said}")?;
+    }
+    Ok(kept)
+}

@@ -1,0 +1,118 @@
+//! A history: any number of orders of every outcome, with all their records, on a database that had none.
+//!
+//! A few orders of each partner are settled by the engine and its workers ([`templates`]). Statements then copy their
+//! rows under new ids, wallets and times (`copies`), and write what stands around them (`outside`): the chain's blocks
+//! and the relayer's transactions, payments and statements of the bank, messages of a FIX session, webhook deliveries,
+//! operators' actions. Constraints and triggers are on throughout, so that the ledger is checked as it is written.
+//!
+//! What the copies share with their templates are amounts, prices, and the times within documents; times in columns are
+//! spread over the past weeks. The chain knows nothing of the copies.
+
+mod copies;
+mod outside;
+pub mod templates;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dvp_core::workflow::ledger_closings::close_days;
+use dvp_sandbox::embedded::Options;
+use dvp_testing::Harness;
+use dvp_testing::harness::Database;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::harness::DurableHarness;
+
+pub use self::outside::{ENDPOINT, SESSION};
+pub use self::templates::market;
+
+/// The past over which orders are spread.
+pub const DAYS: i64 = 28;
+/// Orders that one transaction writes.
+const CHUNK: i64 = 10_000;
+
+/// How large a history is.
+#[derive(Debug, Clone, Copy)]
+pub struct HistorySize {
+    /// Orders that have ended.
+    pub ended: i64,
+    /// Orders that have not: waiting, locking, or stuck for days.
+    pub open: i64,
+}
+
+impl HistorySize {
+    /// A few hundred open orders beside the ended ones.
+    pub const fn of(ended: i64) -> Self {
+        Self { ended, open: 300 }
+    }
+}
+
+/// Fills the database of a harness over [`market`], which has no orders yet. Returns the time of the copies.
+///
+/// # Errors
+/// Fails when a template does not reach its outcome, or the database refuses a row.
+pub async fn fill<D: Database>(harness: &Harness<D>, size: HistorySize) -> anyhow::Result<Duration> {
+    let templates = templates::settle(harness).await?;
+    // One connection, which the temporary tables belong to.
+    let mut conn = harness.pool().acquire().await?.detach();
+    let began = Instant::now();
+    sqlx::query("set synchronous_commit = off").execute(&mut conn).await?;
+    copies::prepare(&mut conn, &templates).await?;
+    outside::prepare(&mut conn).await?;
+    for (first, last) in chunks(size.ended) {
+        write(&mut conn, first, last, Kind::Ended { of: size.ended }).await?;
+    }
+    for (first, last) in chunks(size.open) {
+        let first = first.saturating_add(size.ended);
+        write(
+            &mut conn,
+            first,
+            last.saturating_add(size.ended),
+            Kind::Open { of: size.open, after: size.ended },
+        )
+        .await?;
+    }
+    outside::finish(&mut conn).await?;
+    let took = began.elapsed();
+    close_days(&harness.engine).await.context("closing the ledger's days")?;
+    outside::statements(&mut conn).await?;
+    sqlx::query("vacuum analyze").execute(&mut conn).await?;
+    conn.close().await?;
+    Ok(took)
+}
+
+/// Which templates are copied, and how many copies there will be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Ended { of: i64 },
+    Open { of: i64, after: i64 },
+}
+
+async fn write(conn: &mut PgConnection, first: i64, last: i64, kind: Kind) -> anyhow::Result<()> {
+    let mut tx = conn.begin().await?;
+    copies::write(&mut tx, first, last, kind).await?;
+    outside::write(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// Pieces of 1 to `count`, each with its first and last number.
+fn chunks(count: i64) -> impl Iterator<Item = (i64, i64)> {
+    let chunks = count.saturating_add(CHUNK - 1) / CHUNK;
+    (0..chunks).map(move |n| (n.saturating_mul(CHUNK) + 1, count.min((n + 1).saturating_mul(CHUNK))))
+}
+
+/// A harness over the history that is kept in `dir`, which is filled if it is not there yet. A power cut may lose it.
+///
+/// # Errors
+/// Fails when PostgreSQL does not start or the history cannot be written.
+pub async fn open(dir: &Path, size: HistorySize) -> anyhow::Result<DurableHarness> {
+    std::fs::create_dir_all(dir)?;
+    let options = Options { durable: false, ..Options::default() };
+    let harness = DurableHarness::start_under(dir, market(), options).await?;
+    if harness.count("select count(*) from (select from execution limit 1) e").await == 0 {
+        fill(&harness, size).await?;
+    }
+    Ok(harness)
+}

@@ -1,0 +1,201 @@
+//! Every request of the REST API over a history, and what chains' jobs and the command line read beside it.
+
+use alloy::primitives::Address;
+use anyhow::{Context as _, ensure};
+use chrono::{TimeDelta, Utc};
+use dvp_core::audit;
+use dvp_core::statements::{TimeRange, balances, exposure, fees};
+use dvp_domain::chain::CommandKind;
+use dvp_store::PgPool;
+use dvp_store::chain::{self, CommandFilter};
+use dvp_store::orders::operations::{self, ExecutionFilter};
+use dvp_store::reconcile::{self, Scope};
+use dvp_testing::market::CHAIN_ID;
+use serde_json::json;
+
+use crate::harness::{DurableHarness, fiat_order};
+use crate::history::SESSION;
+use crate::http::{Served, headers};
+
+/// The rows of a page of a comparison with a chain.
+const PAGE: i64 = 500;
+/// What a request of the API may be answered beside success: there is no such thing.
+const NOT_FOUND: u16 = 404;
+
+/// Requests of every route once.
+///
+/// # Errors
+/// Fails when a route answers with another error than that there is no such thing.
+pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<()> {
+    let client = reqwest::Client::new();
+    let (reference, intent, event, day): (String, String, String, String) = sqlx::query_as(
+        "select e.reference, e.intent_id, v.event_id, to_char(e.accepted_at at time zone 'UTC', 'YYYY-MM-DD') \
+         from execution e join event v on v.reference = e.reference \
+         where e.partner_id = 'ptn_acme' and e.livemode = false and e.state_name = 'completed' \
+           and e.accepted_at < now() - interval '5 days' order by e.accepted_at desc limit 1",
+    )
+    .fetch_one(harness.pool())
+    .await?;
+    let from = (Utc::now() - TimeDelta::days(6)).format("%Y-%m-%d");
+    let url = |path: &str| format!("http://{}{path}", served.address);
+    for path in [
+        format!("/v1/executions/{reference}?refType=executionId"),
+        format!("/v1/executions/ref-{intent}?refType=clientReference"),
+        format!("/v1/executions?reference={reference}&refType=executionId"),
+        format!("/v1/executions?reference=ref-{intent}&refType=clientReference"),
+        format!("/v1/executions/{reference}/receipt?refType=executionId"),
+        format!("/v1/intents/{intent}/status"),
+        format!("/v1/intents/{intent}"),
+        "/v1/intents/older-20".into(),
+        "/v1/intents".into(),
+        "/v1/intents?status=settled".into(),
+        "/v1/intents?status=pending&strategy=scheduled&page=3".into(),
+        format!("/v1/intents?fromDate={from}&toDate={from}"),
+        "/v1/events".into(),
+        "/v1/events?type=payout.reversed".into(),
+        "/v1/events?type=payout.completed&limit=100".into(),
+        format!("/v1/events?intentId={intent}"),
+        format!("/v1/events/{event}"),
+        format!("/v1/reconciliation?from={from}&to={day}"),
+        format!("/v1/reports/reconciliation/daily?date={from}"),
+        "/v1/resting-orders".into(),
+        "/v1/webhook_endpoints".into(),
+        "/v1/webhook_endpoints/deliveries".into(),
+        "/v1/webhook_endpoints/deliveries?state=failed".into(),
+        format!("/v1/webhook_endpoints/deliveries?eventId={event}"),
+        "/v1/pairs".into(),
+        "/v1/rates/USD/EUR".into(),
+    ] {
+        let answer = client.get(url(&path)).header("x-api-key", &served.keys.api_key).send().await?;
+        let status = answer.status().as_u16();
+        let body = answer.text().await?;
+        ensure!(
+            status < 300 || status == NOT_FOUND || body.contains("not a maker"),
+            "{path}: {status} {body}"
+        );
+    }
+    let usd = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
+    let eur = json!({"type": "fiat", "symbol": "EUR", "currency": "EUR"});
+    let indicative = json!({
+        "requestId": uuid::Uuid::new_v4().to_string(), "actorId": "acme", "source": "USD", "target": "EUR",
+        "amount": "100", "side": "sell",
+    });
+    let firm = json!({
+        "requestId": uuid::Uuid::new_v4().to_string(), "actorId": "acme", "inputAsset": usd, "outputAsset": eur,
+        "amountMinor": "10000", "amountType": "source",
+    });
+    for (path, quote) in [("/v1/quotes", indicative), ("/v1/quotes/firm", firm)] {
+        let request = client.post(url(path)).header("x-api-key", &served.keys.api_key);
+        let request = request.header("x-idempotency-key", uuid::Uuid::new_v4().to_string());
+        let answer = request.json(&quote).send().await?;
+        let status = answer.status().as_u16();
+        let body = answer.text().await?;
+        ensure!(status < 300, "{path}: {status} {body}");
+    }
+    submit(&client, served).await
+}
+
+/// Submits an order, and cancels it, which may be too late.
+async fn submit(client: &reqwest::Client, served: &Served) -> anyhow::Result<()> {
+    let order = fiat_order()?;
+    let body = json!({
+        "intentId": order.intent_id, "clientReference": order.client_reference, "user": order.user,
+        "inputAsset": order.input_asset, "outputAsset": order.output_asset, "inputAmountMinor": "10000",
+        "minOutputAmountMinor": "5000", "deadline": order.deadline, "settlementType": "hybrid",
+        "beneficiary": order.beneficiary, "permit": null,
+    })
+    .to_string();
+    let at = dvp_core::context::now().unix_secs();
+    let signed = headers(served.keys.signing_secret.as_bytes(), "/v1/intents", body.as_bytes(), at)?;
+    let answer = client
+        .post(format!("http://{}/v1/intents", served.address))
+        .header("x-api-key", &served.keys.api_key)
+        .header("x-idempotency-key", uuid::Uuid::new_v4().to_string())
+        .header("content-type", "application/json")
+        .headers(signed)
+        .body(body)
+        .send()
+        .await?;
+    let (status, text) = (answer.status().as_u16(), answer.text().await?);
+    ensure!(status == 202, "an order was not accepted: {status} {text}");
+    let path = format!("http://{}/v1/intents/{}", served.address, order.intent_id);
+    client.delete(path).header("x-api-key", &served.keys.api_key).send().await?;
+    Ok(())
+}
+
+/// What a comparison with the chain reads of the database, all of it at the end of the history.
+///
+/// # Errors
+/// Fails when the database refuses a statement.
+pub async fn reconcile(pool: &PgPool) -> anyhow::Result<()> {
+    let mut conn = reconcile::snapshot(pool).await?;
+    let cursor = chain::find_cursor(&mut conn, CHAIN_ID).await?.context("no cursor")?;
+    let scope = Scope {
+        chain_id: CHAIN_ID.cast_signed(),
+        facts_number: cursor.facts_number.0.cast_signed(),
+        block_number: cursor.facts_number.0.cast_signed(),
+        ended_since: Utc::now() - TimeDelta::hours(2),
+    };
+    let contract = vec![0xee; 20];
+    reconcile::list_final_blocks(&mut conn, &scope, 10).await?;
+    reconcile::count_events(&mut conn, &scope, &[contract]).await?;
+    let open = reconcile::list_open_entities(&mut conn, &scope, &[], PAGE).await?;
+    reconcile::list_lock_facts(&mut conn, &scope, &open).await?;
+    let (_, last) = reconcile::list_booked(&mut conn, &scope, &open, "", PAGE).await?;
+    if let Some(last) = last {
+        reconcile::list_booked(&mut conn, &scope, &open, &last, PAGE).await?;
+    }
+    reconcile::list_lone_entities(&mut conn, &scope, &[], PAGE).await?;
+    reconcile::list_lone_anchors(&mut conn, &scope, PAGE).await?;
+    conn.rollback().await?;
+    Ok(())
+}
+
+/// What the relayer and the indexer read repeatedly.
+///
+/// # Errors
+/// Fails when the database refuses a statement.
+pub async fn relay(pool: &PgPool) -> anyhow::Result<()> {
+    let mut conn = pool.begin().await?;
+    let signer = Address::repeat_byte(0xa1);
+    let share = chain::find_share(&mut conn, CHAIN_ID, signer).await?;
+    for kind in CommandKind::ALL {
+        chain::list_ready_commands(&mut conn, CHAIN_ID, kind, share, 50).await?;
+    }
+    chain::list_live_commands(&mut conn, CHAIN_ID, signer, 10).await?;
+    chain::find_load(&mut conn, CHAIN_ID, signer).await?;
+    chain::lowest_waiting(&mut conn, CHAIN_ID, signer).await?;
+    chain::list_unsettled_slots(&mut conn, CHAIN_ID, signer, 5).await?;
+    chain::list_retired(&mut conn, CHAIN_ID).await?;
+    chain::list_attempts(&mut conn, CHAIN_ID, signer, &[10]).await?;
+    chain::judge_slots(&mut conn, CHAIN_ID, signer).await?;
+    chain::finalize_slots(&mut conn, CHAIN_ID).await?;
+    chain::count_waiting(&mut conn, CHAIN_ID).await?;
+    chain::count_waiting_fills(&mut conn, CHAIN_ID).await?;
+    chain::list_new_fills(&mut conn, CHAIN_ID, 100).await?;
+    chain::commands::insert_refunds(&mut conn, 60).await?;
+    for filter in [CommandFilter::Troubled, CommandFilter::Open, CommandFilter::Failed] {
+        chain::list_commands(&mut conn, filter, 50).await?;
+    }
+    conn.rollback().await?;
+    Ok(())
+}
+
+/// What commands of the command line read.
+///
+/// # Errors
+/// Fails when the database refuses a statement.
+pub async fn commands(harness: &DurableHarness) -> anyhow::Result<()> {
+    let mut conn = harness.pool().acquire().await?;
+    for (stuck_for_secs, state) in [(None, None), (Some(600), None), (None, Some("reversed"))] {
+        let filter = ExecutionFilter { stuck_for_secs, state, after: None, limit: 50 };
+        operations::list(&mut conn, &filter).await?;
+    }
+    let now = Utc::now();
+    balances(&mut conn, now).await?;
+    exposure(&mut conn, now).await?;
+    fees(&mut conn, TimeRange { from: now - TimeDelta::days(1), to: now }).await?;
+    audit::verify(&mut conn).await?;
+    dvp_store::fix::find_session(&mut conn, SESSION).await?;
+    Ok(())
+}

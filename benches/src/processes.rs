@@ -1,0 +1,249 @@
+//! Several processes on one database: orders come through both interfaces of all of them, and webhooks go out, while
+//! processes are killed, frozen, and restarted one after the other. Afterwards every acknowledged order must exist and
+//! be settled once, every number of FIX must stand for one message that its client has, and every event must have been
+//! delivered; a restart in turn may refuse nothing.
+
+mod fleet;
+mod ground;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use sqlx::{Connection as _, PgConnection};
+
+use self::fleet::Fleet;
+use self::ground::Ground;
+use crate::crash::check;
+use crate::crash::clients::Clients;
+use crate::crash::dice::Dice;
+use crate::crash::fix::FixClient;
+use crate::crash::recipients::Recipients;
+use crate::crash::rest::{RestCaller, Traffic, Wallet, text};
+use crate::failover::{check_webhooks, subscribe};
+use crate::receiver::{Authority, Manner, Receiver, Reply};
+
+/// The time limit for a start, a stop, and for the last orders.
+const PATIENCE: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// One drill.
+#[derive(Debug, Clone)]
+pub struct ProcessesPlan {
+    /// The program under fire.
+    pub binary: PathBuf,
+    pub seed: u64,
+    pub processes: usize,
+    pub rounds: u32,
+}
+
+/// The counts of a drill.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessesReport {
+    /// Rounds by their fault.
+    pub rounds: BTreeMap<&'static str, u32>,
+    pub orders: usize,
+    pub completed: usize,
+    pub fix_messages: usize,
+    pub resent: usize,
+    /// Connections that reached a process without their session.
+    pub forwarded: usize,
+    pub events_delivered: usize,
+}
+
+impl ProcessesReport {
+    pub fn add(&mut self, other: &Self) {
+        for (fault, rounds) in &other.rounds {
+            *self.rounds.entry(fault).or_default() += rounds;
+        }
+        self.orders += other.orders;
+        self.completed += other.completed;
+        self.fix_messages += other.fix_messages;
+        self.resent += other.resent;
+        self.forwarded += other.forwarded;
+        self.events_delivered += other.events_delivered;
+    }
+}
+
+/// What happens to the processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Each is stopped and started again, one after the other.
+    RestartedInTurn,
+    /// One is killed and started again.
+    Killed,
+    /// One stops working and goes on, before or after others have taken over.
+    Frozen,
+}
+
+const FAULTS: [Fault; 3] = [Fault::RestartedInTurn, Fault::Killed, Fault::Frozen];
+
+impl Fault {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::RestartedInTurn => "restartedInTurn",
+            Self::Killed => "killed",
+            Self::Frozen => "frozen",
+        }
+    }
+}
+
+/// Runs a drill in a directory of its own. An error names the promise that was broken.
+pub async fn run(plan: &ProcessesPlan) -> anyhow::Result<ProcessesReport> {
+    ensure!(plan.processes >= 2, "a drill of several processes needs two at least");
+    let dir = tempfile::tempdir()?;
+    let outcome = under_fire(plan, dir.path()).await;
+    if outcome.is_err() {
+        let kept = dir.keep();
+        return outcome.with_context(|| format!("seed {}; the logs are in {}", plan.seed, kept.display()));
+    }
+    outcome
+}
+
+async fn under_fire(plan: &ProcessesPlan, dir: &Path) -> anyhow::Result<ProcessesReport> {
+    let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let receiver = Receiver::start(&authority, Manner::default(), |_, _| Reply::Status(200)).await;
+    let receiver = receiver.map_err(|error| anyhow::anyhow!("{error}"))?;
+    let ground = Ground::prepare(&plan.binary, dir, plan.processes, &authority.pem()).await?;
+    let mut fleet = Fleet::start(ground, plan.processes, PATIENCE).await?;
+    let outcome = drilled(plan, &mut fleet, &receiver).await;
+    outcome.with_context(|| fleet.log_tails())
+}
+
+async fn drilled(
+    plan: &ProcessesPlan,
+    fleet: &mut Fleet,
+    receiver: &Receiver,
+) -> anyhow::Result<ProcessesReport> {
+    let mut conn = PgConnection::connect(fleet.ground().database.url()).await?;
+    // One session a process: each client connects to the process after that of its session, or to its own.
+    let owners =
+        "select count(distinct owner) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
+    let deadline = Instant::now() + PATIENCE;
+    while check::count(&mut conn, owners).await? < i64::try_from(plan.processes)? {
+        ensure!(Instant::now() < deadline, "the sessions are not shared");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    subscribe(&*fleet.ready(0)?, &receiver.url("127.0.0.1")).await?;
+    let (clients, traffic) = begin(plan, fleet)?;
+    let mut report = ProcessesReport::default();
+    fire(plan, fleet, &traffic, &mut report).await?;
+    let seen = clients.end(PATIENCE).await?;
+    let deadline = Instant::now() + PATIENCE;
+    let checked = check::check(&*fleet.ready(0)?, &seen.placed, &seen.transcripts, deadline).await?;
+    (report.orders, report.completed) = (checked.orders, checked.completed);
+    report.fix_messages = seen.transcripts.iter().map(|one| one.received.len()).sum();
+    report.resent = seen.transcripts.iter().map(|one| one.repeats).sum();
+    report.events_delivered = check_webhooks(&mut conn, receiver, deadline).await?;
+    for n in 0..fleet.size() {
+        fleet.signal(n, "-TERM")?;
+        fleet.ended(n, true, PATIENCE).await?;
+    }
+    // A process that has stopped holds nothing. What a killed one held has been taken over.
+    let held = "select (select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()) \
+                     + (select count(*) from endpoint_lease where leased_until > clock_timestamp())";
+    let held = check::count(&mut conn, held).await?;
+    ensure!(held == 0, "{held} leases of stopped processes are left");
+    report.forwarded = fleet.logged("forwarded connection accepted");
+    ensure!(report.forwarded > 0, "no connection was forwarded");
+    ensure!(fleet.logged("panicked") == 0, "a process panicked");
+    Ok(report)
+}
+
+/// Two callers without a wallet and one with one over REST; a client for each session, one with a wallet. Returns also
+/// the submissions of each caller.
+fn begin(plan: &ProcessesPlan, fleet: &mut Fleet) -> anyhow::Result<(Clients, Vec<Arc<Traffic>>)> {
+    let ready = fleet.ready(0)?;
+    let (mut clients, mut traffic) = (Clients::new(), Vec::new());
+    for (n, wallet) in [None, None, Some(0)].into_iter().enumerate() {
+        let wallet = wallet.map(|n| Wallet::of(&ready, n)).transpose()?;
+        let caller = u64::try_from(if wallet.is_some() { 0 } else { n })?;
+        let dice = Dice::new(plan.seed ^ (1 + u64::try_from(n)?) << 32);
+        let place = fleet.add_caller(n % fleet.size());
+        let caller =
+            RestCaller::new(place, clients.closing(), wallet, Recipients::simulated(), (caller, dice))?;
+        traffic.push(caller.traffic());
+        clients.call(caller);
+    }
+    for n in 0..plan.processes {
+        let wallet = if n == 0 { Some(Wallet::of(&ready, 1)?) } else { None };
+        let dice = Dice::new(plan.seed ^ (9 + u64::try_from(n)?) << 32);
+        let client = FixClient::new(&ready, n, wallet, Recipients::simulated(), dice)?;
+        // All begin at one process, which has one of their sessions.
+        clients.connect(client, fleet.add_session(0));
+    }
+    Ok((clients, traffic))
+}
+
+async fn fire(
+    plan: &ProcessesPlan,
+    fleet: &mut Fleet,
+    traffic: &[Arc<Traffic>],
+    report: &mut ProcessesReport,
+) -> anyhow::Result<()> {
+    let mut dice = Dice::new(plan.seed);
+    let first = usize::try_from(dice.roll(u64::try_from(FAULTS.len())?))?;
+    for (round, fault) in (0..plan.rounds).zip(FAULTS.iter().cycle().skip(first)) {
+        tokio::time::sleep(Duration::from_millis(500 + dice.roll(1_500))).await;
+        fleet.check_running()?;
+        fleet.shuffle(&mut dice)?;
+        let done = one_round(*fault, fleet, traffic, &mut dice).await;
+        done.with_context(|| format!("round {}, {}", round + 1, fault.as_str()))?;
+        *report.rounds.entry(fault.as_str()).or_default() += 1;
+    }
+    Ok(())
+}
+
+async fn one_round(
+    fault: Fault,
+    fleet: &mut Fleet,
+    traffic: &[Arc<Traffic>],
+    dice: &mut Dice,
+) -> anyhow::Result<()> {
+    let pick = usize::try_from(dice.roll(u64::try_from(fleet.size())?))?;
+    match fault {
+        Fault::RestartedInTurn => {
+            let unanswered = || traffic.iter().map(|one| one.unanswered()).sum::<usize>();
+            let before = unanswered();
+            for n in 0..fleet.size() {
+                // As a load balancer does: nothing new goes to a process that is about to stop. Peers of FIX stay.
+                let ready = fleet.ready(n)?;
+                let http = text(&ready, "/http")?;
+                fleet.avoid(n, false, dice)?;
+                while traffic.iter().any(|one| one.is_at(http)) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                fleet.signal(n, "-TERM")?;
+                fleet.ended(n, true, PATIENCE).await?;
+                fleet.avoid(n, true, dice)?;
+                fleet.start_again(n, PATIENCE).await?;
+                fleet.use_again(n)?;
+                fleet.shuffle(dice)?;
+            }
+            // A database that is too slow for the machine is no refusal by a stop.
+            let unanswered = unanswered() - before;
+            let refused = fleet.refused_while_stopping();
+            ensure!(unanswered == 0, "{unanswered} requests got no answer because of restarts in turn");
+            ensure!(refused == 0, "{refused} requests were refused by processes that were stopping");
+        }
+        Fault::Killed => {
+            fleet.signal(pick, "-KILL")?;
+            fleet.ended(pick, false, PATIENCE).await?;
+            fleet.avoid(pick, true, dice)?;
+            tokio::time::sleep(Duration::from_millis(dice.roll(4_000))).await;
+            fleet.start_again(pick, PATIENCE).await?;
+            fleet.use_again(pick)?;
+        }
+        Fault::Frozen => {
+            fleet.signal(pick, "-STOP")?;
+            fleet.avoid(pick, true, dice)?;
+            // A lease lasts ten seconds.
+            tokio::time::sleep(Duration::from_millis(2_000 + dice.roll(13_000))).await;
+            fleet.signal(pick, "-CONT")?;
+            fleet.use_again(pick)?;
+        }
+    }
+    Ok(())
+}

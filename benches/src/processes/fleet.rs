@@ -1,0 +1,238 @@
+//! The processes of the service, and where each client connects.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::ground::Ground;
+use crate::crash::Ready;
+use crate::crash::dice::Dice;
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How much of each log a broken promise shows.
+const LOG_TAIL: usize = 25;
+
+/// A running process.
+struct Member {
+    child: Child,
+    log: PathBuf,
+    /// What its clients know.
+    ready: Option<Arc<Value>>,
+    /// No new client is sent to it.
+    is_avoided: bool,
+}
+
+/// A client's choice of a process.
+struct Client {
+    place: watch::Sender<Ready>,
+    member: usize,
+}
+
+pub(super) struct Fleet {
+    ground: Ground,
+    members: Vec<Member>,
+    callers: Vec<Client>,
+    sessions: Vec<Client>,
+    /// Processes started so far.
+    starts: usize,
+    logs: Vec<PathBuf>,
+}
+
+impl Fleet {
+    pub(super) async fn start(ground: Ground, processes: usize, limit: Duration) -> anyhow::Result<Self> {
+        let (members, logs) = (Vec::new(), Vec::new());
+        let mut fleet = Self { ground, members, callers: Vec::new(), sessions: Vec::new(), starts: 0, logs };
+        for _ in 0..processes {
+            let member = fleet.spawn()?;
+            fleet.members.push(member);
+        }
+        for n in 0..processes {
+            fleet.wait_until_ready(n, limit).await?;
+        }
+        Ok(fleet)
+    }
+
+    pub(super) const fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn spawn(&mut self) -> anyhow::Result<Member> {
+        self.starts += 1;
+        let (child, log) = self.ground.serve(&format!("process-{}.log", self.starts))?;
+        self.logs.push(log.clone());
+        Ok(Member { child, log, ready: None, is_avoided: false })
+    }
+
+    fn member(&mut self, n: usize) -> anyhow::Result<&mut Member> {
+        self.members.get_mut(n).context("no such process")
+    }
+
+    /// A client over REST; the receiver of where it connects.
+    pub(super) fn add_caller(&mut self, member: usize) -> watch::Receiver<Ready> {
+        Self::add(&self.members, &mut self.callers, member)
+    }
+
+    /// A client over FIX.
+    pub(super) fn add_session(&mut self, member: usize) -> watch::Receiver<Ready> {
+        Self::add(&self.members, &mut self.sessions, member)
+    }
+
+    fn add(members: &[Member], clients: &mut Vec<Client>, member: usize) -> watch::Receiver<Ready> {
+        let place = watch::Sender::new(members.get(member).and_then(|member| member.ready.clone()));
+        let receiver = place.subscribe();
+        clients.push(Client { place, member });
+        receiver
+    }
+
+    /// What clients of a process know.
+    pub(super) fn ready(&self, n: usize) -> anyhow::Result<Arc<Value>> {
+        self.members.get(n).and_then(|member| member.ready.clone()).context("the process is not ready")
+    }
+
+    /// Sends a process's clients to others: those over REST, and those over FIX if `with_sessions`.
+    pub(super) fn avoid(&mut self, n: usize, with_sessions: bool, dice: &mut Dice) -> anyhow::Result<()> {
+        self.member(n)?.is_avoided = true;
+        let of_it = |client: &&mut Client| client.member == n;
+        for client in self.callers.iter_mut().filter(of_it) {
+            client.send_to_any(&self.members, dice)?;
+        }
+        for client in self.sessions.iter_mut().filter(of_it).filter(|_| with_sessions) {
+            client.send_to_any(&self.members, dice)?;
+        }
+        Ok(())
+    }
+
+    /// Every client chooses anew; one that is connected stays until it connects again.
+    pub(super) fn shuffle(&mut self, dice: &mut Dice) -> anyhow::Result<()> {
+        for client in self.callers.iter_mut().chain(&mut self.sessions) {
+            client.send_to_any(&self.members, dice)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn signal(&mut self, n: usize, signal: &str) -> anyhow::Result<()> {
+        let pid = self.member(n)?.child.id().to_string();
+        ensure!(Command::new("kill").args([signal, &pid]).status()?.success(), "kill {signal} {pid}");
+        Ok(())
+    }
+
+    /// A process that has been killed, or that was requested to stop and must do so in order.
+    pub(super) async fn ended(&mut self, n: usize, in_order: bool, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        let member = self.member(n)?;
+        let status = loop {
+            match member.child.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => bail!("a process does not stop"),
+                None => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        };
+        ensure!(!in_order || status.success(), "a process that was to stop ended with {status}");
+        Ok(())
+    }
+
+    pub(super) async fn start_again(&mut self, n: usize, limit: Duration) -> anyhow::Result<()> {
+        let member = self.spawn()?;
+        *self.member(n)? = member;
+        self.wait_until_ready(n, limit).await
+    }
+
+    /// The process may have clients again.
+    pub(super) fn use_again(&mut self, n: usize) -> anyhow::Result<()> {
+        self.member(n)?.is_avoided = false;
+        Ok(())
+    }
+
+    pub(super) fn check_running(&mut self) -> anyhow::Result<()> {
+        for member in &mut self.members {
+            if let Some(status) = member.child.try_wait()? {
+                bail!("a process ended by itself: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_until_ready(&mut self, n: usize, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        let known = self.ground.known.clone();
+        let member = self.member(n)?;
+        loop {
+            let log = std::fs::read_to_string(&member.log).unwrap_or_default();
+            if let Some(line) = log.lines().find(|line| line.contains("dvp::serve: ready")) {
+                let address = |name: &str| {
+                    let rest = line.split_once(&format!(" {name}=Some("))?.1;
+                    rest.split_once(')')?.0.parse::<std::net::SocketAddr>().ok()
+                };
+                let (http, fix) = address("http").zip(address("fix")).context("no addresses in the log")?;
+                let mut ready = known;
+                ready["http"] = json!(format!("http://{http}"));
+                ready["fix"]["port"] = json!(fix.port());
+                member.ready = Some(Arc::new(ready));
+                return Ok(());
+            }
+            if let Some(status) = member.child.try_wait()? {
+                bail!("a process does not start: {status}\n{log}");
+            }
+            ensure!(Instant::now() < deadline, "a process is not ready\n{log}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Lines of all logs so far that contain `text`.
+    pub(super) fn logged(&self, text: &str) -> usize {
+        let count = |log: &PathBuf| {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            log.lines().filter(|line| line.contains(text)).count()
+        };
+        self.logs.iter().map(count).sum()
+    }
+
+    /// Requests that processes refused with 503 after they were requested to stop.
+    pub(super) fn refused_while_stopping(&self) -> usize {
+        let count = |log: &PathBuf| {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let stopping = log.lines().skip_while(|line| !line.contains("dvp::serve: stopping"));
+            stopping.filter(|line| line.contains("status=503")).count()
+        };
+        self.logs.iter().map(count).sum()
+    }
+
+    /// The ends of the logs.
+    pub(super) fn log_tails(&self) -> String {
+        let tail = |log: &PathBuf| {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
+        };
+        self.logs.iter().map(tail).collect::<Vec<_>>().join("\n---\n")
+    }
+}
+
+impl Client {
+    fn send_to_any(&mut self, members: &[Member], dice: &mut Dice) -> anyhow::Result<()> {
+        let usable: Vec<usize> =
+            (0..members.len()).filter(|n| members.get(*n).is_some_and(|member| !member.is_avoided)).collect();
+        let pick = usize::try_from(dice.roll(u64::try_from(usable.len())?.max(1)))?;
+        self.member = *usable.get(pick).context("no process is left")?;
+        self.place.send_replace(members.get(self.member).and_then(|member| member.ready.clone()));
+        Ok(())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The console's screens over a large history: every page with its filters, searches and exports, as an operator who has
+//! signed in requests them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use dvp_console::{Console, ConsoleSettings, SessionPolicy};
+use dvp_core::operators::token_hash;
+use dvp_core::statements::account_name;
+use dvp_domain::environment::Environment;
+use dvp_domain::operator::OperatorRole;
+use dvp_store::operators::{self, sessions};
+use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::DurableHarness;
+use crate::history::{self, ENDPOINT, HistorySize, SESSION};
+
+const TOKEN: &str = "a link of the measurement";
+
+/// A page: its route in the console's table, and an address.
+#[derive(Debug, Clone)]
+pub struct Screen {
+    pub route: &'static str,
+    pub path: String,
+}
+
+/// The console of a harness on loopback, and an operator's session.
+pub struct Browser {
+    client: reqwest::Client,
+    origin: String,
+    cookie: String,
+    pub stop: CancellationToken,
+}
+
+impl Browser {
+    /// Serves the console and signs an operator in who may see everything.
+    ///
+    /// # Errors
+    /// Fails when the console does not take the link.
+    pub async fn open(harness: &DurableHarness) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let origin = format!("http://{}", listener.local_addr()?);
+        let settings = ConsoleSettings {
+            origins: vec![origin.parse()?],
+            environment: Environment::Test,
+            decimals: harness.market.registry.assets.iter().map(|a| (a.symbol.clone(), a.exponent)).collect(),
+            stale_fix_types: Vec::new(),
+            proxies: Vec::new(),
+            sessions: SessionPolicy::default(),
+            provider: None,
+            connections: ConsoleSettings::CONNECTIONS,
+        };
+        let vault = Arc::new(harness.engine.context().vault.clone());
+        let console = Console::new(harness.pool().clone().into(), vault, settings);
+        let stop = CancellationToken::new();
+        tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
+        sign_up(harness).await?;
+        let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+        let form = client.post(format!("{origin}/login")).header(ORIGIN, &origin);
+        let form = form.header("content-type", "application/x-www-form-urlencoded");
+        let answer = form.body(format!("token={}", TOKEN.replace(' ', "+"))).send().await?;
+        let cookie = answer.headers().get(SET_COOKIE).context("the link was not taken")?.to_str()?;
+        let cookie = cookie.split(';').next().unwrap_or_default().to_owned();
+        Ok(Self { client, origin, cookie, stop })
+    }
+
+    /// Reads a page, or follows where it leads. Returns the time of it all.
+    ///
+    /// # Errors
+    /// Fails when it is not a page.
+    pub async fn get(&self, screen: &Screen) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let mut path = screen.path.clone();
+        loop {
+            let request = self.client.get(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
+            let answer = request.send().await?;
+            let (status, next) = (answer.status(), answer.headers().get(LOCATION).cloned());
+            let body = answer.text().await?;
+            match next {
+                Some(next) if status.is_redirection() => next.to_str()?.clone_into(&mut path),
+                _ => {
+                    ensure!(status.is_success(), "{path}: {status} {body}");
+                    return Ok(began.elapsed());
+                }
+            }
+        }
+    }
+}
+
+async fn sign_up(harness: &DurableHarness) -> anyhow::Result<()> {
+    let mut conn = harness.pool().acquire().await?;
+    sqlx::query("delete from operator_session where operator_id = 'opr_load'").execute(&mut *conn).await?;
+    let there: bool = sqlx::query_scalar("select exists (select from operator where id = 'opr_load')")
+        .fetch_one(&mut *conn)
+        .await?;
+    if !there {
+        operators::insert(&mut conn, "opr_load", "load", &OperatorRole::ALL, "load").await?;
+    }
+    let link = sessions::NewLink {
+        operator_id: "opr_load",
+        token_hash: &token_hash(TOKEN),
+        reusable: true,
+        good_for: Duration::from_secs(86_400),
+        code_hash: None,
+        approval_id: None,
+    };
+    Ok(sessions::insert_link(&mut conn, &link).await?)
+}
+
+/// Every page over a history, with identifiers of orders from its middle.
+///
+/// # Errors
+/// Fails when the database holds no history.
+pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
+    let sample: (String, String, String, String, String, String, i64, String) = sqlx::query_as(
+        "select e.reference, e.intent_id, e.client_reference, '0x' || encode(e.entity, 'hex'), b.end_to_end_id, \
+                b.bank_reference, (extract(epoch from e.accepted_at) * 1000)::int8, '0x' || encode(r.content_hash, 'hex') \
+         from execution e join bank_payment b on b.execution = e.reference join receipt r on r.reference = e.reference \
+         where e.state_name = 'completed' and e.partner_id = 'ptn_acme' \
+           and e.accepted_at < now() - interval '10 days' \
+         order by e.accepted_at desc limit 1",
+    )
+    .fetch_optional(harness.pool())
+    .await?
+    .context("no history")?;
+    let (reference, intent, client, entity, payment, bank_reference, _, hash) = sample;
+    let (approval, run, tx, clordid): (String, i64, String, String) = sqlx::query_as(
+        "select (select id from approval order by requested_at limit 1), (select max(id) from reconciliation_run), \
+                (select '0x' || encode(hash, 'hex') from tx_attempt limit 1), \
+                (select cl_ord_id from fix_order where session_id = $1 limit 1)",
+    )
+    .bind(SESSION)
+    .fetch_one(harness.pool())
+    .await?;
+    let session = SESSION.replace(':', "%3A").replace('>', "%3E");
+    let day = |ago: i64| (chrono::Utc::now() - chrono::TimeDelta::days(ago)).format("%Y-%m-%d").to_string();
+    let mut screens = Vec::new();
+    let mut add = |route: &'static str, path: String| screens.push(Screen { route, path });
+    add("/", "/".into());
+    for query in [
+        String::new(),
+        "?view=open".into(),
+        "?view=stuck".into(),
+        "?view=unfilled".into(),
+        "?view=alarmed".into(),
+        "?state=completed".into(),
+        "?state=paying".into(),
+        "?state=reversed".into(),
+        "?view=unfilled&state=reversed".into(),
+        "?view=unfilled&partner=globex".into(),
+        "?partner=globex".into(),
+        "?partner=globex&state=payout_failed".into(),
+        format!("?from={}&until={}", day(20), day(19)),
+        format!("?until={}", day(25)),
+        format!("?before={}", older(harness, &reference).await?),
+    ] {
+        add("/orders", format!("/orders{query}"));
+        add("/orders.csv", format!("/orders.csv{query}"));
+    }
+    add("/orders/{reference}", format!("/orders/{reference}"));
+    add("/orders/{reference}/documents", format!("/orders/{reference}/documents"));
+    add("/approvals", "/approvals".into());
+    add("/approvals", "/approvals?state=approved".into());
+    add("/approvals/{id}", format!("/approvals/{approval}"));
+    add("/reconciliation", "/reconciliation".into());
+    add("/reconciliation/{run}", format!("/reconciliation/{run}"));
+    add("/treasury", "/treasury".into());
+    for account in [
+        "provider:north:available".to_owned(),
+        account_name("partner", &harness.partner().name(), "available"),
+        "fees".to_owned(),
+        format!("external:{reference}"),
+    ] {
+        let range = format!("from={}&until={}", day(12), day(11));
+        add("/treasury/statement", format!("/treasury/statement?account={account}"));
+        add("/treasury/statement", format!("/treasury/statement?account={account}&asset=USD&{range}"));
+        add(
+            "/treasury/statement.csv",
+            format!("/treasury/statement.csv?account={account}&asset=USD&{range}"),
+        );
+    }
+    add("/chains", "/chains".into());
+    add("/fix", "/fix".into());
+    add("/fix/{session}", format!("/fix/{session}"));
+    for query in [
+        String::new(),
+        "?seq=3".into(),
+        format!("?cl_ord_id={clordid}"),
+        format!("?from={}T00:00&until={}T00:00", day(9), day(8)),
+    ] {
+        add("/fix/{session}/messages", format!("/fix/{session}/messages{query}"));
+    }
+    add("/webhooks", "/webhooks".into());
+    add("/webhooks/{endpoint}", format!("/webhooks/{ENDPOINT}"));
+    add("/partners", "/partners".into());
+    add("/partners/{name}", "/partners/acme".into());
+    add("/operators", "/operators".into());
+    add("/operators/{name}", "/operators/load".into());
+    add("/audit", "/audit".into());
+    add("/audit.jsonl", "/audit.jsonl".into());
+    add("/account", "/account".into());
+    let (wallet, words) = ("0x0000000000000000000000000000000000000009", "closed beneficiary");
+    for text in [
+        &reference,
+        &intent,
+        &client,
+        &entity,
+        &payment,
+        &bank_reference,
+        &hash,
+        &tx,
+        &clordid,
+        wallet,
+        words,
+        "nothing",
+    ] {
+        add("/search", format!("/search?q={}", text.replace(' ', "+")));
+    }
+    Ok(screens)
+}
+
+/// The address of the page after an order.
+async fn older(harness: &DurableHarness, reference: &str) -> anyhow::Result<String> {
+    let (micros,): (i64,) = sqlx::query_as(
+        "select (extract(epoch from accepted_at) * 1000000)::int8 from execution where reference = $1",
+    )
+    .bind(reference)
+    .fetch_one(harness.pool())
+    .await?;
+    Ok(format!("{micros}.{reference}"))
+}
+
+/// The times of a page, in order.
+#[derive(Debug)]
+pub struct Rendered {
+    pub screen: Screen,
+    times: Vec<Duration>,
+}
+
+impl Rendered {
+    /// One line of JSON, in microseconds.
+    pub fn json(&self) -> Value {
+        let micros = |share| u64::try_from(self.within(share).as_micros()).unwrap_or(u64::MAX);
+        json!({"route": self.screen.route, "path": self.screen.path, "p50_us": micros(50), "p95_us": micros(95)})
+    }
+
+    /// The time within which this share of a hundred was rendered.
+    pub fn within(&self, share: usize) -> Duration {
+        let last = self.times.len().saturating_sub(1);
+        self.times.get(last.saturating_mul(share).div_ceil(100)).copied().unwrap_or_default()
+    }
+}
+
+/// Reads every page `rounds` times, one after the other, over the history in `dir`, which is filled if it is not there
+/// yet. Returns the pages, the slowest first.
+///
+/// # Errors
+/// Fails when a page is not rendered.
+pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
+    let temporary = tempfile::tempdir()?;
+    let dir = dir.unwrap_or_else(|| temporary.path());
+    let harness = history::open(dir, HistorySize::of(orders)).await?;
+    let rendered = render(&harness, rounds).await?;
+    harness.stop().await?;
+    Ok(rendered)
+}
+
+/// The same over a harness.
+///
+/// # Errors
+/// Fails when a page is not rendered.
+pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
+    let browser = Browser::open(harness).await?;
+    let mut all = Vec::new();
+    for screen in list(harness).await? {
+        let mut times = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            times.push(browser.get(&screen).await?);
+        }
+        times.sort_unstable();
+        all.push(Rendered { screen, times });
+    }
+    browser.stop.cancel();
+    all.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));
+    Ok(all)
+}

@@ -1,0 +1,152 @@
+//! No statement of an interface, a job or a screen reads what grows with history.
+
+#![expect(clippy::unwrap_used, reason = "helpers of a test fail it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dvp_benches::fix_orders::{Gateway, Subject};
+use dvp_benches::harness::DurableHarness;
+use dvp_benches::history::{self, HistorySize};
+use dvp_benches::http::Served;
+use dvp_benches::screens::{self, Browser};
+use dvp_benches::{interfaces, plans};
+use dvp_core::legacy;
+use dvp_core::ranges;
+use dvp_core::reconciliation::{PATIENCE, compare_bank};
+use dvp_core::retention::{self, Ages};
+use dvp_core::workflow::{ledger_check, ledger_closings};
+use dvp_testing::wait::wait_for;
+
+/// A page of rows, several times over: what a statement may read of a table that grows.
+const ROWS_MAX: u64 = 5_000;
+
+/// Fewer rows than an index is worth: a table of a history must have more, or be listed here.
+const FEW: i64 = 400;
+const THIN: [(&str, &str); 6] = [
+    ("bank_recall", "made by operators"),
+    ("idempotency", "kept for a day"),
+    ("request_nonce", "kept for an hour"),
+    ("simulated_rail", "the books of the simulated rails, which stand for the world outside"),
+    ("webhook_attempt", "kept for 15 days, of deliveries that failed at first"),
+    ("webhook_notice", "made when an endpoint fails"),
+];
+
+/// Orders that are open or ended lately, joined by their keys.
+const DUE: &str = "over a small history a scan costs less than so many look-ups";
+
+/// Parts of statements that read more, and why they may.
+const EXCEPTIONS: [(&str, &str); 13] = [
+    ("from ledger_entry group by asset having", "the ledger check: paces itself to a twentieth of its time"),
+    ("as kept, coalesce(l.available, 0)", "the ledger check"),
+    ("with recursive known as", "balances: the entries since the last closed day"),
+    (
+        "over (order by recorded_at, reference, step, line)",
+        "a statement: the entries of one day of an account",
+    ),
+    ("and l.event = 'Locked' and l.block_number <= $2 and l.entity > $3", "a comparison with the chain"),
+    (
+        "l.event = 'Anchored' and l.fact is not null and l.block_number <= $2 and not exists",
+        "a comparison with the chain",
+    ),
+    ("and not exists (select from execution e where e.entity = l.entity)", "a comparison with the chain"),
+    ("delete from fix_outbound where ctid", "the oldest thousand rows of a session, which few sessions have"),
+    ("with due as ( select reference from execution where terminal_at is null", DUE),
+    ("where terminal_at is null and (accepted_at < now()", DUE),
+    ("from (select from execution limit 1) e", "whether there is a history"),
+    ("from legacy_intent l left join execution e", "the legacy list has numbers of pages, and a total"),
+    ("count(l.seq)::int8 from unnest", "a comparison with the chain"),
+];
+
+/// Once, and once more with what the first time has left.
+const ROUNDS: usize = 2;
+
+async fn jobs(harness: &DurableHarness) {
+    let now = harness.engine.context().clock.now();
+    compare_bank(harness.pool(), now, PATIENCE).await.unwrap();
+    retention::round(harness.pool(), &Ages::default()).await;
+    ledger_check::check(&harness.engine).await.unwrap();
+    ledger_closings::close_days(&harness.engine).await.unwrap();
+    interfaces::reconcile(harness.pool()).await.unwrap();
+    interfaces::relay(harness.pool()).await.unwrap();
+    interfaces::commands(harness).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_scans_what_grows() {
+    let orders = std::env::var("DVP_HISTORY_ORDERS").map_or(10_000, |orders| orders.parse().unwrap());
+    // Kept in DVP_HISTORY_DIR for the next time, where it is given.
+    let temporary = tempfile::tempdir().unwrap();
+    let given = std::env::var_os("DVP_HISTORY_DIR").map(PathBuf::from);
+    let dir = given.as_deref().unwrap_or(temporary.path());
+    let harness = history::open(dir, HistorySize::of(orders)).await.unwrap();
+    let screens = screens::list(&harness).await.unwrap();
+    plans::explain_everything(harness.pool()).await.unwrap();
+    harness.stop().await.unwrap();
+
+    let harness = history::open(dir, HistorySize::of(orders)).await.unwrap();
+    let workers = harness.start_workers();
+    tokio::spawn(legacy::run(harness.engine.clone(), harness.stopped()));
+    tokio::spawn(ranges::run(harness.engine.clone(), harness.stopped()));
+    let browser = Browser::open(&harness).await.unwrap();
+    for screen in &screens {
+        for _ in 0..ROUNDS {
+            browser.get(screen).await.unwrap();
+        }
+    }
+    every_page_is_read(&screens);
+    let served = Served::start(&harness).await.unwrap();
+    for _ in 0..ROUNDS {
+        interfaces::rest(&harness, &served).await.unwrap();
+        jobs(&harness).await;
+    }
+    let gateway = Gateway::start(&harness, Subject { archives: true, settles: true }).await.unwrap();
+    gateway.fill(20).await.unwrap();
+    gateway.stop().await.unwrap();
+    let growing = plans::growing(harness.pool()).await.unwrap();
+    let log = harness.database.postgres.log().to_owned();
+    // Figures are counted when the workers start.
+    wait_for("the figures", || async {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("webhook_seconds")).then_some(())
+    })
+    .await;
+    workers.abort();
+    tokio::time::timeout(Duration::from_secs(60), harness.stop()).await.unwrap().unwrap();
+    judge(&plans::read_log(&log).unwrap(), &growing);
+}
+
+fn every_page_is_read(screens: &[screens::Screen]) {
+    let read: BTreeSet<&str> = screens.iter().map(|screen| screen.route).collect();
+    // A break's page needs a break, and the stream of changes never ends.
+    let others = ["/reconciliation/{run}/{ordinal}", "/live"];
+    for (method, path, _, _) in dvp_console::permissions() {
+        assert!(method != "GET" || read.contains(path) || others.contains(&path), "{path} is not read");
+    }
+}
+
+fn judge(statements: &[plans::Explained], growing: &BTreeMap<String, i64>) {
+    let is_listed =
+        |table: &str| THIN.iter().any(|(name, _)| *name == table) || table.starts_with("fix_message_");
+    let thin: Vec<_> = growing.iter().filter(|(table, rows)| **rows < FEW && !is_listed(table)).collect();
+    assert!(thin.is_empty(), "no plan of these says anything: {thin:?}");
+    assert!(statements.len() > 200, "{} statements", statements.len());
+    let mut found = Vec::new();
+    for explained in statements {
+        for (table, read) in &explained.tables {
+            let Some(rows) = growing.get(table).filter(|_| !is_listed(table)) else { continue };
+            let is_excepted = EXCEPTIONS.iter().any(|(part, _)| explained.statement.contains(part));
+            if (read.is_scan || read.rows > ROWS_MAX) && !is_excepted {
+                found.push(format!(
+                    "{table} of {rows} rows: {} {} rows, {} runs: {}",
+                    if read.is_scan { "scanned," } else { "by an index," },
+                    read.rows,
+                    explained.runs,
+                    explained.statement.split_whitespace().collect::<Vec<_>>().join(" ")
+                ));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.is_empty(), "{} of {} statements:\n{}", found.len(), statements.len(), found.join("\n\n"));
+}

@@ -1,0 +1,43 @@
+//! The balances of wallets and of the escrow at the block, against the ledger's.
+
+use super::contracts::ContractsAt;
+use super::{Comparison, ReconcileError};
+use alloy::primitives::Address;
+use alloy::transports::TransportErrorKind;
+use dvp_core::reconciliation::wallets::{TokenBalances, compare_wallets};
+
+/// The contracts of a chain at the block.
+struct AtBlock<'a> {
+    chain_id: i64,
+    contracts: &'a ContractsAt<'a>,
+}
+
+impl TokenBalances for AtBlock<'_> {
+    type Error = ReconcileError;
+
+    fn chain_id(&self) -> i64 {
+        self.chain_id
+    }
+
+    fn escrow(&self) -> String {
+        format!("{:#x}", self.contracts.escrow())
+    }
+
+    async fn balance(&self, token: &str, address: &str) -> Result<i128, ReconcileError> {
+        let address: Address = address.parse().map_err(TransportErrorKind::custom)?;
+        let held = self.contracts.balance(token, address).await?;
+        Ok(i128::try_from(held).map_err(TransportErrorKind::custom)?)
+    }
+}
+
+impl Comparison<'_> {
+    /// Compares every known token in every known wallet.
+    pub(super) async fn wallets(&mut self) -> Result<(), ReconcileError> {
+        let Some(contracts) = &self.at else { return Ok(()) };
+        let at = AtBlock { chain_id: self.scope.chain_id, contracts };
+        let report = compare_wallets(self.conn, &at, &self.in_flight, self.moment.now).await?;
+        self.breaks.extend(report.breaks);
+        self.balances = report.balances;
+        Ok(())
+    }
+}

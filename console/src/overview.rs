@@ -1,0 +1,42 @@
+//! The rows of the home page, read once for all operators who look at it.
+
+use dvp_store::approvals::{self, Approval, Filter};
+use dvp_store::chain::{self, StatusRow};
+use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
+use dvp_store::overview::{self, InFlight, SessionCounts, Waiting, WebhookCounts};
+use dvp_store::reconcile::{self, KeptBreak};
+use dvp_store::{PgConnection, StoreError};
+
+/// The most rows of each list.
+const ROWS: i64 = 8;
+
+#[derive(Debug)]
+pub(crate) struct Overview {
+    pub waiting: Waiting,
+    pub in_flight: Vec<InFlight>,
+    pub stuck: Vec<OrderRow>,
+    pub breaks: Vec<KeptBreak>,
+    pub approvals: Vec<Approval>,
+    pub chains: Vec<StatusRow>,
+    pub sessions: SessionCounts,
+    pub webhooks: WebhookCounts,
+}
+
+impl Overview {
+    pub(crate) async fn load(conn: &mut PgConnection) -> Result<Self, StoreError> {
+        let stuck = OrderFilter { view: OrderView::Stuck, limit: ROWS, ..OrderFilter::default() };
+        let pending = Filter { state: Some("pending"), limit: ROWS, ..Filter::default() };
+        let mut breaks = reconcile::list_open_breaks(conn).await?;
+        breaks.truncate(usize::try_from(ROWS).unwrap_or_default());
+        Ok(Self {
+            waiting: overview::load_waiting(conn).await?,
+            in_flight: overview::list_in_flight(conn).await?,
+            stuck: listing::list(conn, &stuck).await?,
+            breaks,
+            approvals: approvals::list(conn, &pending).await?,
+            chains: chain::list_statuses(conn).await?,
+            sessions: overview::load_session_counts(conn).await?,
+            webhooks: overview::load_webhook_counts(conn).await?,
+        })
+    }
+}

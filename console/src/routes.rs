@@ -1,0 +1,165 @@
+//! The table of pages: what may be requested, by which roles, and with what else.
+
+pub(crate) mod account;
+pub(crate) mod approvals;
+pub(crate) mod audit;
+pub(crate) mod chains;
+pub(crate) mod credentials;
+pub(crate) mod decisions;
+pub(crate) mod home;
+pub(crate) mod invitations;
+pub(crate) mod live;
+pub(crate) mod messages;
+pub(crate) mod new_sessions;
+#[cfg(feature = "oidc")]
+pub(crate) mod oidc;
+pub(crate) mod operations;
+pub(crate) mod operators;
+pub(crate) mod order;
+pub(crate) mod orders;
+pub(crate) mod partners;
+pub(crate) mod password;
+pub(crate) mod recalls;
+pub(crate) mod reconciliation;
+pub(crate) mod returns;
+pub(crate) mod saved_views;
+pub(crate) mod search;
+pub(crate) mod sessions;
+pub(crate) mod sign_in;
+pub(crate) mod statement;
+pub(crate) mod treasury;
+pub(crate) mod webhooks;
+
+use axum::http::Method;
+use axum::routing::{MethodRouter, get, post};
+use dvp_domain::operator::OperatorRole;
+
+use crate::navigation::{
+    ADMINISTRATION, APPROVAL, AUDIT, DENIAL, EVERYONE, Needs, OPERATION, PERSONAL, TREASURY,
+};
+use crate::state::Console;
+
+/// A page or a form.
+pub(crate) struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    /// An operator needs one of them.
+    pub roles: &'static [OperatorRole],
+    pub needs: Needs,
+    pub handler: MethodRouter<Console>,
+}
+
+/// Every route behind the sign-in.
+pub(crate) fn all() -> Vec<Route> {
+    let route = |method, path, roles, needs, handler| Route { method, path, roles, needs, handler };
+    let page = |path, roles, handler| route(Method::GET, path, roles, Needs::Registration, handler);
+    let form = |path, roles, handler| route(Method::POST, path, roles, Needs::Registration, handler);
+    let guarded = |path, roles, handler| route(Method::POST, path, roles, Needs::StepUp, handler);
+    let own = |method, path, handler| route(method, path, EVERYONE, Needs::Session, handler);
+    vec![
+        page("/", EVERYONE, get(home::show)),
+        page("/orders", EVERYONE, get(orders::list)),
+        page("/orders.csv", EVERYONE, get(orders::export)),
+        form("/orders/views/save", EVERYONE, post(saved_views::save)),
+        form("/orders/views/delete", EVERYONE, post(saved_views::delete)),
+        page("/orders/{reference}", EVERYONE, get(order::show)),
+        page("/orders/{reference}/documents", PERSONAL, get(order::documents)),
+        page("/approvals", EVERYONE, get(approvals::list)),
+        page("/approvals/{id}", EVERYONE, get(approvals::show)),
+        guarded("/approvals/{id}/approve", APPROVAL, post(approvals::approve)),
+        guarded("/approvals/{id}/link", APPROVAL, post(invitations::make_link)),
+        form("/approvals/{id}/deny", DENIAL, post(approvals::deny)),
+        guarded("/orders/{reference}/decisions", OPERATION, post(decisions::decide)),
+        guarded("/orders/{reference}/return", OPERATION, post(returns::request)),
+        guarded("/orders/{reference}/recall/request", OPERATION, post(recalls::request)),
+        guarded("/orders/{reference}/recall/close", OPERATION, post(recalls::close)),
+        page("/reconciliation", EVERYONE, get(reconciliation::show)),
+        page("/reconciliation/{run}", EVERYONE, get(reconciliation::run)),
+        page("/reconciliation/{run}/{ordinal}", EVERYONE, get(reconciliation::show_break)),
+        page("/treasury", EVERYONE, get(treasury::show)),
+        form("/treasury/pauses/add", TREASURY, post(treasury::pause)),
+        guarded("/treasury/pauses/remove", TREASURY, post(treasury::resume)),
+        guarded("/treasury/limits", TREASURY, post(treasury::limit)),
+        guarded("/treasury/bands", TREASURY, post(treasury::band)),
+        guarded("/treasury/operations", TREASURY, post(operations::make)),
+        page("/treasury/statement", EVERYONE, get(statement::show)),
+        page("/treasury/statement.csv", EVERYONE, get(statement::export)),
+        page("/chains", EVERYONE, get(chains::show)),
+        guarded("/chains/resume", OPERATION, post(chains::resume)),
+        guarded("/chains/retry", OPERATION, post(chains::retry)),
+        page("/fix", EVERYONE, get(sessions::list)),
+        guarded("/fix", ADMINISTRATION, post(new_sessions::create)),
+        page("/fix/{session}", EVERYONE, get(sessions::show)),
+        page("/fix/{session}/messages", EVERYONE, get(messages::show)),
+        form("/fix/{session}/commands", OPERATION, post(sessions::command)),
+        guarded("/fix/{session}/password", ADMINISTRATION, post(credentials::draw_password)),
+        guarded("/fix/{session}/sources", ADMINISTRATION, post(new_sessions::set_sources)),
+        page("/webhooks", EVERYONE, get(webhooks::list)),
+        page("/webhooks/{endpoint}", EVERYONE, get(webhooks::show)),
+        form("/webhooks/{endpoint}/resend", OPERATION, post(webhooks::resend)),
+        form("/webhooks/{endpoint}/replay", OPERATION, post(webhooks::replay)),
+        page("/partners", EVERYONE, get(partners::list)),
+        guarded("/partners", ADMINISTRATION, post(partners::create)),
+        page("/partners/{name}", EVERYONE, get(partners::show)),
+        form("/partners/{name}/disable", ADMINISTRATION, post(partners::disable)),
+        guarded("/partners/{name}/enable", ADMINISTRATION, post(partners::enable)),
+        guarded("/partners/{name}/keys", ADMINISTRATION, post(credentials::issue)),
+        form("/keys/{key}/disable", ADMINISTRATION, post(credentials::disable)),
+        form("/keys/{key}/revoke", ADMINISTRATION, post(credentials::revoke)),
+        guarded("/keys/{key}/enable", ADMINISTRATION, post(credentials::enable)),
+        page("/operators", EVERYONE, get(operators::list)),
+        guarded("/operators", ADMINISTRATION, post(invitations::invite)),
+        page("/operators/{name}", EVERYONE, get(operators::show)),
+        guarded("/operators/{name}/roles", ADMINISTRATION, post(invitations::roles)),
+        guarded("/operators/{name}/link", ADMINISTRATION, post(invitations::link)),
+        form("/operators/{name}/disable", ADMINISTRATION, post(operators::disable)),
+        page("/audit", AUDIT, get(audit::show)),
+        page("/audit.jsonl", AUDIT, get(audit::export)),
+        page("/live", EVERYONE, get(live::stream)),
+        page("/search", EVERYONE, get(search::show)),
+        own(Method::GET, "/account", get(account::show)),
+        own(Method::POST, "/account/passkeys/challenge", post(account::registration_challenge)),
+        own(Method::POST, "/account/passkeys", post(account::register)),
+        guarded("/account/passkeys/{id}/remove", EVERYONE, post(account::remove)),
+        own(Method::POST, "/account/password", post(password::choose)),
+        own(Method::POST, "/account/password/confirm", post(password::confirm)),
+        guarded("/account/password/remove", EVERYONE, post(password::remove)),
+        form("/account/challenge", EVERYONE, post(account::step_up_challenge)),
+        own(Method::POST, "/logout", post(sign_in::sign_out)),
+    ]
+}
+
+/// A route behind the sign-in as the table has it: the roles of which an operator needs one, and what else.
+pub type Permission = (Method, &'static str, &'static [OperatorRole], Needs);
+
+/// Every route behind the sign-in.
+pub fn permissions() -> Vec<Permission> {
+    all().into_iter().map(|Route { method, path, roles, needs, .. }| (method, path, roles, needs)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::navigation::SECTIONS;
+
+    #[test]
+    fn sections_lead_to_routes_with_the_same_roles() {
+        let routes = all();
+        for section in SECTIONS {
+            let route = routes.iter().find(|route| route.path == section.path && route.method == Method::GET);
+            assert_eq!(route.map(|route| route.roles), Some(section.roles), "{}", section.path);
+        }
+    }
+
+    #[test]
+    fn no_two_routes_are_the_same_and_every_route_has_roles() {
+        let routes = all();
+        for (index, route) in routes.iter().enumerate() {
+            assert!(!route.roles.is_empty(), "{}", route.path);
+            let twice = routes[..index]
+                .iter()
+                .any(|other| (&other.method, other.path) == (&route.method, route.path));
+            assert!(!twice, "{} {}", route.method, route.path);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Requests of operators: lists, one with its details, and the decision of another operator about it.
+
+use askama::Template;
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{Extension, Form, Path, Query, State};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, Utc};
+use dvp_core::approvals as core_approvals;
+use dvp_core::invitations;
+use dvp_core::operations::EXECUTION;
+use dvp_core::requests::is_same_operator;
+use dvp_domain::operator::OperatorRole;
+use dvp_store::approvals::{self, Approval, Filter};
+use dvp_store::operators::{ConsoleAction, sessions};
+use dvp_store::orders::executions;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::PageError;
+use crate::lines::ApprovalLine;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Moment, Page};
+
+const ROWS: usize = 50;
+const STATES: [&str; 4] = ["pending", "approved", "denied", "lapsed"];
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct ApprovalsQuery {
+    #[serde(default)]
+    state: String,
+    /// Requests before this one: microseconds of its time, a point, its id.
+    #[serde(default)]
+    before: String,
+}
+
+#[derive(Template)]
+#[template(path = "approvals.html")]
+struct ApprovalsPage {
+    page: Page,
+    states: Vec<(&'static str, bool)>,
+    is_all: bool,
+    rows: Vec<ApprovalLine>,
+    older: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    query: Result<Query<ApprovalsQuery>, QueryRejection>,
+) -> Result<Response, PageError> {
+    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let state = STATES.into_iter().find(|state| *state == query.state);
+    if state.is_none() && !query.state.is_empty() {
+        return Err(PageError::Invalid(format!("There is no state {}.", query.state)));
+    }
+    let before = (!query.before.is_empty()).then(|| cursor(&query.before)).transpose()?;
+    let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
+    let mut conn = console.reading().await?;
+    let mut rows = approvals::list(&mut conn, &Filter { state, kind: None, before, limit }).await?;
+    drop(conn);
+    let has_more = rows.len() > ROWS;
+    rows.truncate(ROWS);
+    let older = rows.last().filter(|_| has_more).map(|row| {
+        let state = state.map(|state| format!("state={state}&")).unwrap_or_default();
+        format!("/approvals?{state}before={}.{}", row.requested_at.timestamp_micros(), view::segment(&row.id))
+    });
+    let page = ApprovalsPage {
+        page: Page::of(Some(&operator), "Approvals", "Approvals").live(),
+        states: STATES.map(|one| (one, state == Some(one))).into(),
+        is_all: state.is_none(),
+        rows: rows.iter().map(ApprovalLine::from).collect(),
+        older,
+    };
+    Ok(Html(page.render()?).into_response())
+}
+
+fn cursor(text: &str) -> Result<(DateTime<Utc>, &str), PageError> {
+    let parsed = text
+        .split_once('.')
+        .and_then(|(micros, id)| Some((DateTime::<Utc>::from_timestamp_micros(micros.parse().ok()?)?, id)));
+    parsed.ok_or_else(|| {
+        PageError::Invalid("This page of the list cannot be found: begin at the newest.".to_owned())
+    })
+}
+
+#[derive(Template)]
+#[template(path = "approval.html")]
+struct ApprovalPage {
+    page: Page,
+    line: ApprovalLine,
+    evidence: String,
+    expires: Moment,
+    decided: Option<Moment>,
+    note: String,
+    fields: Vec<(String, String)>,
+    version: i64,
+    /// The subject has another version now, so that the request cannot be approved.
+    moved_to: Option<i64>,
+    is_open: bool,
+    is_own: bool,
+    may_approve: bool,
+    may_deny: bool,
+    /// The operator has approved an invitation whose link was not made yet.
+    may_make_link: bool,
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let request = find(&mut conn, &id).await?;
+    let subject = match request.kind.as_str() {
+        EXECUTION => executions::find_by_reference(&mut conn, &request.subject).await?,
+        _ => None,
+    };
+    let may_make_link =
+        invitations::may_make_link(&request, &operator.name) && !sessions::has_link(&mut conn, &id).await?;
+    drop(conn);
+    let is_open = request.state == "pending" && !request.is_expired;
+    let is_own = is_same_operator(&request.maker, &operator.name);
+    let may_approve = operator.may(crate::navigation::APPROVAL);
+    let moved_to = subject.map(|execution| execution.version).filter(|version| *version != request.version);
+    let page = ApprovalPage {
+        page: Page::of(Some(&operator), "Approvals", format!("Request {id}")),
+        evidence: request.evidence.clone(),
+        expires: request.expires_at.into(),
+        decided: request.decided_at.map(Moment::from),
+        note: request.note.clone().unwrap_or_default(),
+        fields: fields(&request.details),
+        version: request.version,
+        moved_to: moved_to.filter(|_| is_open),
+        is_open,
+        is_own,
+        may_approve: may_approve && !is_own,
+        may_deny: may_approve || is_own,
+        may_make_link: may_make_link && may_approve,
+        line: ApprovalLine::from(&request),
+    };
+    Ok(Html(page.render()?).into_response())
+}
+
+async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Approval, PageError> {
+    approvals::find(conn, id).await?.ok_or_else(|| PageError::NotFound(format!("request {id}")))
+}
+
+/// What means nothing to an operator, or is shown beside.
+const UNSHOWN: [&str; 6] = ["passwordHash", "masterKey", "partnerId", "before", "change", "livemode"];
+/// Sealed: an operator sees that it is set.
+const SEALED: &str = "logonSecret";
+
+/// The fields of a request's details. Of a session's settings, those that the request changes.
+fn fields(details: &Value) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let before = details.get("before");
+    for (name, value) in details.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            (name, value) if UNSHOWN.contains(&name) || value.is_null() => {}
+            ("settings", Value::Object(settings)) => {
+                all.extend(settings.iter().filter_map(|(name, value)| {
+                    let shown = changed(name, value, before.and_then(|before| before.get(name)))?;
+                    Some((label(name), shown))
+                }))
+            }
+            _ => all.push((label(name), text(value))),
+        }
+    }
+    all
+}
+
+/// A setting that a request changes; of a new session, one that is not off.
+fn changed(name: &str, value: &Value, before: Option<&Value>) -> Option<String> {
+    let shown =
+        |value: &Value| if name == SEALED && !value.is_null() { "set".to_owned() } else { text(value) };
+    match before {
+        Some(before) => (before != value).then(|| format!("{} (now {})", shown(value), shown(before))),
+        None => (!value.is_null() && *value != Value::Bool(false)).then(|| shown(value)),
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
+        Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// The words of a field's name: `keyId` is Key id. Fields of FIX have their names.
+fn label(name: &str) -> String {
+    match name {
+        "beginString" => return "BeginString".to_owned(),
+        "clientCompId" => return "Peer's CompID".to_owned(),
+        "serviceCompId" => return "Our CompID".to_owned(),
+        "defaultApplVerId" => return "DefaultApplVerID".to_owned(),
+        "allowedSources" => return "Networks of the peer".to_owned(),
+        _ => {}
+    }
+    let mut label = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() {
+            label.push(' ');
+        }
+        label.push(if label.is_empty() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() });
+    }
+    view::words(&label)
+}
+
+/// A decision, with the version that the operator saw.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Decision {
+    version: i64,
+    #[serde(default)]
+    note: String,
+}
+
+type DecisionForm = Result<Form<Decision>, FormRejection>;
+
+pub(crate) async fn approve(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    form: DecisionForm,
+) -> Result<Response, PageError> {
+    let decision = read(form)?;
+    let mut conn = console.acting().await?;
+    let request = find(&mut conn, &id).await?;
+    let done = match check(&request, &decision) {
+        Ok(()) => core_approvals::approve(&mut conn, &id, &operator.name, decision.note.trim()).await,
+        Err(error) => return refuse(&mut conn, &operator, "POST /approvals/{id}/approve", &id, error).await,
+    };
+    match done {
+        Ok(_) => Ok(Redirect::to(&format!("/approvals/{}", view::segment(&id))).into_response()),
+        Err(error) => refuse(&mut conn, &operator, "POST /approvals/{id}/approve", &id, error.into()).await,
+    }
+}
+
+pub(crate) async fn deny(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    form: DecisionForm,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /approvals/{id}/deny";
+    let decision = read(form)?;
+    let mut conn = console.acting().await?;
+    let request = find(&mut conn, &id).await?;
+    let is_own = is_same_operator(&request.maker, &operator.name);
+    if !is_own && !operator.may(&[OperatorRole::Approver]) {
+        let error = PageError::Forbidden(crate::navigation::APPROVAL);
+        return refuse(&mut conn, &operator, ROUTE, &id, error).await;
+    }
+    if let Err(error) = check(&request, &decision) {
+        return refuse(&mut conn, &operator, ROUTE, &id, error).await;
+    }
+    match core_approvals::deny(&mut conn, &id, &operator.name, decision.note.trim()).await {
+        Ok(_) => Ok(Redirect::to(&format!("/approvals/{}", view::segment(&id))).into_response()),
+        Err(error) => refuse(&mut conn, &operator, ROUTE, &id, error.into()).await,
+    }
+}
+
+fn read(form: DecisionForm) -> Result<Decision, PageError> {
+    form.map(|Form(decision)| decision).map_err(|error| PageError::Invalid(error.to_string()))
+}
+
+/// The decision is about the request as the operator saw it.
+fn check(request: &Approval, decision: &Decision) -> Result<(), PageError> {
+    if request.version == decision.version {
+        Ok(())
+    } else {
+        Err(PageError::Conflict(
+            "The request is about another version than the one you saw: look again.".to_owned(),
+        ))
+    }
+}
+
+/// Records a decision that was not carried out.
+async fn refuse(
+    conn: &mut dvp_store::PgConnection,
+    operator: &Operator,
+    route: &str,
+    id: &str,
+    error: PageError,
+) -> Result<Response, PageError> {
+    operator.record(conn, ConsoleAction::Refused, route, &format!("{id}: {error}")).await?;
+    Err(error)
+}

@@ -1,0 +1,239 @@
+//! Chains: how they are followed, the relayer's accounts, and commands that wait; operators resume a halted chain and have
+//! a command tried again.
+
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Extension, Form, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use dvp_domain::chain::BlockNumber;
+use dvp_store::chain::{self, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow};
+use dvp_store::operators::ConsoleAction;
+use dvp_store::{Acquire as _, PgConnection, StoreError};
+use serde::Deserialize;
+
+use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
+use crate::error::PageError;
+use crate::navigation::OPERATION;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Page};
+
+/// Commands of each list.
+const ROWS: i64 = 50;
+
+/// The decimals of a chain's own currency.
+const WEI: u8 = 18;
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let chains = chain::list_statuses(&mut conn).await?;
+    let accounts = chain::list_accounts(&mut conn).await?;
+    let troubled = chain::list_commands(&mut conn, CommandFilter::Troubled, ROWS).await?;
+    let open = chain::list_commands(&mut conn, CommandFilter::Open, ROWS).await?;
+    let failed = chain::list_commands(&mut conn, CommandFilter::Failed, ROWS).await?;
+    drop(conn);
+    let headings = [
+        "Chain",
+        "State",
+        "#For",
+        "#Head",
+        "#Behind",
+        "#Final",
+        "#Reported",
+        "#Fills at the gate",
+        "#Facts taken back",
+        "Reason",
+    ];
+    let followed =
+        Block::table("Followed", &headings, "No chain is followed yet.", chains.iter().map(chain_row));
+    let headings = ["Chain", "Account", "#Gas balance", "State", "#Nonces not mined"];
+    let accounts = Block::table(
+        "Relayer accounts",
+        &headings,
+        "No account has signed yet.",
+        accounts.iter().map(account_row),
+    );
+    let headings =
+        ["#Command", "Kind", "Order", "State", "#Tries", "Trouble", "Created (UTC)", "Transaction"];
+    let list = |title, empty, rows: &[CommandView]| {
+        Block::table(title, &headings, empty, rows.iter().map(command_row))
+    };
+    let may_act = operator.may(OPERATION);
+    let halted = chains.iter().filter(|row| may_act && row.state == StateName::Halted);
+    let followed = followed.with_forms(halted.map(resume_form));
+    let retry = (may_act && !(troubled.is_empty() && failed.is_empty())).then(retry_form);
+    let blocks = vec![
+        followed,
+        accounts,
+        list("Commands in trouble", "No waiting command was rejected.", &troubled).with_forms(retry),
+        list("Open commands, the oldest", "No command waits or is in a transaction.", &open),
+        list("Failed commands, the latest", "No command failed for good.", &failed),
+    ];
+    blocks::render(Page::of(Some(&operator), "Chains", "Chains"), None, blocks)
+}
+
+fn number(number: u64) -> Cell {
+    Cell::count(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn seconds(seconds: u64) -> Cell {
+    Cell::number(view::span(i64::try_from(seconds).unwrap_or(i64::MAX)))
+}
+
+fn chain_row(row: &StatusRow) -> Vec<Cell> {
+    vec![
+        Cell::text(format!("{} {}", row.name, row.chain_id)),
+        Cell::state(row.state.as_str()),
+        seconds(row.state_seconds),
+        number(row.node_head.0),
+        number(row.node_head.blocks_above(row.indexed_head)),
+        number(row.indexed_final.0),
+        seconds(row.silent_seconds),
+        number(row.fills_waiting),
+        number(row.retracted_facts),
+        Cell::text(row.reason.clone().unwrap_or_default()),
+    ]
+}
+
+fn account_row(row: &RelayerAccount) -> Vec<Cell> {
+    let balance = row.balance.map(|wei| view::amount(&wei.to_string(), WEI));
+    vec![
+        Cell::text(row.chain_id.to_string()),
+        Cell::id(row.signer.to_string()),
+        Cell::number(balance.unwrap_or_else(|| "not read yet".to_owned())),
+        if row.balance_low { Cell::toned("low", "bad") } else { Cell::toned("enough", "good") },
+        number(row.waiting),
+    ]
+}
+
+fn command_row(row: &CommandView) -> Vec<Cell> {
+    vec![
+        Cell::number(row.id.to_string()),
+        Cell::text(view::words(&row.kind)),
+        Cell::found(&row.reference),
+        Cell::state(row.state.as_str()),
+        Cell::number(row.tries.to_string()),
+        Cell::text(row.trouble.clone().unwrap_or_default()),
+        Cell::time(row.created_at),
+        Cell::found(row.tx_hash.clone().unwrap_or_default()),
+    ]
+}
+
+fn resume_form(chain: &StatusRow) -> FormBlock {
+    let fields = vec![
+        Field::hidden("chain", chain.chain_id.to_string()),
+        Field::text("shared_block", "Newest block that is right"),
+        Field::text("reason", "Reason"),
+    ];
+    FormBlock::new("/chains/resume", "Follow the chain again", fields).dangerous()
+}
+
+fn retry_form() -> FormBlock {
+    let fields = vec![Field::text("command", "Command"), Field::text("reason", "Reason")];
+    FormBlock::new("/chains/retry", "Try the command again", fields)
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ResumeForm {
+    chain: String,
+    /// Blocks read after this one are reverted.
+    shared_block: String,
+    reason: String,
+}
+
+type Given<T> = Result<Form<T>, FormRejection>;
+
+fn read<T>(form: Given<T>) -> Result<T, PageError> {
+    form.map(|Form(form)| form).map_err(|error| PageError::Invalid(error.to_string()))
+}
+
+fn whole(text: &str) -> Result<u64, PageError> {
+    let text = text.trim();
+    text.parse().map_err(|_| PageError::Invalid(format!("{text} is no whole number.")))
+}
+
+fn given(reason: &str) -> Result<&str, PageError> {
+    let reason = reason.trim();
+    if reason.is_empty() {
+        return Err(PageError::Conflict("A reason is needed.".to_owned()));
+    }
+    Ok(reason)
+}
+
+/// Follows a halted chain again, from its newest block that was read before and is right.
+pub(crate) async fn resume(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    form: Given<ResumeForm>,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /chains/resume";
+    let form = read(form)?;
+    let (chain, block) = (whole(&form.chain)?, whole(&form.shared_block)?);
+    let mut conn = console.acting().await?;
+    let subject = format!("{chain}: from block {block}: {}", form.reason.trim());
+    let done = match given(&form.reason) {
+        Ok(_) => {
+            let mut tx = conn.begin().await.map_err(StoreError::from)?;
+            let resumed = chain::resume(&mut tx, chain, BlockNumber(block)).await?;
+            if resumed {
+                operator.record(&mut tx, ConsoleAction::Acted, ROUTE, &subject).await?;
+                tx.commit().await.map_err(StoreError::from)?;
+                return Ok(Redirect::to("/chains").into_response());
+            }
+            tx.rollback().await.map_err(StoreError::from)?;
+            PageError::Conflict(format!("Chain {chain} is not halted, or block {block} was not read."))
+        }
+        Err(error) => error,
+    };
+    refuse(&mut conn, &operator, ROUTE, &subject, done).await
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RetryForm {
+    command: String,
+    reason: String,
+}
+
+/// Looks at a waiting command now, or tries one again that was given up.
+pub(crate) async fn retry(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    form: Given<RetryForm>,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /chains/retry";
+    let form = read(form)?;
+    let id = i64::try_from(whole(&form.command)?).unwrap_or(i64::MAX);
+    let mut conn = console.acting().await?;
+    let error = match given(&form.reason) {
+        Ok(reason) => {
+            let mut tx = conn.begin().await.map_err(StoreError::from)?;
+            let why = match chain::retry_command(&mut tx, id, &operator.name, reason).await? {
+                Retried::Now => {
+                    tx.commit().await.map_err(StoreError::from)?;
+                    return Ok(Redirect::to("/chains").into_response());
+                }
+                Retried::Unknown => "does not exist",
+                Retried::Sent => "is in a transaction: nothing to do",
+                Retried::Done => "is done",
+                Retried::OrderGoneOn => "was given up, and its order has ended or gone on without it",
+            };
+            tx.rollback().await.map_err(StoreError::from)?;
+            PageError::Conflict(format!("Chain command {id} {why}."))
+        }
+        Err(error) => error,
+    };
+    refuse(&mut conn, &operator, ROUTE, &id.to_string(), error).await
+}
+
+async fn refuse(
+    conn: &mut PgConnection,
+    operator: &Operator,
+    route: &str,
+    subject: &str,
+    error: PageError,
+) -> Result<Response, PageError> {
+    operator.record(conn, ConsoleAction::Refused, route, &format!("{subject}: {error}")).await?;
+    Err(error)
+}

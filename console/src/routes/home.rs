@@ -1,0 +1,232 @@
+//! The home page: throughput, money in flight, what waits for operators, and the state of each part.
+
+use askama::Template;
+use axum::extract::{Extension, State};
+use axum::response::{Html, IntoResponse as _, Response};
+use dvp_store::chain::StatusRow;
+use dvp_store::overview::{FeedCounts, InFlight};
+
+use crate::error::PageError;
+use crate::lines::{ApprovalLine, BreakLine, OrderLine};
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Page};
+
+/// The seconds over which the rates are averaged.
+const RATE_SECONDS: usize = 60;
+/// The chart: the last ten minutes, a bar for each five seconds.
+const BARS: usize = 120;
+const BAR_SECONDS: usize = 5;
+const BAR_WIDTH: usize = 5;
+const CHART_HEIGHT: i64 = 64;
+
+#[derive(Template)]
+#[template(path = "home.html")]
+struct HomePage {
+    page: Page,
+    rate: String,
+    minute: Minute,
+    bars: Vec<Bar>,
+    highest: String,
+    tiles: Vec<Tile>,
+    in_flight: Vec<FlightLine>,
+    stuck: Vec<OrderLine>,
+    breaks: Vec<BreakLine>,
+    approvals: Vec<ApprovalLine>,
+    chains: Vec<ChainLine>,
+    sessions: Vec<(&'static str, String)>,
+    webhooks: Vec<(&'static str, String)>,
+}
+
+/// The last minute's events.
+struct Minute {
+    accepted: String,
+    completed: String,
+    failed: String,
+    events: String,
+}
+
+/// A bar of the chart, in its units from the top left corner.
+struct Bar {
+    x: usize,
+    y: i64,
+    height: i64,
+}
+
+/// A number that should be zero, or that waits for somebody.
+struct Tile {
+    name: &'static str,
+    count: String,
+    tone: &'static str,
+    link: &'static str,
+}
+
+struct FlightLine {
+    state: String,
+    code: String,
+    tone: &'static str,
+    asset: String,
+    orders: String,
+    amount: String,
+    oldest: String,
+}
+
+impl From<&InFlight> for FlightLine {
+    fn from(row: &InFlight) -> Self {
+        Self {
+            state: view::words(&row.state),
+            code: row.state.clone(),
+            tone: view::tone(&row.state),
+            asset: row.asset.clone(),
+            orders: view::count(row.orders),
+            amount: view::amount(&row.amount, u8::try_from(row.exponent).unwrap_or(0)),
+            oldest: view::age(row.oldest_at),
+        }
+    }
+}
+
+struct ChainLine {
+    name: String,
+    chain_id: u64,
+    state: &'static str,
+    tone: &'static str,
+    reason: String,
+    head: String,
+    lag: String,
+    silent: String,
+    fills: String,
+}
+
+impl From<&StatusRow> for ChainLine {
+    fn from(row: &StatusRow) -> Self {
+        let number = |number: u64| view::count(i64::try_from(number).unwrap_or(i64::MAX));
+        Self {
+            name: row.name.clone(),
+            chain_id: row.chain_id,
+            state: row.state.as_str(),
+            tone: view::tone(row.state.as_str()),
+            reason: row.reason.clone().unwrap_or_default(),
+            head: number(row.node_head.0),
+            lag: number(row.node_head.blocks_above(row.indexed_head)),
+            silent: view::span(i64::try_from(row.silent_seconds).unwrap_or(i64::MAX)),
+            fills: number(row.fills_waiting),
+        }
+    }
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, PageError> {
+    let overview = console.overview().await?;
+    let seconds = console.pulse.seconds();
+    let minute = sum(seconds.iter().rev().take(RATE_SECONDS));
+    let (bars, highest) = chart(&seconds);
+    let waiting = &overview.waiting;
+    let (sessions, webhooks) = (&overview.sessions, &overview.webhooks);
+    let tile = |name, count: i64, tone, link| Tile {
+        name,
+        count: view::count(count),
+        tone: if count == 0 { "calm" } else { tone },
+        link,
+    };
+    let page = HomePage {
+        page: Page::of(Some(&operator), "Home", "Home").live(),
+        rate: per_second(minute.accepted),
+        minute: Minute {
+            accepted: view::count(minute.accepted),
+            completed: view::count(minute.completed),
+            failed: view::count(minute.failed),
+            events: view::count(minute.events),
+        },
+        bars,
+        highest: per_second_of_bar(highest),
+        tiles: vec![
+            tile("Pending approvals", waiting.pending_approvals, "warn", "/approvals?state=pending"),
+            tile("Stuck orders", waiting.stuck_orders, "bad", "/orders?view=stuck"),
+            tile("Payment alarms", waiting.alarmed_payments, "bad", "/orders?view=alarmed"),
+            tile("Held by screening", waiting.held_orders, "warn", "/orders?view=open&state=accepted"),
+            tile("Breaks", waiting.breaks, "bad", "#breaks"),
+            tile("Pauses", waiting.pauses, "warn", ""),
+        ],
+        in_flight: overview.in_flight.iter().map(FlightLine::from).collect(),
+        stuck: overview.stuck.iter().map(OrderLine::from).collect(),
+        breaks: overview.breaks.iter().map(|row| BreakLine::of(row, &console)).collect(),
+        approvals: overview.approvals.iter().map(ApprovalLine::from).collect(),
+        chains: overview.chains.iter().map(ChainLine::from).collect(),
+        sessions: vec![
+            ("Enabled", view::count(sessions.enabled)),
+            ("Run by a process", view::count(sessions.owned)),
+            ("Disabled", view::count(sessions.disabled)),
+            ("Parked orders", view::count(sessions.parked_orders)),
+        ],
+        webhooks: vec![
+            ("Active endpoints", view::count(webhooks.active)),
+            ("Failing", view::count(webhooks.failing)),
+            ("Inactive", view::count(webhooks.inactive)),
+            ("Queued deliveries", view::count(webhooks.queued)),
+            ("Oldest queued", webhooks.oldest_at.map_or_else(|| "–".to_owned(), view::age)),
+            ("Events to read", view::count(webhooks.behind)),
+        ],
+    };
+    Ok(Html(page.render()?).into_response())
+}
+
+fn sum<'a>(seconds: impl Iterator<Item = &'a FeedCounts>) -> FeedCounts {
+    seconds.fold(FeedCounts::default(), |sum, one| sum.plus(one))
+}
+
+/// A count of the last minute as a rate with one decimal.
+fn per_second(count: i64) -> String {
+    tenths(count.saturating_mul(10) / i64::try_from(RATE_SECONDS).unwrap_or(1))
+}
+
+fn per_second_of_bar(count: i64) -> String {
+    tenths(count.saturating_mul(10) / i64::try_from(BAR_SECONDS).unwrap_or(1))
+}
+
+fn tenths(tenths: i64) -> String {
+    format!("{}.{}", view::count(tenths / 10), tenths % 10)
+}
+
+/// Bars of accepted orders, the newest on the right, and the highest count.
+fn chart(seconds: &[FeedCounts]) -> (Vec<Bar>, i64) {
+    let counts: Vec<i64> = seconds
+        .rchunks(BAR_SECONDS)
+        .take(BARS)
+        .map(|bar| bar.iter().map(|second| second.accepted).sum())
+        .collect();
+    let highest = counts.iter().copied().max().unwrap_or(0);
+    let bar = |(index, count): (usize, i64)| {
+        let height =
+            if count == 0 { 0 } else { (count.saturating_mul(CHART_HEIGHT) / highest.max(1)).max(1) };
+        Bar { x: (BARS - 1 - index) * BAR_WIDTH, y: CHART_HEIGHT - height, height }
+    };
+    let bars = counts.into_iter().enumerate().map(bar).filter(|bar| bar.height > 0).collect();
+    (bars, highest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepted(count: i64) -> FeedCounts {
+        FeedCounts { accepted: count, ..FeedCounts::default() }
+    }
+
+    #[test]
+    fn the_newest_bar_is_on_the_right_and_the_highest_fills_the_chart() {
+        let mut seconds = vec![accepted(0); 10];
+        seconds.extend([accepted(10), accepted(10), accepted(0), accepted(0), accepted(0)]);
+        seconds.extend([accepted(0), accepted(0), accepted(0), accepted(0), accepted(5)]);
+        let (bars, highest) = chart(&seconds);
+        let drawn: Vec<_> = bars.iter().map(|bar| (bar.x, bar.y, bar.height)).collect();
+        assert_eq!(highest, 20);
+        assert_eq!(drawn, [(595, 48, 16), (590, 0, 64)]);
+    }
+
+    #[test]
+    fn rates_have_one_decimal() {
+        assert_eq!([0, 5, 90, 60_000].map(per_second), ["0.0", "0.0", "1.5", "1,000.0"]);
+    }
+}

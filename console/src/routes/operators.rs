@@ -1,0 +1,105 @@
+//! Operators and their roles. An administrator can disable another one, and requests what gives an operator more than
+//! it has.
+
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use dvp_core::operators::{self as core_operators, OperatorError};
+use dvp_core::requests::is_same_operator;
+use dvp_store::operators::{self, ConsoleAction, OperatorRow};
+
+use super::invitations;
+use crate::blocks::{self, Block, Cell, Form as FormBlock};
+use crate::error::PageError;
+use crate::navigation::ADMINISTRATION;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Page};
+
+const ROWS: i64 = 500;
+
+pub(crate) fn address(name: &str) -> String {
+    format!("/operators/{}", view::segment(name))
+}
+
+fn state(row: &OperatorRow) -> Cell {
+    Cell::state(if row.disabled_at.is_none() { "enabled" } else { "disabled" })
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let all = operators::list(&mut conn, "", ROWS).await?;
+    drop(conn);
+    let rows = all.iter().map(|row| {
+        vec![
+            Cell::link(&row.name, address(&row.name)),
+            Cell::text(view::role_words(&row.roles)),
+            state(row),
+            Cell::maybe_time(row.last_seen_at),
+            Cell::text(&row.created_by),
+            Cell::time(row.created_at),
+        ]
+    });
+    let headings = ["Operator", "Roles", "State", "Seen (UTC)", "Added by", "Added (UTC)"];
+    let mut parts = vec![Block::table("All operators", &headings, "There is no operator.", rows)];
+    if operator.may(ADMINISTRATION) {
+        parts.push(Block::forms("Invite an operator", vec![invitations::invite_form()]));
+    }
+    blocks::render(Page::of(Some(&operator), "Operators", "Operators"), None, parts)
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let shown = find(&mut conn, &name).await?;
+    drop(conn);
+    let facts = vec![
+        ("Roles", Cell::text(view::role_words(&shown.roles))),
+        ("Seen (UTC)", Cell::maybe_time(shown.last_seen_at)),
+        ("Added by", Cell::text(&shown.created_by)),
+        ("Added (UTC)", Cell::time(shown.created_at)),
+    ];
+    let is_other = !is_same_operator(&shown.name, &operator.name);
+    let mut parts = Vec::new();
+    let mut block = Block::facts("Operator", facts).half();
+    if operator.may(ADMINISTRATION) && is_other && shown.disabled_at.is_none() {
+        let form = FormBlock::new(format!("{}/disable", address(&shown.name)), "Disable", Vec::new());
+        block = block.with_forms([form.dangerous()]);
+        parts.extend(invitations::change_blocks(&shown));
+    }
+    parts.insert(0, block);
+    let state = state(&shown);
+    let page = Page::of(Some(&operator), "Operators", format!("Operator {}", shown.name));
+    blocks::render(page, Some(state), parts)
+}
+
+async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Result<OperatorRow, PageError> {
+    core_operators::named(conn, name).await.map_err(|error| match error {
+        OperatorError::Store(error) => error.into(),
+        _ => PageError::NotFound(format!("operator {name}")),
+    })
+}
+
+/// Ends the operator's sessions and links, and refuses new ones.
+pub(crate) async fn disable(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /operators/{name}/disable";
+    let mut conn = console.acting().await?;
+    let shown = find(&mut conn, &name).await?;
+    if is_same_operator(&shown.name, &operator.name) {
+        operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &name).await?;
+        return Err(PageError::Conflict("Another administrator disables you.".to_owned()));
+    }
+    if operators::set_disabled(&mut conn, &shown.id, true).await? {
+        operator.record(&mut conn, ConsoleAction::Acted, ROUTE, &shown.name).await?;
+    }
+    Ok(Redirect::to(&address(&shown.name)).into_response())
+}

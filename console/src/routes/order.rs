@@ -1,0 +1,165 @@
+//! An order: its terms, its state, and everything that happened to it.
+
+use askama::Template;
+use axum::extract::{Extension, Path, State};
+use axum::response::{Html, IntoResponse as _, Response};
+use dvp_core::operations::EXECUTION;
+use dvp_store::approvals;
+use dvp_store::operators::ConsoleAction;
+use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::{operations, receipts};
+use dvp_store::{PgConnection, StoreError};
+
+use crate::blocks::Form;
+use crate::error::PageError;
+use crate::lines::ApprovalLine;
+use crate::navigation::{OPERATION, PERSONAL};
+use crate::operator::Operator;
+use crate::routes::recalls::AtBank;
+use crate::routes::{decisions, recalls, returns};
+use crate::state::Console;
+use crate::timeline::{self, Happening};
+use crate::view::{self, Moment, Page};
+
+#[derive(Template)]
+#[template(path = "order.html")]
+struct OrderPage {
+    page: Page,
+    reference: String,
+    state: String,
+    tone: &'static str,
+    version: i64,
+    input: String,
+    output: String,
+    accepted: Moment,
+    deadline: Moment,
+    terms: Vec<Term>,
+    failure: Option<String>,
+    timeline: Vec<Happening>,
+    /// The newest request about it.
+    approval: Option<ApprovalLine>,
+    /// The operator may read its documents.
+    may_read: bool,
+    /// The form of a decision, for operators who may decide.
+    decision: Vec<Form>,
+}
+
+/// A term of an order. An identifier leads to what it names.
+struct Term {
+    name: &'static str,
+    value: String,
+    link: Option<String>,
+}
+
+async fn load(conn: &mut PgConnection, reference: &str) -> Result<Execution, PageError> {
+    let found = executions::find_by_reference(conn, reference).await?;
+    found.ok_or_else(|| PageError::NotFound(format!("order {reference}")))
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(reference): Path<String>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let execution = load(&mut conn, &reference).await?;
+    let history = operations::load_history(&mut conn, &reference).await?;
+    let approval = approvals::find_newest(&mut conn, EXECUTION, &reference).await?;
+    let at_bank = AtBank::find(&mut conn, &reference).await?;
+    drop(conn);
+    let terms = &execution.terms;
+    let state = execution.state.name();
+    let amount = |given: &dvp_domain::terms::AssetAmount| {
+        format!("{} {}", view::amount(&given.amount.to_string(), given.exponent), given.asset)
+    };
+    let page = OrderPage {
+        page: Page::of(Some(&operator), "Orders", format!("Order {reference}")).live(),
+        state: view::words(state),
+        tone: view::tone(state),
+        version: execution.version,
+        input: amount(&terms.input),
+        output: amount(&terms.output),
+        accepted: terms.accepted_at.to_utc().into(),
+        deadline: terms.request.deadline.to_utc().into(),
+        terms: terms_of(&execution),
+        failure: execution.state.failure().map(|failure| format!("{}: {}", failure.code, failure.message)),
+        timeline: timeline::of(&history, |asset| console.decimals(asset)),
+        approval: approval.as_ref().map(ApprovalLine::from),
+        may_read: operator.may(PERSONAL),
+        decision: if operator.may(OPERATION) {
+            let mut forms = vec![decisions::form(&execution)];
+            forms.extend(returns::form(&execution));
+            forms.extend(recalls::form(&reference, at_bank));
+            forms
+        } else {
+            Vec::new()
+        },
+        reference,
+    };
+    Ok(Html(page.render()?).into_response())
+}
+
+fn terms_of(execution: &Execution) -> Vec<Term> {
+    let terms = &execution.terms;
+    let request = &terms.request;
+    let found = |name, value: &str| Term {
+        name,
+        value: value.to_owned(),
+        link: Some(format!("/search?q={}", view::segment(value))),
+    };
+    let plain = |name, value: String| Term { name, value, link: None };
+    let mut all = vec![
+        Term {
+            name: "Partner",
+            value: terms.partner_id.to_string(),
+            link: Some(format!("/search?q={}", view::segment(&terms.partner_id.to_string()))),
+        },
+        found("Intent", &request.intent_id),
+    ];
+    all.extend(request.client_reference.as_deref().map(|reference| found("Client reference", reference)));
+    all.extend(request.quote_id.as_deref().map(|quote| plain("Quote", quote.to_owned())));
+    if terms.locks() {
+        all.push(found("Paying wallet", &request.user.to_lowercase()));
+    }
+    all.push(found("Id on the chain", &terms.entity));
+    all.push(plain("Actor", format!("{:?}", request.actor_type).to_lowercase()));
+    all.push(plain("Side", format!("{:?}", request.side).to_lowercase()));
+    let slices = terms.plan.slices.iter().map(|slice| slice.provider_id.as_str());
+    all.push(plain("Providers", slices.collect::<Vec<_>>().join(", ")));
+    all
+}
+
+#[derive(Template)]
+#[template(path = "documents.html")]
+struct DocumentsPage {
+    page: Page,
+    reference: String,
+    documents: Vec<(&'static str, String)>,
+}
+
+/// The stored documents, personal data included. The look is an entry of the audit log, which is written first.
+pub(crate) async fn documents(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(reference): Path<String>,
+) -> Result<Response, PageError> {
+    let mut conn = console.acting().await?;
+    let execution = load(&mut conn, &reference).await?;
+    operator.record(&mut conn, ConsoleAction::Read, "GET /orders/{reference}/documents", &reference).await?;
+    let receipt = receipts::find_body(&mut conn, &reference).await?;
+    drop(conn);
+    let mut documents = vec![("Terms", document(&execution.terms)?), ("State", document(&execution.state)?)];
+    documents.extend(receipt.map(|receipt| ("Receipt", receipt)));
+    let page = Page::of(Some(&operator), "Orders", format!("Documents of {reference}"));
+    Ok(Html(DocumentsPage { page, reference, documents }.render()?).into_response())
+}
+
+/// A stored document without the permit's signature, which is the user's authorization.
+fn document(value: &impl serde::Serialize) -> Result<String, PageError> {
+    let corrupt = |error| PageError::from(StoreError::corrupt("execution", error));
+    let mut value = serde_json::to_value(value).map_err(corrupt)?;
+    if let Some(signature) = value.pointer_mut("/request/permit/signature") {
+        *signature = "not shown".into();
+    }
+    serde_json::to_string_pretty(&value).map_err(corrupt)
+}

@@ -1,0 +1,204 @@
+//! Reconciliation: the last comparisons, what they found, and the actions that may end a break.
+
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use dvp_store::orders::executions;
+use dvp_store::reconcile::{self, KeptBreak};
+
+use crate::blocks::{self, Block, Cell, Form};
+use crate::error::PageError;
+use crate::lines::BreakLine;
+use crate::navigation::{OPERATION, TREASURY};
+use crate::operator::Operator;
+use crate::routes::operations::Proposal;
+use crate::routes::recalls::AtBank;
+use crate::routes::{decisions, operations, recalls, statement};
+use crate::state::Console;
+use crate::view::{self, Page};
+
+const RUNS: i64 = 50;
+
+const BREAKS: [&str; 7] =
+    ["Kind", "Subject", "Account", "#Difference", "What was found", "Proposed action", "Since"];
+
+fn break_row(row: &KeptBreak, console: &Console) -> Vec<Cell> {
+    let line = BreakLine::of(row, console);
+    let subject =
+        if line.reference.is_empty() { row.entity.clone().unwrap_or_default() } else { line.reference };
+    vec![
+        Cell::toned(line.kind, "bad"),
+        Cell::found(subject),
+        Cell::text(line.account),
+        Cell::number(line.difference),
+        Cell::text(line.detail),
+        Cell::link(line.action, line.link),
+        Cell::time(row.first_seen_at),
+    ]
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let breaks = reconcile::list_open_breaks(&mut conn).await?;
+    let runs = reconcile::list_runs(&mut conn, RUNS).await?;
+    drop(conn);
+    let run_rows = runs.iter().map(|run| {
+        vec![
+            Cell::link(run.id.to_string(), format!("/reconciliation/{}", run.id)),
+            Cell::text(run.chain_id.map_or_else(|| "bank".to_owned(), |chain| format!("chain {chain}"))),
+            Cell::number(run.block_number.map(|block| block.to_string()).unwrap_or_default()),
+            Cell::count(run.subjects),
+            if run.breaks == 0 {
+                Cell::number("0")
+            } else {
+                Cell { is_number: true, ..Cell::toned(run.breaks.to_string(), "bad") }
+            },
+            Cell::time(run.finished_at),
+        ]
+    });
+    let open = Block::table(
+        "Open breaks",
+        &BREAKS,
+        "The last comparisons found no difference.",
+        breaks.iter().map(|row| break_row(row, &console)),
+    );
+    let headings = ["Run", "Compared with", "#Block", "#Subjects", "#Breaks", "Finished (UTC)"];
+    let runs = Block::table("Last runs", &headings, "Nothing was compared yet.", run_rows);
+    blocks::render(Page::of(Some(&operator), "Reconciliation", "Reconciliation"), None, vec![open, runs])
+}
+
+pub(crate) async fn run(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+) -> Result<Response, PageError> {
+    let number = id.parse().map_err(|_| PageError::NotFound(format!("run {id}")))?;
+    let mut conn = console.reading().await?;
+    let breaks = reconcile::list_breaks(&mut conn, number).await?;
+    drop(conn);
+    let rows = breaks.iter().map(|row| break_row(row, &console));
+    let found = Block::table("Breaks", &BREAKS, "This run found no difference, or is no longer kept.", rows);
+    blocks::render(Page::of(Some(&operator), "Reconciliation", format!("Run {id}")), None, vec![found])
+}
+
+/// What a proposed action is, for operators.
+fn describe(action: &str) -> &'static str {
+    match action {
+        "page" => {
+            "Find out now what happened: money may be lost. The order's page has everything that is known."
+        }
+        "cancel" => {
+            "IntentSettler.cancel returns the funds to the wallet. Anyone may call it; the relayer does."
+        }
+        "refund" => "Escrow.refund returns the funds to the wallet from the timelock on. Anyone may call it.",
+        "return" => {
+            "Two operators sign IntentSettler.returnFilled; `dvp execution resolve` takes the signatures."
+        }
+        "settle" => "Find out on the page of chains why the relayer has not settled, before the timelock.",
+        "anchor" => "Find out on the page of chains why the relayer has not anchored the receipt.",
+        "resolve" => "Decide about the order, once the outcome of the leg at the rail is known.",
+        "rescan" => {
+            "Compare the index with another endpoint of the chain; resume the chain where they differ."
+        }
+        "ask_bank" => {
+            "Request the statement, or the payment's status, from the bank; recall the payment if it is wrong."
+        }
+        "post" => "Request the posting of what happened outside; another operator approves it.",
+        _ => "",
+    }
+}
+
+/// A break: what was found, what it is about, and the requests that may end it.
+pub(crate) async fn show_break(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path((run, ordinal)): Path<(String, String)>,
+) -> Result<Response, PageError> {
+    let missing = || PageError::NotFound(format!("break {run}/{ordinal}"));
+    let (Ok(run_id), Ok(place)) = (run.parse(), ordinal.parse()) else { return Err(missing()) };
+    let mut conn = console.reading().await?;
+    let found = reconcile::find_break(&mut conn, run_id, place).await?.ok_or_else(missing)?;
+    let execution = match &found.reference {
+        Some(reference) => executions::find_by_reference(&mut conn, reference).await?,
+        None => None,
+    };
+    let at_bank = match &execution {
+        Some(execution) => Some(AtBank::find(&mut conn, execution.terms.reference.as_str()).await?),
+        None => None,
+    };
+    drop(conn);
+    let line = BreakLine::of(&found, &console);
+    let mut facts = vec![
+        ("What was found", Cell::text(&line.detail)),
+        ("Proposed action", Cell::text(&line.action)),
+        ("What it is", Cell::text(describe(&found.action))),
+        ("First seen", Cell::time(found.first_seen_at)),
+    ];
+    if let Some(reference) = &found.reference {
+        let cell = match &execution {
+            Some(_) => {
+                let link = format!("/orders/{}", view::segment(reference));
+                Cell { class: "id".to_owned(), ..Cell::link(reference, link) }
+            }
+            None => Cell::found(reference),
+        };
+        facts.push(("Subject", cell));
+    }
+    facts.extend(found.entity.iter().map(|entity| ("Id on the chain", Cell::found(entity))));
+    facts.extend(found.account.iter().map(|account| ("Account outside", Cell::text(account))));
+    if !line.difference.is_empty() {
+        facts.push(("Difference", Cell::text(&line.difference)));
+    }
+    facts.extend(
+        ledger_account(&found).map(|account| ("Ledger", Cell::link(&account, statement::address(&account)))),
+    );
+    let forms = forms(&found, execution.as_ref(), at_bank, &operator, &console);
+    let mut all = vec![Block::facts("Break", facts)];
+    all.extend(forms);
+    let title = format!("Break: {}", line.kind);
+    let state = Cell::toned(format!("run {run_id}"), "bad");
+    blocks::render(Page::of(Some(&operator), "Reconciliation", title), Some(state), all)
+}
+
+/// The ledger's account beside the account outside.
+fn ledger_account(found: &KeptBreak) -> Option<String> {
+    match found.account.as_deref()?.split_once(':') {
+        Some(("bank", _)) => Some("external:bank".to_owned()),
+        Some(("wallet", address)) => Some(format!("external:{address}")),
+        _ => (found.account.as_deref() == Some("escrow")).then(|| "escrow".to_owned()),
+    }
+}
+
+/// The requests that may end a break, for those who may make them.
+fn forms(
+    found: &KeptBreak,
+    execution: Option<&executions::Execution>,
+    at_bank: Option<AtBank>,
+    operator: &Operator,
+    console: &Console,
+) -> Vec<Block> {
+    let mut all: Vec<(&'static str, Vec<Form>)> = Vec::new();
+    if let (Some(execution), true) = (execution, operator.may(OPERATION)) {
+        let reference = found.reference.as_deref().unwrap_or_default();
+        all.push(("Decide about the order", vec![decisions::form(execution)]));
+        if matches!(found.action.as_str(), "ask_bank" | "page" | "resolve") {
+            let form = at_bank.and_then(|at_bank| recalls::form(reference, at_bank));
+            all.extend(form.map(|form| ("Recall the payment", vec![form])));
+        }
+    }
+    if operator.may(TREASURY) && matches!(found.action.as_str(), "post" | "ask_bank" | "page") {
+        let asset = found.asset.clone().unwrap_or_default();
+        let amount = found.difference.as_deref().unwrap_or_default().trim_start_matches('-');
+        let amount =
+            if amount.is_empty() { String::new() } else { view::amount(amount, console.decimals(&asset)) };
+        let id =
+            if execution.is_none() { found.reference.clone().unwrap_or_default() } else { String::new() };
+        all.push((
+            "Post an operation of the ledger",
+            vec![operations::form(&Proposal { id, asset, amount })],
+        ));
+    }
+    all.into_iter().map(|(title, forms)| Block::forms(title, forms)).collect()
+}

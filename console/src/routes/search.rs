@@ -1,0 +1,95 @@
+//! The search box: one field for every identifier, and for the words of a failure.
+
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use dvp_store::search::{self, Found};
+use serde::Deserialize;
+
+use crate::error::PageError;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Page};
+
+/// The longest identifier that is looked for.
+const BYTES_MAX: usize = 200;
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SearchQuery {
+    #[serde(default)]
+    q: String,
+}
+
+struct Line {
+    kind: String,
+    id: String,
+    link: String,
+    detail: String,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct SearchPage {
+    page: Page,
+    rows: Vec<Line>,
+}
+
+/// One result is opened at once.
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    query: Result<Query<SearchQuery>, QueryRejection>,
+) -> Result<Response, PageError> {
+    let Query(SearchQuery { q }) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let text = q.trim();
+    if text.len() > BYTES_MAX || text.contains(char::is_control) {
+        return Err(PageError::Invalid(
+            "An identifier has 200 bytes at most and no control characters.".to_owned(),
+        ));
+    }
+    let found = if text.is_empty() { Vec::new() } else { find(&console, text).await? };
+    let rows: Vec<Line> = found.into_iter().map(line).collect();
+    let mut pages: Vec<&str> = rows.iter().map(|row| row.link.as_str()).collect();
+    pages.dedup();
+    if let [only] = pages[..]
+        && !only.is_empty()
+    {
+        return Ok(Redirect::to(only).into_response());
+    }
+    let mut page = Page::of(Some(&operator), "", "Search");
+    page.query = text.to_owned();
+    Ok(Html(SearchPage { page, rows }.render()?).into_response())
+}
+
+async fn find(console: &Console, text: &str) -> Result<Vec<Found>, PageError> {
+    let mut conn = console.reading().await?;
+    let hex = text.strip_prefix("0x").unwrap_or(text);
+    let bytes = hex::decode(hex).ok();
+    let mut found = search::find_text(&mut conn, text).await?;
+    match bytes.as_deref() {
+        Some(hash) if hash.len() == 32 => found.extend(search::find_hash(&mut conn, hash).await?),
+        Some(wallet) if wallet.len() == 20 => {
+            let address = format!("0x{}", hex.to_lowercase());
+            found.extend(search::find_wallet(&mut conn, &address).await?);
+        }
+        Some(_) | None => {}
+    }
+    if found.is_empty() {
+        found = search::find_words(&mut conn, text).await?;
+    }
+    Ok(found)
+}
+
+fn line(found: Found) -> Line {
+    let Found { kind, id, detail } = found;
+    let link = match kind.as_str() {
+        "order" => format!("/orders/{}", view::segment(&id)),
+        "approval" => format!("/approvals/{}", view::segment(&id)),
+        "partner" => format!("/partners/{}", view::segment(&id)),
+        "session" => format!("/fix/{}", view::segment(&id)),
+        "endpoint" => format!("/webhooks/{}", view::segment(&id)),
+        _ => String::new(),
+    };
+    Line { kind, id, link, detail }
+}

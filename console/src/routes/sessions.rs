@@ -1,0 +1,219 @@
+//! FIX sessions: their numbers, their newest messages, and operators' commands for them.
+
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{Extension, Form, Path, Query, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use dvp_core::fix_sessions::{self, SessionCommandError};
+use dvp_store::fix::admin::{self, ListedSession};
+use dvp_store::fix::commands::{self, SessionAction};
+use dvp_store::fix::settings::{self, FixSessionSettings};
+use dvp_store::operators::ConsoleAction;
+use serde::Deserialize;
+
+use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
+use crate::error::{PageError, sentence};
+use crate::navigation::{ADMINISTRATION, OPERATION};
+use crate::operator::Operator;
+use crate::routes::{credentials, messages, new_sessions};
+use crate::state::Console;
+use crate::view::{self, Page};
+
+const ROWS: i64 = 100;
+const COMMANDS: i64 = 50;
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SessionsQuery {
+    /// Sessions after this one.
+    #[serde(default)]
+    after: String,
+}
+
+pub(crate) fn address(id: &str) -> String {
+    format!("/fix/{}", view::segment(id))
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    query: Result<Query<SessionsQuery>, QueryRejection>,
+) -> Result<Response, PageError> {
+    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let mut conn = console.reading().await?;
+    let sessions = admin::list(&mut conn, &query.after, ROWS).await?;
+    drop(conn);
+    let rows = sessions.iter().map(|row| {
+        vec![
+            Cell { class: "id".to_owned(), ..Cell::link(&row.session_id, address(&row.session_id)) },
+            Cell::link(&row.partner, format!("/partners/{}", view::segment(&row.partner))),
+            Cell::state(if row.enabled { "enabled" } else { "disabled" }),
+            Cell::text(if row.drop_copy { "drop copy" } else { "orders" }),
+            Cell::number(row.next_in.to_string()),
+            Cell::number(row.next_out.to_string()),
+        ]
+    });
+    let headings = ["Session", "Partner", "State", "For", "#Next in", "#Next out"];
+    let mut table = Block::table("Sessions", &headings, "There is no session.", rows);
+    let is_full = i64::try_from(sessions.len()) == Ok(ROWS);
+    let last = sessions.last().filter(|_| is_full);
+    table.older = last.map(|row| format!("/fix?after={}", view::segment(&row.session_id)));
+    let mut all = vec![table];
+    if operator.may(ADMINISTRATION) {
+        all.push(Block::forms("New session", vec![new_sessions::form()]).half());
+    }
+    blocks::render(Page::of(Some(&operator), "FIX", "FIX sessions"), None, all)
+}
+
+pub(crate) async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<ListedSession, PageError> {
+    admin::find(conn, id).await?.ok_or_else(|| PageError::NotFound(format!("session {id}")))
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+) -> Result<Response, PageError> {
+    let mut conn = console.reading().await?;
+    let session = find(&mut conn, &id).await?;
+    let settings = settings::find_settings(&mut conn, &id).await?.unwrap_or_default();
+    let is_owned = admin::is_held(&mut conn, &format!("fix:{id}")).await?;
+    let history = commands::list_commands(&mut conn, &id, COMMANDS).await?;
+    let messages = messages::newest(&mut conn, &id).await?;
+    drop(conn);
+    let facts = vec![
+        ("Partner", Cell::link(&session.partner, format!("/partners/{}", view::segment(&session.partner)))),
+        ("Username", Cell::text(&session.username)),
+        ("Run by a process", Cell::text(if is_owned { "yes" } else { "no" })),
+        ("For", Cell::text(if session.drop_copy { "drop copy" } else { "orders" })),
+        ("Next MsgSeqNum in", Cell::text(session.next_in.to_string())),
+        ("Next MsgSeqNum out", Cell::text(session.next_out.to_string())),
+        ("Maximum slippage", Cell::text(format!("{} bps", session.max_slippage_bps))),
+        (
+            "Cancel on disconnect",
+            Cell::text(
+                session.cancel_on_disconnect_secs.map_or("no".to_owned(), |secs| format!("after {secs} s")),
+            ),
+        ),
+        ("Networks of the peer", Cell::text(listed(settings.allowed_sources.as_deref()))),
+        ("Client certificate", Cell::text(certificate(&settings))),
+        ("Logon by", Cell::text(if settings.logon_secret.is_some() { "signature" } else { "password" })),
+    ];
+    let rows = history.iter().map(|row| {
+        let outcome = row.outcome.clone().unwrap_or_else(|| "not answered".to_owned());
+        vec![
+            Cell::time(row.requested_at),
+            Cell::text(view::words(&row.action)),
+            Cell::text(&row.operator),
+            Cell::text(&row.reason),
+            if row.failed { Cell::toned(outcome, "bad") } else { Cell::text(outcome) },
+        ]
+    });
+    let headings = ["Requested (UTC)", "Command", "Operator", "Reason", "Outcome"];
+    let history = Block::table("Commands", &headings, "No operator has commanded this session.", rows);
+    let mut all = vec![Block::facts("Session", facts).half()];
+    let mut commands = if operator.may(OPERATION) { forms(&session) } else { Vec::new() };
+    if operator.may(ADMINISTRATION) {
+        commands.push(credentials::password_form(&id));
+        commands.push(new_sessions::sources_form(&id, settings.allowed_sources.as_deref()));
+    }
+    if !commands.is_empty() {
+        all.push(Block::forms("Command", commands).half());
+    }
+    all.extend([messages, history]);
+    let state = Cell::state(if session.enabled { "enabled" } else { "disabled" });
+    blocks::render(Page::of(Some(&operator), "FIX", format!("Session {id}")), Some(state), all)
+}
+
+fn listed(names: Option<&[String]>) -> String {
+    names.map_or_else(|| "any".to_owned(), |names| names.join(", "))
+}
+
+/// Which client certificate the peer must present.
+fn certificate(settings: &FixSessionSettings) -> String {
+    match (&settings.client_cert_sha256, &settings.client_cert_names) {
+        (None, None) => "none needed".to_owned(),
+        (Some(hashes), None) => format!("one of {}", hashes.len()),
+        (_, Some(names)) => names.join(", "),
+    }
+}
+
+fn forms(session: &ListedSession) -> Vec<FormBlock> {
+    let at = format!("{}/commands", address(&session.session_id));
+    let form = |action: &str, button| {
+        let fields = vec![Field::hidden("action", action), Field::text("reason", "Reason")];
+        FormBlock::new(&at, button, fields)
+    };
+    let numbers = vec![
+        Field::hidden("action", "set_seq"),
+        Field { value: session.next_in.to_string(), ..Field::text("next_in", "Next in") },
+        Field { value: session.next_out.to_string(), ..Field::text("next_out", "Next out") },
+        Field::text("reason", "Reason"),
+    ];
+    let switch =
+        if session.enabled { form("disable", "Disable").dangerous() } else { form("enable", "Enable") };
+    vec![
+        form("test_request", "Send a TestRequest"),
+        form("logout", "Log out"),
+        form("disconnect", "Disconnect").dangerous(),
+        form("reset", "Reset the numbers").dangerous(),
+        FormBlock::new(&at, "Set the numbers", numbers).dangerous(),
+        switch,
+    ]
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CommandForm {
+    action: String,
+    reason: String,
+    #[serde(default)]
+    next_in: String,
+    #[serde(default)]
+    next_out: String,
+}
+
+impl CommandForm {
+    fn action(&self) -> Result<SessionAction, PageError> {
+        let number = |text: &str| {
+            let number: Option<u64> = text.trim().parse().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| PageError::Invalid("A MsgSeqNum is a whole number from 1 on.".to_owned()))
+        };
+        Ok(match self.action.as_str() {
+            "logout" => SessionAction::Logout,
+            "reset" => SessionAction::Reset,
+            "disconnect" => SessionAction::Disconnect,
+            "test_request" => SessionAction::TestRequest,
+            "enable" => SessionAction::Enable,
+            "disable" => SessionAction::Disable,
+            "set_seq" => SessionAction::SetSeq {
+                next_in: number(&self.next_in)?,
+                next_out: number(&self.next_out)?,
+                with_reset: false,
+            },
+            other => return Err(PageError::Invalid(format!("There is no command {other}."))),
+        })
+    }
+}
+
+pub(crate) async fn command(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    form: Result<Form<CommandForm>, FormRejection>,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /fix/{session}/commands";
+    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let action = form.action()?;
+    let mut conn = console.acting().await?;
+    let done = match fix_sessions::command(&id, action, &operator.name, &form.reason) {
+        Ok(command) => fix_sessions::carry_out(&mut conn, &command, &console.settings.stale_fix_types).await,
+        Err(error) => Err(error),
+    };
+    let error = match done {
+        Ok(_) => return Ok(Redirect::to(&address(&id)).into_response()),
+        Err(SessionCommandError::Store(error)) => return Err(error.into()),
+        Err(SessionCommandError::Unknown(id)) => PageError::NotFound(format!("session {id}")),
+        Err(refused) => PageError::Conflict(sentence(&refused.to_string())),
+    };
+    let subject = format!("{id}: {}: {error}", form.action);
+    operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &subject).await?;
+    Err(error)
+}

@@ -1,0 +1,372 @@
+//! Sign-in by a passkey, by a password with a code, or by a link with a token, and sign-out.
+
+use std::net::IpAddr;
+
+use askama::Template;
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{Extension, Form, Query, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use dvp_core::invitations::code_hash;
+use dvp_core::operators::{new_token, token_hash};
+use dvp_store::operators::challenges::Purpose;
+use dvp_store::operators::sessions::{self, NewSession, SignInMethod};
+use dvp_store::operators::{self, ConsoleAction, ConsoleRecord, SignedIn, passkeys};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
+use serde::Deserialize;
+use tracing::warn;
+
+use super::account;
+use crate::access::{self, Peer};
+use crate::assets;
+use crate::cookies;
+use crate::error::{PageError, sentence};
+use crate::operator::Operator;
+use crate::passkeys::{Answer, PasskeyError, RelyingParty};
+use crate::passwords::{PasswordError, Typed};
+use crate::state::Console;
+use crate::view::{self, Page};
+
+const LINK_ROUTE: &str = "POST /login";
+const PASSWORD_ROUTE: &str = "POST /login/password";
+const PASSKEY_ROUTE: &str = "POST /login/passkey";
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SignIn {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    next: String,
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    page: Page,
+    script: &'static str,
+    token: String,
+    needs_code: bool,
+    next: String,
+    environment: &'static str,
+    has_passkeys: bool,
+    /// The way to the identity provider; empty: there is none.
+    provider: String,
+    problem: String,
+}
+
+/// The sign-in page. A link opened in a browser is used when its button is pressed, so that programs that look at links
+/// do not use it up; a sandbox's reusable link signs in at once.
+pub(crate) async fn form(
+    State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    query: Result<Query<SignIn>, QueryRejection>,
+) -> Result<Response, PageError> {
+    let SignIn { token, code: _, next } = query.map(|Query(query)| query).unwrap_or_default();
+    let mut needs_code = false;
+    if !token.is_empty() {
+        let mut conn = console.looking_up().await?;
+        let found = sessions::find_link(&mut conn, &token_hash(&token)).await?;
+        drop(conn);
+        if found.is_some_and(|link| link.method == SignInMethod::ReusableLink) {
+            let source = access::source(peer, &console.settings.proxies, &headers);
+            return with_link(&console, &headers, source, (&token, ""), &next).await;
+        }
+        needs_code = found.is_some_and(|link| link.needs_code);
+    }
+    page(&console, (token, needs_code), next, String::new())
+}
+
+/// The page, with the token of a link and whether it needs a code.
+pub(super) fn page(
+    console: &Console,
+    (token, needs_code): (String, bool),
+    next: String,
+    problem: String,
+) -> Result<Response, PageError> {
+    let has_provider = cfg!(feature = "oidc") && console.settings.provider.is_some();
+    let provider =
+        if has_provider { format!("/login/provider?next={}", view::segment(&next)) } else { String::new() };
+    let view = SignInPage {
+        page: Page::of(None, "", "Sign in"),
+        script: assets::passkeys(),
+        token,
+        needs_code,
+        next,
+        environment: console.settings.environment.as_str(),
+        has_passkeys: RelyingParty::of(&console.settings).is_ok(),
+        provider,
+        problem,
+    };
+    Ok(Html(view.render()?).into_response())
+}
+
+/// Signs in with a token.
+pub(crate) async fn submit(
+    State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    form: Result<Form<SignIn>, FormRejection>,
+) -> Result<Response, PageError> {
+    access::check_origin(&console, &Method::POST, &headers)?;
+    let Form(SignIn { token, code, next }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let source = access::source(peer, &console.settings.proxies, &headers);
+    with_link(&console, &headers, source, (token.trim(), &code), &next).await
+}
+
+async fn with_link(
+    console: &Console,
+    headers: &HeaderMap,
+    source: IpAddr,
+    (token, code): (&str, &str),
+    next: &str,
+) -> Result<Response, PageError> {
+    const PROBLEM: &str = "The sign-in link is unknown, was used, or has expired, or its code is wrong.";
+    if !console.failures.has_room() {
+        return Err(PageError::TooMany);
+    }
+    let token_of_session = new_token().map_err(|_| PageError::Internal)?;
+    let mut conn = console.looking_up().await?;
+    let mut tx = conn.begin().await.map_err(StoreError::from)?;
+    let Some((found, method)) = sessions::use_link(&mut tx, &token_hash(token), &code_hash(code)).await?
+    else {
+        tx.rollback().await.map_err(StoreError::from)?;
+        fail(
+            console,
+            &mut conn,
+            "",
+            LINK_ROUTE,
+            source,
+            "its link is unknown, was used, or has expired, or its code is wrong",
+        )
+        .await?;
+        let left = sessions::find_link(&mut conn, &token_hash(token)).await?;
+        let again = left.filter(|link| link.needs_code).map(|_| (token.to_owned(), true)).unwrap_or_default();
+        return page(console, again, next.to_owned(), PROBLEM.to_owned());
+    };
+    let begun = Begun { found: &found, method, route: LINK_ROUTE, subject: "link", source };
+    let cookie = begin(console, headers, &mut tx, &token_of_session, begun).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(next))).into_response())
+}
+
+/// A challenge for any passkey of the console.
+pub(crate) async fn challenge(
+    State(console): State<Console>,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    access::check_origin(&console, &Method::POST, &headers)?;
+    if !console.challenges.has_room() {
+        return Err(PageError::TooMany);
+    }
+    console.challenges.count();
+    let mut conn = console.looking_up().await?;
+    account::challenge(match RelyingParty::of(&console.settings) {
+        Ok(party) => party.challenge(&mut conn, Purpose::SignIn).await,
+        Err(error) => Err(error),
+    })
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PasskeySignIn {
+    #[serde(default)]
+    answer: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// Signs in with a passkey.
+pub(crate) async fn with_passkey(
+    State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    form: Result<Form<PasskeySignIn>, FormRejection>,
+) -> Result<Response, PageError> {
+    access::check_origin(&console, &Method::POST, &headers)?;
+    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let source = access::source(peer, &console.settings.proxies, &headers);
+    if !console.failures.has_room() {
+        return Err(PageError::TooMany);
+    }
+    match passkey_session(&console, &headers, source, &form.answer).await {
+        Ok(cookie) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(&form.next))).into_response()),
+        Err(PasskeyError::Store(error)) => Err(error.into()),
+        Err(error) => {
+            let operator = match &error {
+                PasskeyError::Counter { operator, .. } => operator.as_str(),
+                _ => "",
+            };
+            let mut conn = console.looking_up().await?;
+            fail(&console, &mut conn, operator, PASSKEY_ROUTE, source, &error.to_string()).await?;
+            page(&console, <_>::default(), form.next, sentence(&error.to_string()))
+        }
+    }
+}
+
+async fn passkey_session(
+    console: &Console,
+    headers: &HeaderMap,
+    source: IpAddr,
+    answer: &str,
+) -> Result<HeaderValue, PasskeyError> {
+    let party = RelyingParty::of(&console.settings)?;
+    let token = new_token().map_err(|error| PasskeyError::Refused(error.to_string()))?;
+    let mut conn = console.looking_up().await?;
+    let answer = Answer::take(&mut conn, Purpose::SignIn, answer).await?;
+    let mut tx = conn.begin().await.map_err(StoreError::from)?;
+    let passkey = party.verify(&mut tx, answer).await?;
+    let subject = format!("passkey {}", passkey.name);
+    let begun = Begun {
+        found: &passkey.operator,
+        method: SignInMethod::Passkey,
+        route: PASSKEY_ROUTE,
+        subject: &subject,
+        source,
+    };
+    let cookie = begin(console, headers, &mut tx, &token, begun).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(cookie)
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PasswordSignIn {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// Signs in with a password and a one-time code.
+pub(crate) async fn with_password(
+    State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    form: Result<Form<PasswordSignIn>, FormRejection>,
+) -> Result<Response, PageError> {
+    access::check_origin(&console, &Method::POST, &headers)?;
+    let Form(PasswordSignIn { name, password, code, next }) =
+        form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let source = access::source(peer, &console.settings.proxies, &headers);
+    if !console.failures.has_room() {
+        return Err(PageError::TooMany);
+    }
+    let typed = Typed { name, password, code };
+    match password_session(&console, &headers, source, typed).await {
+        Ok(cookie) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(&next))).into_response()),
+        Err(PasswordError::Store(error)) => Err(error.into()),
+        Err(error) => {
+            let mut conn = console.looking_up().await?;
+            let operator = "";
+            fail(&console, &mut conn, operator, PASSWORD_ROUTE, source, &error.to_string()).await?;
+            page(&console, <_>::default(), next, sentence(&error.to_string()))
+        }
+    }
+}
+
+async fn password_session(
+    console: &Console,
+    headers: &HeaderMap,
+    source: IpAddr,
+    typed: Typed,
+) -> Result<HeaderValue, PasswordError> {
+    let token = new_token().map_err(|error| PasswordError::Failed(error.to_string()))?;
+    let found = console.passwords.sign_in(&console.pools, &console.vault, source, typed).await?;
+    let mut conn = console.looking_up().await?;
+    let mut tx = conn.begin().await.map_err(StoreError::from)?;
+    if !passkeys::lock_operator(&mut tx, &found.operator_id).await? {
+        return Err(PasswordError::Wrong);
+    }
+    let method = SignInMethod::Password;
+    let begun = Begun { found: &found, method, route: PASSWORD_ROUTE, subject: "password and code", source };
+    let cookie = begin(console, headers, &mut tx, &token, begun).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(cookie)
+}
+
+/// A sign-in that succeeded.
+pub(super) struct Begun<'a> {
+    pub found: &'a SignedIn,
+    pub method: SignInMethod,
+    pub route: &'a str,
+    pub subject: &'a str,
+    pub source: IpAddr,
+}
+
+/// Begins a session in place of the browser's earlier one.
+pub(super) async fn begin(
+    console: &Console,
+    headers: &HeaderMap,
+    conn: &mut PgConnection,
+    token: &str,
+    begun: Begun<'_>,
+) -> Result<HeaderValue, StoreError> {
+    let Begun { found, method, route, subject, source } = begun;
+    let source = source.to_string();
+    if let Some(earlier) = cookies::session_of(console, headers) {
+        sessions::end_session(conn, &earlier).await?;
+    }
+    let hash = token_hash(token);
+    let session = NewSession { operator_id: &found.operator_id, token_hash: &hash, method, source: &source };
+    sessions::insert_session(conn, &session).await?;
+    let action = ConsoleAction::SignedIn;
+    let record = ConsoleRecord { operator: &found.name, action, route, subject, source: &source };
+    operators::record(conn, &record).await?;
+    Ok(cookies::session_cookie(console, token))
+}
+
+/// Records a sign-in that failed. `operator` is empty when it is not known.
+pub(super) async fn fail(
+    console: &Console,
+    conn: &mut PgConnection,
+    operator: &str,
+    route: &str,
+    source: IpAddr,
+    reason: &str,
+) -> Result<(), StoreError> {
+    console.failures.count();
+    let source = source.to_string();
+    warn!(source, operator, route, reason, "a sign-in to the console failed");
+    let action = ConsoleAction::Failed;
+    operators::record(conn, &ConsoleRecord { operator, action, route, subject: reason, source: &source })
+        .await
+}
+
+/// A path of the console; anything else is its home.
+pub(super) fn local(next: &str) -> &str {
+    let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains('\\');
+    let is_plain = next.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+    if is_path && is_plain { next } else { "/" }
+}
+
+/// Ends the session.
+pub(crate) async fn sign_out(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+) -> Result<Response, PageError> {
+    let mut conn = console.looking_up().await?;
+    if sessions::end_session(&mut conn, &operator.session).await? {
+        operator.record(&mut conn, ConsoleAction::SignedOut, "POST /logout", "").await?;
+    }
+    Ok(([(header::SET_COOKIE, cookies::no_cookie(&console))], Redirect::to("/login")).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_in_leads_to_a_page_of_the_console_only() {
+        assert_eq!(local("/orders?view=open&partner=acme"), "/orders?view=open&partner=acme");
+        for elsewhere in
+            ["", "orders", "//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nb", "/a b"]
+        {
+            assert_eq!(local(elsewhere), "/", "{elsewhere}");
+        }
+    }
+}

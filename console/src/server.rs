@@ -1,0 +1,162 @@
+//! The router, the headers of every answer, and the listener.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Extension, Request};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::{get, post};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Layer as _;
+use tracing::{debug, info, warn};
+
+use crate::access::{self, Guard, Peer};
+use crate::error::PageError;
+use crate::routes::{self, Route};
+use crate::state::{Console, ConsoleSettings};
+use crate::{assets, routes::sign_in};
+
+/// The time limit for the arrival of a request's head.
+const HEAD: Duration = Duration::from_secs(10);
+/// The maximum size of a request's head.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The time limit for requests in progress at a stop.
+const DRAIN: Duration = Duration::from_secs(5);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Every page. Only the sign-in and the assets are served without a session.
+pub fn router(console: Console) -> Router {
+    let mut router = Router::new();
+    for Route { method, path, roles, needs, handler } in routes::all() {
+        let guard = Guard { console: console.clone(), method, path, roles, needs };
+        router = router.route(path, handler.route_layer(from_fn_with_state(guard, access::require)));
+    }
+    let is_secure = console.settings.is_secure();
+    #[cfg(feature = "oidc")]
+    let router = router
+        .route("/login/provider", get(routes::oidc::begin))
+        .route("/login/provider/callback", get(routes::oidc::callback));
+    router
+        .route("/login", get(sign_in::form).post(sign_in::submit))
+        .route("/login/password", post(sign_in::with_password))
+        .route("/login/passkey", post(sign_in::with_passkey))
+        .route("/login/passkey/challenge", post(sign_in::challenge))
+        .route("/assets/{name}", get(assets::serve))
+        .fallback(|| async { PageError::NotFound("page of this address".to_owned()) })
+        .layer(DefaultBodyLimit::max(ConsoleSettings::FORM_BYTES_MAX))
+        .layer(from_fn(move |request: Request, next: Next| async move {
+            let mut response = next.run(request).await;
+            protect(&mut response, is_secure);
+            response
+        }))
+        .with_state(console)
+}
+
+/// What a page may load and do: scripts, styles and connections of the console only, and nothing written inline.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// The headers of every answer.
+fn protect(response: &mut Response, is_secure: bool) {
+    let fixed = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // Forms send the Origin that they are checked by only under a policy that is not `no-referrer`.
+        (header::REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
+    ];
+    let headers = response.headers_mut();
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if is_secure {
+        let year = HeaderValue::from_static("max-age=31536000");
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, year);
+    }
+}
+
+/// Serves until `shutdown`, then completes the requests in progress.
+///
+/// # Errors
+/// Fails when the listener cannot be used.
+pub async fn serve(listener: TcpListener, console: Console, shutdown: CancellationToken) -> io::Result<()> {
+    info!(address = %listener.local_addr()?, "console listening");
+    let room = Arc::new(Semaphore::new(console.settings.connections));
+    let connections = TaskTracker::new();
+    connections.spawn(console.pulse.clone().run(console.pools.reads.clone(), shutdown.clone()));
+    let router = router(console);
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        match accepted {
+            Ok((socket, peer, place)) => {
+                let serving = connection(socket, router.clone(), peer, shutdown.clone());
+                connections.spawn(async move {
+                    serving.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "accepting a connection of the console failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    tokio::select! {
+        () = connections.wait() => {}
+        () = tokio::time::sleep(DRAIN) => debug!("connections of the console were closed at the end of the grace period"),
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
+    let (socket, peer) = listener.accept().await?;
+    socket.set_nodelay(true)?;
+    Ok((socket, peer, place))
+}
+
+/// One connection, request after request.
+async fn connection(socket: TcpStream, router: Router, peer: SocketAddr, shutdown: CancellationToken) {
+    let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router));
+    let mut serving = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(socket), service)
+    );
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = shutdown.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection of the console ended");
+    }
+}

@@ -1,0 +1,353 @@
+//! What operators do beside deciding about orders: statements, breaks, credentials, chains, views, searches.
+
+use axum::http::StatusCode;
+use dvp_core::audit;
+use dvp_domain::operator::OperatorRole;
+use dvp_domain::reconcile::{Break, BreakKind, Difference, SuggestedAction};
+use dvp_store::fix::archive::{self, NewMessage};
+use dvp_store::fix::{self, NewFixSession};
+use dvp_store::reconcile::{NewRun, insert_run};
+use dvp_testing::orders::order;
+
+use crate::scene::{Answer, Scene};
+
+const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
+
+async fn session(scene: &Scene) -> String {
+    let vault = &scene.harness.engine.context().vault;
+    let new = NewFixSession {
+        partner_id: scene.harness.tenant.partner_id.clone(),
+        livemode: false,
+        begin_string: "FIX.4.4".into(),
+        client_comp_id: "ACME".into(),
+        service_comp_id: "DVP".into(),
+        default_appl_ver_id: None,
+        username: "acme".into(),
+        password_hash: vault.fix_password_hash("FIX.4.4:DVP->ACME", "old"),
+        password_key: vault.current_id().to_owned(),
+    };
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    fix::upsert_session(&mut conn, &new).await.unwrap();
+    new.session_id()
+}
+
+/// The text of the definition after a term.
+pub(crate) fn fact<'a>(page: &'a Answer, term: &str) -> &'a str {
+    let rest =
+        page.body.split(&format!("<dt>{term}</dt><dd>")).nth(1).unwrap_or_else(|| panic!("{}", page.body));
+    let rest = rest.split_once('>').unwrap().1;
+    rest.split('<').next().unwrap()
+}
+
+/// Another operator approves the request that an answer leads to.
+pub(crate) async fn approve(scene: &Scene, request: &str, checker: &str) -> Answer {
+    scene.post(&format!("{request}/approve"), &[("version", "0")], checker).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_has_every_entry_between_its_balances_and_as_csv() {
+    let scene = Scene::new().await;
+    for _ in 0..105 {
+        scene.harness.accept(order("000123456789")).await;
+    }
+    let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    let first = scene.get("/treasury/statement?account=provider:north:available", &cookie).await;
+    assert_eq!(first.status, StatusCode::OK, "{}", first.body);
+    assert!(
+        first.body.contains("Opening balance") && !first.body.contains("Closing balance"),
+        "{}",
+        first.body
+    );
+    let later = first.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let second = scene.get(&later.replace("&#38;", "&").replace("&amp;", "&"), &cookie).await;
+    assert!(
+        second.body.contains("Closing balance") && !second.body.contains("Opening balance"),
+        "{}",
+        second.body
+    );
+    let orders = |page: &Answer| page.body.matches("href=\"/search?q=exe_").count();
+    assert_eq!((orders(&first), orders(&second)), (99, 6), "the deposit is an entry, too");
+    let csv = scene.get("/treasury/statement.csv?account=provider:north:available", &cookie).await;
+    assert_eq!(csv.body.matches("\r\nentry,").count(), 106, "{}", csv.body);
+    let closing = csv.body.lines().last().unwrap().rsplit(',').next().unwrap().to_owned();
+    assert!(second.body.contains(&dotted(&closing)), "{closing} is not in {}", second.body);
+    scene.harness.deposit("USD", 500).await;
+    let treasury = scene.get("/treasury", &cookie).await.body;
+    let link = treasury.split("href=\"").map(|rest| rest.split('"').next().unwrap());
+    let link =
+        link.into_iter().find(|link| link.contains("account=partner")).expect("the partner's statement");
+    let partner = scene.get(link, &cookie).await;
+    assert!(partner.body.contains("deposit") && partner.body.contains("5.00"), "{link}: {}", partner.body);
+    assert_eq!(scene.get("/treasury/statement?account=purse", &cookie).await.status, StatusCode::NOT_FOUND);
+    let wrong = "/treasury/statement?account=fees&from=2026-02-02&until=2026-02-01";
+    assert_eq!(scene.get(wrong, &cookie).await.status, StatusCode::BAD_REQUEST);
+}
+
+/// Cents as the pages show them.
+fn dotted(cents: &str) -> String {
+    let (whole, fraction) = cents.split_at(cents.len() - 2);
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{grouped}.{fraction}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_leads_to_its_cause_and_to_the_requests_that_may_end_it() {
+    let scene = Scene::new().await;
+    let reference = scene.harness.accept(order("000123456789")).await.reference;
+    let about = |kind, action, reference: Option<&str>, difference| Break {
+        kind,
+        reference: reference.map(str::to_owned),
+        entity: None,
+        detail: "found by a test".into(),
+        action,
+        difference,
+    };
+    let difference = || Some(Difference { account: "bank:ops".into(), asset: "USD".into(), minor: -350 });
+    let breaks = vec![
+        about(BreakKind::Stuck, SuggestedAction::Resolve, Some(reference.as_str()), None),
+        about(BreakKind::UnknownEntry, SuggestedAction::Post, Some("BK-77"), difference()),
+    ];
+    let run = NewRun { at: None, subjects: 2, queries: 0, started_at: chrono::Utc::now(), breaks };
+    let mut tx = scene.harness.pool().begin().await.unwrap();
+    let run = insert_run(&mut tx, &run).await.unwrap();
+    tx.commit().await.unwrap();
+    let maker = scene.sign_in("jo", &[OperatorRole::Operator, OperatorRole::Treasury]).await;
+    let viewer = scene.sign_in("vi", &[OperatorRole::Viewer]).await;
+    let list = scene.get("/reconciliation", &viewer).await;
+    let links: Vec<String> = list
+        .body
+        .split("href=\"")
+        .map(|rest| rest.split('"').next().unwrap_or_default().to_owned())
+        .filter(|link| link.starts_with(&format!("/reconciliation/{run}/")))
+        .collect();
+    assert_eq!(links.len(), 2, "{}", list.body);
+    let stuck = scene.get(&links[0], &maker).await;
+    assert!(stuck.body.contains(&format!("/orders/{reference}/decisions")), "{}", stuck.body);
+    assert!(stuck.body.contains(&format!("href=\"/orders/{reference}\"")), "{}", stuck.body);
+    assert!(!scene.get(&links[0], &viewer).await.body.contains("/decisions"));
+    let entry = scene.get(&links[1], &maker).await;
+    for shown in ["/treasury/operations", "value=\"BK-77\"", "value=\"3.50\"", "external%3Abank"] {
+        assert!(entry.body.contains(shown), "{shown} is not in {}", entry.body);
+    }
+    // No statement has the entry: the request is refused, and the refusal recorded.
+    let charge = [
+        ("operation", "charge"),
+        ("id", "BK-77"),
+        ("asset", "USD"),
+        ("amount", "3.50"),
+        ("reason", "fee"),
+        ("evidence", "statement"),
+    ];
+    let refused = scene.post("/treasury/operations", &charge, &maker).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.body);
+    assert_eq!(scene.records().await.pop().unwrap().1, "refused");
+    assert_eq!(scene.get(&format!("/reconciliation/{run}/99"), &viewer).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_of_the_ledger_is_posted_by_the_second_operator() {
+    let scene = Scene::new().await;
+    let maker = scene.sign_in("jo", &[OperatorRole::Treasury]).await;
+    let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
+    let before = scene.harness.account("house", "USD").await;
+    let operation = [
+        ("operation", "credit"),
+        ("id", "A-1"),
+        ("asset", "USD"),
+        ("amount", "12.34"),
+        ("account", "provider:north"),
+        ("reason", "interest"),
+        ("evidence", "statement 17"),
+    ];
+    let requested = scene.post("/treasury/operations", &operation, &maker).await;
+    assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
+    assert_eq!(scene.harness.account("house", "USD").await, before);
+    let approved = approve(&scene, requested.header("location"), &checker).await;
+    assert_eq!(approved.status, StatusCode::SEE_OTHER, "{}", approved.body);
+    assert_ne!(scene.harness.account("house", "USD").await, before);
+    for (name, value) in [("account", "purse"), ("amount", "1e3"), ("operation", "gift"), ("asset", "XXX")] {
+        let wrong = operation.map(|(field, usual)| (field, if field == name { value } else { usual }));
+        let answer = scene.post("/treasury/operations", &wrong, &maker).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}: {}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_works_after_a_second_operator_and_its_texts_are_shown_once() {
+    let scene = Scene::new().await;
+    let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
+    let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
+    let form = [
+        ("scopes", "events:read"),
+        ("scopes", "reports:read"),
+        ("reason", "new reader"),
+        ("evidence", "ticket 7"),
+    ];
+    let issued = scene.post("/partners/acme/keys", &form, &admin).await;
+    assert_eq!(issued.status, StatusCode::OK, "{}", issued.body);
+    let (key, secret) = (fact(&issued, "API key").to_owned(), fact(&issued, "Signing secret").to_owned());
+    assert!(key.starts_with("svc_test_") && secret.len() == 64, "{}", issued.body);
+    let id = fact(&issued, "Key").to_owned();
+    let pool = scene.harness.pool();
+    let is_enabled = async || {
+        let state: (bool,) = sqlx::query_as("select disabled_at is null from api_key where id = $1")
+            .bind(&id)
+            .fetch_one(pool)
+            .await
+            .unwrap();
+        state.0
+    };
+    assert!(!is_enabled().await);
+    let request = format!("/approvals/{}", fact(&issued, "Request"));
+    let page = scene.get(&request, &checker).await;
+    assert!(!page.body.contains(&key) && !page.body.contains(&secret), "{}", page.body);
+    assert_eq!(approve(&scene, &request, &checker).await.status, StatusCode::SEE_OTHER);
+    assert!(is_enabled().await);
+    let revoke = scene.post(&format!("/keys/{id}/revoke"), &[("reason", "lost")], &admin).await;
+    assert_eq!(revoke.status, StatusCode::SEE_OTHER, "{}", revoke.body);
+    assert!(!is_enabled().await);
+    let again =
+        scene.post(&format!("/keys/{id}/enable"), &[("reason", "found"), ("evidence", "mail")], &admin).await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.body);
+    let unknown = scene.post("/partners/acme/keys", &[("scopes", "all"), ("reason", "r")], &admin).await;
+    assert_eq!(unknown.status, StatusCode::CONFLICT, "{}", unknown.body);
+    let records = scene.records().await;
+    assert!(records.iter().all(|record| !record.3.contains(&key) && !record.3.contains(&secret)));
+    let mut conn = pool.acquire().await.unwrap();
+    audit::verify(&mut conn).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sessions_password_is_replaced_by_the_second_operator() {
+    let scene = Scene::new().await;
+    let id = session(&scene).await;
+    let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
+    let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
+    let form = [("reason", "yearly"), ("evidence", "plan")];
+    let drawn = scene.post(&format!("{SESSION}/password"), &form, &admin).await;
+    assert_eq!(drawn.status, StatusCode::OK, "{}", drawn.body);
+    let password = fact(&drawn, "Password").to_owned();
+    let vault = scene.harness.engine.context().vault.clone();
+    let is_it = async |password: &str| {
+        let mut conn = scene.harness.pool().acquire().await.unwrap();
+        let kept = fix::find_session(&mut conn, &id).await.unwrap().unwrap();
+        vault.is_fix_password(&id, password, &kept.password_hash)
+    };
+    assert!(is_it("old").await && !is_it(&password).await);
+    let request = format!("/approvals/{}", fact(&drawn, "Request"));
+    let page = scene.get(&request, &checker).await;
+    assert!(!page.body.contains(&password) && !page.body.contains("passwordHash"), "{}", page.body);
+    assert_eq!(approve(&scene, &request, &checker).await.status, StatusCode::SEE_OTHER);
+    assert!(is_it(&password).await && !is_it("old").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_a_session_are_searched_and_paged() {
+    let scene = Scene::new().await;
+    let id = session(&scene).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let now = chrono::Utc::now();
+    let message = |n: u64| NewMessage {
+        session_id: id.clone(),
+        at: now - chrono::TimeDelta::seconds(i64::try_from(200 - n).unwrap()),
+        is_outbound: n.is_multiple_of(2),
+        seq: Some(n),
+        msg_type: if n == 7 { "D" } else { "0" }.into(),
+        cl_ord_id: (n == 7).then(|| "order-seven".into()),
+        orig_cl_ord_id: None,
+        content: format!("34={n}|554=***|"),
+    };
+    let messages: Vec<_> = (1..=150).map(message).collect();
+    for message in &messages {
+        archive::create_day(&mut conn, message.at.date_naive()).await.unwrap();
+    }
+    archive::insert_messages(&mut conn, &messages).await.unwrap();
+    let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    let newest = scene.get(SESSION, &cookie).await;
+    assert!(newest.body.contains("34=150|") && !newest.body.contains("34=140|"), "{}", newest.body);
+    let first = scene.get(&format!("{SESSION}/messages"), &cookie).await;
+    assert!(first.body.contains("34=51|") && !first.body.contains("34=50|"), "{}", first.body);
+    let older = first.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let second = scene.get(&older.replace("&#38;", "&").replace("&amp;", "&"), &cookie).await;
+    assert!(second.body.contains("34=50|") && second.body.contains("34=1|"), "{}", second.body);
+    for query in ["seq=7", "cl_ord_id=order-seven"] {
+        let found = scene.get(&format!("{SESSION}/messages?{query}"), &cookie).await;
+        assert_eq!(found.body.matches("554=***").count(), 1, "{query}: {}", found.body);
+        assert!(found.body.contains("NewOrderSingle (D)"), "{}", found.body);
+    }
+    assert_eq!(
+        scene.get(&format!("{SESSION}/messages?seq=x"), &cookie).await.status,
+        StatusCode::BAD_REQUEST
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_is_saved_for_its_operator_only() {
+    let scene = Scene::new().await;
+    let mine = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    let other = scene.sign_in("kim", &[OperatorRole::Viewer]).await;
+    let view = [("name", "Stuck of acme"), ("query", "view=stuck&partner=acme&before=1.x")];
+    let saved = scene.post("/orders/views/save", &view, &mine).await;
+    assert_eq!(saved.header("location"), "/orders?view=stuck&partner=acme", "{}", saved.body);
+    assert!(scene.get("/orders", &mine).await.body.contains("Stuck of acme"));
+    assert!(!scene.get("/orders", &other).await.body.contains("Stuck of acme"));
+    for wrong in [[("name", " "), ("query", "")], [("name", "x"), ("query", "view=none")]] {
+        assert_eq!(scene.post("/orders/views/save", &wrong, &mine).await.status, StatusCode::BAD_REQUEST);
+    }
+    let delete = [("name", "Stuck of acme")];
+    assert_eq!(scene.post("/orders/views/delete", &delete, &other).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(scene.post("/orders/views/delete", &delete, &mine).await.status, StatusCode::SEE_OTHER);
+    assert!(!scene.get("/orders", &mine).await.body.contains("Stuck of acme"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_a_failure_find_its_orders() {
+    let scene = Scene::new().await;
+    let failed = scene.harness.accept(order("000123456789")).await.reference;
+    scene.harness.accept(order("000123456789")).await;
+    sqlx::query(
+        "update execution set state_name = 'failed', terminal_at = now(), \
+           state = '{\"state\": \"failed\", \"failure\": {\"stage\": \"intent\", \"code\": \"screening_refused\", \
+                     \"message\": \"the receiver is on the list\", \"retryable\": false}}' where reference = $1",
+    )
+    .bind(failed.as_str())
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    for words in ["screening_refused", "receiver+list", "Refused"] {
+        let found = scene.get(&format!("/search?q={words}"), &cookie).await;
+        assert_eq!(found.header("location"), format!("/orders/{failed}"), "{words}: {}", found.body);
+    }
+    let nothing = scene.get("/search?q=receiver+unknown", &cookie).await;
+    assert!(nothing.status == StatusCode::OK && nothing.body.contains("no failure has these words"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chains_and_their_commands_are_refused_what_they_cannot_do() {
+    let scene = Scene::new().await;
+    let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
+    let resume = [("chain", "31337"), ("shared_block", "7"), ("reason", "the fork was found")];
+    let refused = scene.post("/chains/resume", &resume, &cookie).await;
+    assert!(
+        refused.status == StatusCode::CONFLICT && refused.body.contains("is not halted"),
+        "{}",
+        refused.body
+    );
+    let retry =
+        scene.post("/chains/retry", &[("command", "17"), ("reason", "the role is back")], &cookie).await;
+    assert!(retry.status == StatusCode::CONFLICT && retry.body.contains("does not exist"), "{}", retry.body);
+    let silent = scene.post("/chains/retry", &[("command", "17"), ("reason", " ")], &cookie).await;
+    assert!(
+        silent.status == StatusCode::CONFLICT && silent.body.contains("A reason is needed"),
+        "{}",
+        silent.body
+    );
+    assert_eq!(scene.records().await.iter().filter(|record| record.1 == "refused").count(), 3);
+}

@@ -1,0 +1,93 @@
+//! Decisions about requests of other operators.
+
+use axum::http::StatusCode;
+use dvp_core::audit;
+use dvp_core::limits::{LimitChange, request};
+use dvp_core::requests::Maker;
+use dvp_domain::limit::{LimitScope, Period};
+use dvp_domain::money::Minor;
+use dvp_domain::operator::OperatorRole;
+use dvp_store::limits;
+
+use crate::scene::Scene;
+
+const APPROVER: &[OperatorRole] = &[OperatorRole::Approver];
+
+/// A limit that `maker` requests. Returns the request's id and version.
+pub(crate) async fn requested(scene: &Scene, maker: &str, amount: u128) -> (String, String) {
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let change = LimitChange {
+        scope: LimitScope::Everything,
+        target: String::new(),
+        asset: "USDC".into(),
+        period: Period::Day,
+        amount_minor: Some(Minor::new(amount)),
+    };
+    let maker = Maker { operator: maker, reason: "new quarter", evidence: "memo 7" };
+    let made = request(&mut conn, &change, maker).await.unwrap();
+    (made.approval.id, made.approval.version.to_string())
+}
+
+pub(crate) async fn state(scene: &Scene, id: &str) -> (String, Option<String>) {
+    let sql = "select state, checker from approval where id = $1";
+    sqlx::query_as(sql).bind(id).fetch_one(scene.harness.pool()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_operator_approves_what_it_saw_and_the_maker_cannot() {
+    let scene = Scene::new().await;
+    let (id, version) = requested(&scene, "Jo", 1_000_000).await;
+    let (maker, checker) = (scene.sign_in("jo", APPROVER).await, scene.sign_in("kim", APPROVER).await);
+    let approve = format!("/approvals/{id}/approve");
+    let own = scene.post(&approve, &[("version", &version)], &maker).await;
+    assert_eq!(own.status, StatusCode::CONFLICT);
+    assert!(own.body.contains("The maker cannot approve a request of its own"), "{}", own.body);
+    let other = scene.post(&approve, &[("version", "17")], &checker).await;
+    assert!(other.status == StatusCode::CONFLICT && other.body.contains("another version"), "{}", other.body);
+    assert_eq!(state(&scene, &id).await, ("pending".into(), None));
+
+    let page = scene.get(&format!("/approvals/{id}"), &checker).await;
+    for shown in ["new quarter", "memo 7", "1000000", "Approve"] {
+        assert!(page.body.contains(shown), "{shown}");
+    }
+    assert!(!scene.get(&format!("/approvals/{id}"), &maker).await.body.contains("/approve\""));
+    let done = scene.post(&approve, &[("version", &version), ("note", "read")], &checker).await;
+    assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, &*format!("/approvals/{id}")));
+    assert_eq!(state(&scene, &id).await, ("approved".into(), Some("kim".into())));
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    assert_eq!(limits::list(&mut conn).await.unwrap()[0].amount, "1000000");
+    assert_eq!(scene.post(&approve, &[("version", &version)], &checker).await.status, StatusCode::CONFLICT);
+
+    let refused: Vec<_> = scene.records().await.into_iter().filter(|record| record.1 == "refused").collect();
+    let who: Vec<&str> = refused.iter().map(|record| record.0.as_str()).collect();
+    assert_eq!(who, ["jo", "kim", "kim"], "{refused:?}");
+    assert!(refused.iter().all(|record| record.3.starts_with(&id)), "{refused:?}");
+    audit::verify(&mut conn).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approver_denies_and_a_maker_withdraws_with_a_reason() {
+    let scene = Scene::new().await;
+    let treasury = scene.sign_in("jo", &[OperatorRole::Treasury]).await;
+    let approver = scene.sign_in("kim", APPROVER).await;
+    let (id, version) = requested(&scene, "kim", 1).await;
+    let deny = format!("/approvals/{id}/deny");
+    let foreign = scene.post(&deny, &[("version", &version), ("note", "no")], &treasury).await;
+    assert_eq!(foreign.status, StatusCode::FORBIDDEN, "only an approver denies another operator's request");
+    assert_eq!(
+        scene.post(&deny, &[("version", &version), ("note", " ")], &approver).await.status,
+        StatusCode::CONFLICT
+    );
+    let denied = scene.post(&deny, &[("version", &version), ("note", "too low")], &approver).await;
+    assert_eq!(denied.status, StatusCode::SEE_OTHER);
+    assert_eq!(state(&scene, &id).await, ("denied".into(), Some("kim".into())));
+
+    let (own, version) = requested(&scene, "jo", 2).await;
+    let fields = [("version", version.as_str()), ("note", "slip")];
+    let withdrawn = scene.post(&format!("/approvals/{own}/deny"), &fields, &treasury).await;
+    assert_eq!(withdrawn.status, StatusCode::SEE_OTHER);
+    let list = scene.get("/approvals?state=denied", &approver).await.body;
+    assert!(list.contains(&id) && list.contains(&own));
+    assert!(!scene.get("/approvals?state=pending", &approver).await.body.contains(&own));
+    assert_eq!(scene.get("/approvals?state=x", &approver).await.status, StatusCode::BAD_REQUEST);
+}

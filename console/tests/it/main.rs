@@ -1,0 +1,17 @@
+//! The console against a real PostgreSQL: its router, without a browser.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod access;
+mod actions;
+mod administration;
+mod approvals;
+mod authenticator;
+mod invitations;
+#[cfg(feature = "oidc")]
+mod oidc;
+mod orders;
+mod passkeys;
+mod passwords;
+mod scene;
+mod screens;
+mod step_up;

@@ -1,0 +1,174 @@
+//! A console over a harness, and a browser's part of the exchange.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use dvp_console::{Console, ConsoleSettings, ProviderSettings, SessionPolicy};
+use dvp_core::operators::token_hash;
+use dvp_domain::environment::Environment;
+use dvp_domain::operator::OperatorRole;
+use dvp_store::operators;
+use dvp_store::operators::sessions::{self, NewLink};
+use dvp_testing::market::pair;
+use dvp_testing::{Harness, Market};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+pub(crate) const ORIGIN: &str = "http://console.test:8081";
+
+pub(crate) struct Scene {
+    pub harness: Harness,
+    router: Router,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    /// The cookie that it sets, as a browser sends it back.
+    pub(crate) fn cookie(&self) -> String {
+        self.header("set-cookie").split(';').next().unwrap().to_owned()
+    }
+}
+
+/// The part of a page between two texts.
+pub(crate) fn between<'a>(page: &'a str, before: &str, after: &str) -> &'a str {
+    let rest = page.split_once(before).unwrap_or_else(|| panic!("no {before} in {page}")).1;
+    rest.split_once(after).unwrap().0
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        let market = Market::new(vec![pair("USDC", "USD", "1")]).with_funds("north", "USD", 1_000_000_000);
+        Self::with(Harness::new(market).await, ORIGIN, SessionPolicy::default())
+    }
+
+    pub(crate) fn with(harness: Harness, origin: &str, sessions: SessionPolicy) -> Self {
+        Self::with_provider(harness, origin, sessions, None)
+    }
+
+    pub(crate) fn with_provider(
+        harness: Harness,
+        origin: &str,
+        sessions: SessionPolicy,
+        provider: Option<ProviderSettings>,
+    ) -> Self {
+        let settings = ConsoleSettings {
+            origins: vec![origin.parse().unwrap()],
+            environment: Environment::Test,
+            decimals: [("USDC".to_owned(), 6), ("USD".to_owned(), 2)].into(),
+            stale_fix_types: Vec::new(),
+            proxies: Vec::new(),
+            sessions,
+            provider,
+            connections: 16,
+        };
+        let router = dvp_console::router(Console::new(
+            harness.pool().clone().into(),
+            Arc::new(harness.engine.context().vault.clone()),
+            settings,
+        ));
+        Self { harness, router }
+    }
+
+    pub(crate) async fn add(&self, name: &str, roles: &[OperatorRole]) {
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        operators::insert(&mut conn, &format!("opr_{name}"), name, roles, "test").await.unwrap();
+    }
+
+    /// A link of an operator, which is used once.
+    pub(crate) async fn link(&self, name: &str, token: &str) {
+        self.new_link(name, token, false).await;
+    }
+
+    async fn new_link(&self, name: &str, token: &str, reusable: bool) {
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        let id = format!("opr_{name}");
+        let hash = token_hash(token);
+        let good_for = Duration::from_secs(600);
+        let link = NewLink {
+            operator_id: &id,
+            token_hash: &hash,
+            reusable,
+            good_for,
+            code_hash: None,
+            approval_id: None,
+        };
+        sessions::insert_link(&mut conn, &link).await.unwrap();
+    }
+
+    /// A new operator with these roles, signed in by a sandbox's link. Returns its cookie.
+    pub(crate) async fn sign_in(&self, name: &str, roles: &[OperatorRole]) -> String {
+        self.sign_in_by(name, roles, true).await
+    }
+
+    /// A new operator with these roles, signed in by a link. Returns its cookie.
+    pub(crate) async fn sign_in_by(&self, name: &str, roles: &[OperatorRole], reusable: bool) -> String {
+        self.add(name, roles).await;
+        let token = format!("token-of-{name}");
+        self.new_link(name, &token, reusable).await;
+        let answer = self.post("/login", &[("token", &token)], "").await;
+        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.body);
+        answer.cookie()
+    }
+
+    pub(crate) async fn get(&self, path: &str, cookie: &str) -> Answer {
+        self.send(Request::get(path).header(header::COOKIE, cookie).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)], cookie: &str) -> Answer {
+        self.post_from(path, fields, cookie, Some(ORIGIN)).await
+    }
+
+    pub(crate) async fn post_from(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        cookie: &str,
+        origin: Option<&str>,
+    ) -> Answer {
+        let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let request = Request::post(path)
+            .header(header::COOKIE, cookie)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let request = match origin {
+            Some(origin) => request.header(header::ORIGIN, origin),
+            None => request,
+        };
+        self.send(request.body(Body::from(form)).unwrap()).await
+    }
+
+    async fn send(&self, mut request: Request<Body>) -> Answer {
+        let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        request.extensions_mut().insert(dvp_console::access::Peer(peer));
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    /// The entries of the audit log about the console: operator, action, route, subject.
+    pub(crate) async fn records(&self) -> Vec<(String, String, String, String)> {
+        sqlx::query_as("select operator, action, route, subject from console_record order by id")
+            .fetch_all(self.harness.pool())
+            .await
+            .unwrap()
+    }
+}

@@ -1,0 +1,106 @@
+//! Parses the bank's answers to recalls: resolutions of an investigation. Pure.
+
+use dvp_domain::payment::PaymentSubject;
+use dvp_domain::recall::{RecallAnswer, RecallSubject};
+
+use super::camt056::recall_of;
+use super::xml::Node;
+
+/// An answer to a recall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallReport {
+    pub of: RecallSubject,
+    pub answer: RecallAnswer,
+}
+
+/// Where a status stands, from the payment outwards.
+type Levels<'a> = [Option<(&'a Node, &'static str)>; 3];
+
+/// Reads the answers of one message. A payment's own status takes precedence over its block's or message's, and that
+/// over the confirmation of the whole.
+pub fn read(body: &Node) -> Vec<RecallReport> {
+    let status = body.child("Sts");
+    let confirmed = status.and_then(|status| status.text_at("Conf")).unwrap_or("no confirmation");
+    let case = body.child("RslvdCase");
+    let mut said = Vec::new();
+    for details in body.all("CxlDtls") {
+        let group = details.child("OrgnlGrpInfAndSts");
+        let of_group = group.map(|group| (group, "GrpCxlSts"));
+        let before = said.len();
+        for payment in details.all("TxInfAndSts") {
+            said.push(report(payment, [Some((payment, "TxCxlSts")), of_group, None], case, confirmed));
+        }
+        for block in details.all("OrgnlPmtInfAndSts") {
+            let of_block = Some((block, "PmtInfCxlSts"));
+            let payments = said.len();
+            for payment in block.all("TxInfAndSts") {
+                said.push(report(
+                    payment,
+                    [Some((payment, "TxCxlSts")), of_block, of_group],
+                    case,
+                    confirmed,
+                ));
+            }
+            if said.len() == payments {
+                said.push(report(block, [of_block, of_group, None], case, confirmed));
+            }
+        }
+        if said.len() == before
+            && let Some(group) = group
+        {
+            said.push(report(group, [of_group, None, None], case, confirmed));
+        }
+    }
+    if said.is_empty() {
+        said.push(report(body, [None, None, None], case, confirmed));
+    }
+    said
+}
+
+fn report(of: &Node, levels: Levels<'_>, case: Option<&Node>, confirmed: &str) -> RecallReport {
+    let nodes = || levels.iter().flatten();
+    let code = nodes().find_map(|(node, name)| node.text_at(name).filter(|code| *code != "PACR"));
+    let answer = match code.unwrap_or(confirmed) {
+        "ACCR" | "CNCL" => RecallAnswer::Accepted,
+        "PECR" => RecallAnswer::PartlyAccepted,
+        "RJCR" => {
+            let given = || nodes().flat_map(|(node, _)| node.all("CxlStsRsnInf"));
+            let coded = given().find_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
+            let texts = given().flat_map(|info| info.all("AddtlInf"));
+            let text = texts.map(|text| text.text.as_str()).collect::<Vec<_>>().join(" ");
+            RecallAnswer::Rejected { reason: coded.unwrap_or("NARR").to_owned(), text }
+        }
+        other => RecallAnswer::Pending { status: other.to_owned() },
+    };
+    let case = nodes()
+        .find_map(|(node, _)| node.text_at("RslvdCase/Id"))
+        .or(case.and_then(|case| case.text_at("Id")));
+    // A case of the bank's own says nothing: the payment does.
+    let case = case.and_then(recall_of);
+    let of = match payment(of, &levels) {
+        // Some banks answer to the message of the request.
+        Some(PaymentSubject::Message(id)) if recall_of(&id).is_some() => {
+            RecallSubject { case: case.or_else(|| recall_of(&id)), payment: None }
+        }
+        payment => RecallSubject { case, payment },
+    };
+    RecallReport { of, answer }
+}
+
+fn payment(of: &Node, levels: &Levels<'_>) -> Option<PaymentSubject> {
+    let id = of.text_at("OrgnlEndToEndId").filter(|id| *id != "NOTPROVIDED").or(of.text_at("OrgnlInstrId"));
+    if let Some(id) = id {
+        return Some(PaymentSubject::Payment(id.to_owned()));
+    }
+    // A payment that is named by other ids only is not the message's one.
+    if of.child("TxCxlSts").is_some() || of.child("OrgnlUETR").is_some() || of.child("OrgnlTxId").is_some() {
+        return None;
+    }
+    if let Some(id) = of.text_at("OrgnlPmtInfId") {
+        return Some(PaymentSubject::Block(id.to_owned()));
+    }
+    let mut nodes = levels.iter().flatten();
+    let id =
+        nodes.find_map(|(node, _)| node.text_at("OrgnlMsgId").or(node.text_at("OrgnlGrpInf/OrgnlMsgId")));
+    id.map(|id| PaymentSubject::Message(id.to_owned()))
+}

@@ -1,0 +1,91 @@
+//! Operators' pauses of parts of the service, over the command line and the console.
+
+use dvp_domain::pause::Scope;
+use dvp_domain::settlement::leg::LegKind;
+use dvp_store::pauses::{self, Decided};
+use dvp_store::{Acquire as _, PgConnection, StoreError, partners};
+
+/// The change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseSwitch {
+    Pause,
+    Resume,
+}
+
+/// The result: the target's id, and whether anything changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switched {
+    pub target: String,
+    pub is_changed: bool,
+}
+
+/// Why nothing was paused or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    #[error("operator and reason are needed")]
+    NoReason,
+    #[error("{}", target_rule(*.0))]
+    Target(Scope),
+    #[error("there is no partner {0}")]
+    UnknownPartner(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a target of this scope must be.
+const fn target_rule(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Everything => "a pause of everything has no target",
+        Scope::Pair => "the target of a pair is INPUT/OUTPUT",
+        Scope::Rail => "the target of a rail is offramp or payout",
+        Scope::Partner => "a pause of a partner needs a target: the partner's name",
+        Scope::Provider => "a pause of a provider needs a target: the provider's id",
+        Scope::Chain => "a pause of a chain needs a target: the chain's name",
+    }
+}
+
+impl From<sqlx::Error> for PauseError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Pauses or resumes. A partner is given by its name.
+pub async fn switch(
+    conn: &mut PgConnection,
+    switch: PauseSwitch,
+    scope: Scope,
+    target: &str,
+    operator: &str,
+    reason: &str,
+) -> Result<Switched, PauseError> {
+    if operator.trim().is_empty() || reason.trim().is_empty() {
+        return Err(PauseError::NoReason);
+    }
+    let is_valid = match scope {
+        Scope::Everything => target.is_empty(),
+        Scope::Pair => {
+            target.split_once('/').is_some_and(|(input, output)| !input.is_empty() && !output.is_empty())
+        }
+        Scope::Rail => LegKind::ALL.iter().any(|leg| leg.as_str() == target),
+        Scope::Partner | Scope::Provider | Scope::Chain => !target.is_empty(),
+    };
+    if !is_valid {
+        return Err(PauseError::Target(scope));
+    }
+    let target = match scope {
+        Scope::Partner => {
+            let partner = partners::find_partner(conn, target).await?;
+            partner.ok_or_else(|| PauseError::UnknownPartner(target.to_owned()))?.id
+        }
+        Scope::Everything | Scope::Pair | Scope::Rail | Scope::Provider | Scope::Chain => target.to_owned(),
+    };
+    let by = Decided { operator, reason };
+    let mut tx = conn.begin().await?;
+    let is_changed = match switch {
+        PauseSwitch::Pause => pauses::insert(&mut tx, scope, &target, by).await?,
+        PauseSwitch::Resume => pauses::delete(&mut tx, scope, &target, by).await?,
+    };
+    tx.commit().await?;
+    Ok(Switched { target, is_changed })
+}

@@ -1,0 +1,218 @@
+//! The writer's own connection: statements are prepared and planned once, and every operation has a time limit.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dvp_store::database::session;
+use dvp_store::orders::effects;
+use dvp_store::{Fault, StoreError};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::timeout;
+
+use super::batch::{self, Attempt, Patience, Trust};
+use super::unit::{Done, Unit};
+use super::{BatchContext, WriteError, figures};
+use crate::handover::Committing;
+
+/// How many batches look up repeats after one batch had a repeat: repeats come in runs.
+const WARY_BATCHES: u32 = 64;
+
+/// How long the writer waits for the database.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterLimits {
+    /// For a connection.
+    pub connect: Duration,
+    /// The limit of a whole transaction, measured here, because the database may not answer at all.
+    pub transaction: Duration,
+    /// The limit of one statement, and of one lock: set on the connection, so that the server enforces them.
+    pub statement: Duration,
+    pub lock: Duration,
+}
+
+impl Default for WriterLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            transaction: Duration::from_secs(6),
+            statement: Duration::from_secs(4),
+            lock: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why nothing was written, as far as is known.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    pub(super) fault: Fault,
+    /// COMMIT was sent and its answer did not arrive: the batch may have been written.
+    pub(super) is_unknown: bool,
+    /// No answer in time: a retry would take as long.
+    pub(super) timed_out: bool,
+}
+
+impl Failure {
+    fn of(error: StoreError) -> Self {
+        // Another process used an id first: the next look-up finds it.
+        let fault = if batch::is_repeat(&error) { Fault::Conflict } else { error.fault() };
+        Self { error, fault, is_unknown: false, timed_out: false }
+    }
+
+    fn timed_out(what: &str) -> Self {
+        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer to {what} in time"));
+        Self { timed_out: true, ..Self::of(StoreError::Database(error.into())) }
+    }
+}
+
+/// How units are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Used ids are looked up first.
+    pub(super) trust_nothing: bool,
+    pub(super) patience: Option<Patience>,
+}
+
+#[derive(Default)]
+pub(super) struct WriterConnection {
+    open: Option<PgConnection>,
+    /// How many more batches use [`Trust::Nothing`].
+    wary: u32,
+    /// Work of transactions whose COMMIT was not acknowledged. Its claims expire, unless its rows are found first.
+    unconfirmed: Vec<Committing>,
+}
+
+impl WriterConnection {
+    /// Writes the units in one transaction and returns each one's outcome.
+    pub(super) async fn commit(
+        &mut self,
+        place: &BatchContext,
+        units: &[&Unit],
+        manner: Manner,
+    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
+        let Manner { trust_nothing, patience } = manner;
+        let trust = if self.wary == 0 && !trust_nothing { Trust::New } else { Trust::Nothing };
+        self.wary = self.wary.saturating_sub(1);
+        match self.attempt(place, units, trust, patience).await {
+            Err(failure) if trust == Trust::New && batch::may_be_repeat(&failure.error) => {
+                self.wary = WARY_BATCHES;
+                self.attempt(place, units, Trust::Nothing, patience).await
+            }
+            done => done,
+        }
+    }
+
+    /// The next transactions look up used ids, because the retried units may have been written.
+    pub(super) const fn trust_nothing(&mut self) {
+        self.wary = WARY_BATCHES;
+    }
+
+    /// Hands over the unconfirmed work whose rows exist under their first claim, however long the database was
+    /// unavailable.
+    async fn confirm(&mut self, conn: &mut PgConnection) -> Result<(), StoreError> {
+        let ids: Vec<i64> = self.unconfirmed.iter().map(|work| work.claim.id).collect();
+        if !ids.is_empty() {
+            let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
+            let all = self.unconfirmed.drain(..);
+            all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence)))
+                .for_each(Committing::hand_over);
+        }
+        Ok(())
+    }
+
+    async fn attempt(
+        &mut self,
+        place: &BatchContext,
+        units: &[&Unit],
+        trust: Trust,
+        patience: Option<Patience>,
+    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
+        let mut conn = match self.open.take() {
+            Some(conn) => conn,
+            None => connect(place).await?,
+        };
+        let commit_sent = AtomicBool::new(false);
+        let attempt = Attempt { trust, patience, commit_sent: &commit_sent };
+        let limit = place.limits.transaction;
+        let mut committing = Vec::new();
+        let committed = timeout(limit, async {
+            self.confirm(&mut conn).await.map_err(|error| (error, false))?;
+            batch::commit(&mut conn, place, units, &attempt, &mut committing).await
+        });
+        let committed = committed.await;
+        let is_unknown = || commit_sent.load(Ordering::Relaxed);
+        let done = match committed {
+            Ok(Ok(done)) => {
+                self.open = Some(conn);
+                committing.into_iter().for_each(Committing::hand_over);
+                Ok(done)
+            }
+            Ok(Err((error, is_reusable))) => {
+                self.open = is_reusable.then_some(conn);
+                let failure = Failure::of(error);
+                let is_unknown = failure.fault == Fault::Unavailable && is_unknown();
+                if is_unknown {
+                    self.unconfirmed.extend(committing);
+                }
+                Err(Failure { is_unknown, ..failure })
+            }
+            // The connection is dropped: its state is unknown.
+            Err(_) => {
+                let is_unknown = is_unknown();
+                if is_unknown {
+                    self.unconfirmed.extend(committing);
+                }
+                Err(Failure { is_unknown, ..Failure::timed_out("a transaction") })
+            }
+        };
+        figures::transaction(done.as_ref().err().map(|failure| failure.fault));
+        done
+    }
+
+    /// Connects, unless there is a connection, and checks that the database is writable.
+    pub(super) async fn probe(&mut self, place: &BatchContext) -> Result<(), StoreError> {
+        let mut conn = match self.open.take() {
+            Some(conn) => conn,
+            None => connect(place).await.map_err(|failure| failure.error)?,
+        };
+        let is_read_only = timeout(place.limits.connect, session::is_read_only(&mut conn))
+            .await
+            .map_err(|_| Failure::timed_out("a question").error)?
+            .map_err(StoreError::from)?;
+        if is_read_only {
+            let error =
+                std::io::Error::new(std::io::ErrorKind::ReadOnlyFilesystem, "the database is read-only");
+            return Err(StoreError::Database(error.into()));
+        }
+        self.open = Some(conn);
+        Ok(())
+    }
+}
+
+/// A batch reads rows by key only. The planner would choose between an index and a sequential scan by the statistics at
+/// the time of preparing, which become wrong as a table grows.
+///
+/// The server ends slow statements, and the transaction of a writer that stopped answering: its locks would block every
+/// other process.
+async fn connect(place: &BatchContext) -> Result<PgConnection, Failure> {
+    let by_key = [
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("jit", "off"),
+    ];
+    let limits = place.limits;
+    let ms = |limit: Duration| format!("{}ms", limit.as_millis());
+    let in_time = [
+        ("statement_timeout", ms(limits.statement)),
+        ("lock_timeout", ms(limits.lock)),
+        ("idle_in_transaction_session_timeout", ms(limits.transaction)),
+    ];
+    let options = PgConnectOptions::clone(&place.pool.connect_options()).options(by_key).options(in_time);
+    match timeout(limits.connect, PgConnection::connect_with(&options)).await {
+        Ok(connected) => connected.map_err(|error| Failure::of(error.into())),
+        Err(_) => Err(Failure::timed_out("a connection")),
+    }
+}

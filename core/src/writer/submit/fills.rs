@@ -1,0 +1,95 @@
+//! The fill of a resting order: decided as a new submission is, in the transaction that locked the order as resting.
+
+use std::collections::HashSet;
+
+use dvp_domain::decision::{Decision, Reason};
+use dvp_domain::permit::PermitDefect;
+use dvp_domain::settlement::Happened;
+use dvp_domain::terms::Terms;
+use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::orders::executions::MatchedExecution;
+use dvp_store::orders::permits::PermitHold;
+use dvp_store::orders::ranges;
+use sqlx::PgConnection;
+
+use super::record::{take_levels, terms};
+use super::snapshot::BatchSnapshot;
+use super::{amounts, check_payout, decide_as_new};
+use crate::context::Context;
+use crate::writer::plan;
+use crate::writer::rows::Rows;
+use crate::writer::unit::{FillAttempt, Outcome, Unfilled, Unit, Work};
+
+/// Locks the orders that still rest as they were read.
+pub(in crate::writer) async fn lock_resting<'u>(
+    conn: &mut PgConnection,
+    units: impl Iterator<Item = &'u Unit>,
+) -> Result<HashSet<String>, StoreError> {
+    let asked: Vec<(&str, i64)> = units
+        .filter_map(|unit| match &unit.work {
+            Work::Fill(fill) => Some((fill.execution.terms.reference.as_str(), fill.execution.version)),
+            _ => None,
+        })
+        .collect();
+    if asked.is_empty() { Ok(HashSet::new()) } else { ranges::lock_resting(conn, &asked).await }
+}
+
+/// Decides an order that is locked as resting.
+pub(in crate::writer) fn decide_fill(
+    context: &Context,
+    known: &mut BatchSnapshot,
+    rows: &mut Rows,
+    fill: &FillAttempt,
+    now: Timestamp,
+) -> Result<Outcome, StoreError> {
+    let FillAttempt { submission, .. } = fill;
+    let unfilled = |why| Ok(Outcome::Unfilled(why));
+    if known.disabled.contains(&submission.tenant.partner_id) {
+        return unfilled(Unfilled::PartnerDisabled);
+    }
+    if now >= submission.request.deadline {
+        return unfilled(Unfilled::NotMet);
+    }
+    let decided = decide_as_new(context, known, rows, submission, now);
+    let plan = match decided {
+        Decision::Accepted(plan) => plan,
+        Decision::Rests(_) => return unfilled(Unfilled::NotMet),
+        Decision::Rejected(reason) => return unfilled(Unfilled::Rejected(reason)),
+        Decision::PermitTooSmall => return unfilled(Unfilled::Permit(PermitDefect::Amount)),
+    };
+    if check_payout(context, known, submission, &plan).is_err() {
+        return unfilled(Unfilled::Unpayable);
+    }
+    if let Err(defect) = known.check_held(submission, plan.priced.input) {
+        return unfilled(Unfilled::Permit(defect));
+    }
+    let amounts = amounts(context, submission, &plan);
+    if let Some(exceeded) = known.limits.exceeded(&amounts) {
+        return unfilled(Unfilled::Rejected(Reason::Limit(exceeded)));
+    }
+    plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
+    take_levels(known, &plan)?;
+    let rested = &fill.execution;
+    let reference = rested.terms.reference.clone();
+    let accepted_at = rested.terms.accepted_at;
+    let terms = Terms { accepted_at, ..terms(context, submission, *plan, reference, now)? };
+    let illegal = |error| StoreError::corrupt("execution", error);
+    let step = rested.state.clone().step(&terms, Happened::Matched).map_err(illegal)?;
+    let at = plan::At {
+        version: rested.version.checked_add(1).ok_or_else(plan::sequence_overflow)?,
+        last_sequence: rested.last_sequence,
+        last_occurred_at: rested.last_occurred_at,
+        now,
+    };
+    plan::gather(context, rows, &terms, &step, at)?;
+    if let Some(hold) = PermitHold::of(&terms) {
+        known.end_rest(&hold);
+        rows.permits_settled.push(hold);
+        context.chain.backlog.accepted();
+    }
+    known.limits.take(&amounts);
+    rows.count(amounts);
+    rows.matched.push(MatchedExecution { terms, version: rested.version, state: step.next });
+    Ok(Outcome::Written)
+}

@@ -1,0 +1,183 @@
+//! Lists of orders for operators, newest first, a page at a time. Each view is read by an index of its own, so that a
+//! page costs the same among a million orders.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::settlement::State;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// Which orders are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OrderView {
+    #[default]
+    All,
+    /// They have not ended.
+    Open,
+    /// They have not ended, do not rest, and were accepted ten minutes ago or earlier.
+    Stuck,
+    /// They ended without their output.
+    Unfilled,
+    /// An alarm about their payment is open.
+    Alarmed,
+}
+
+impl OrderView {
+    pub const ALL: [Self; 5] = [Self::All, Self::Open, Self::Stuck, Self::Unfilled, Self::Alarmed];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Open => "open",
+            Self::Stuck => "stuck",
+            Self::Unfilled => "unfilled",
+            Self::Alarmed => "alarmed",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|view| view.as_str() == text)
+    }
+}
+
+/// The filter of a page.
+#[derive(Debug, Clone, Default)]
+pub struct OrderFilter<'a> {
+    pub view: OrderView,
+    /// A partner's name.
+    pub partner: Option<&'a str>,
+    pub state: Option<&'a str>,
+    /// Accepted at this time or later, and before that one.
+    pub from: Option<DateTime<Utc>>,
+    pub until: Option<DateTime<Utc>>,
+    /// Before this one.
+    pub before: Option<(DateTime<Utc>, &'a str)>,
+    pub limit: i64,
+}
+
+/// An order of a page.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct OrderRow {
+    pub reference: String,
+    pub partner: String,
+    pub intent_id: String,
+    pub client_reference: Option<String>,
+    pub state: String,
+    pub accepted_at: DateTime<Utc>,
+    pub terminal_at: Option<DateTime<Utc>>,
+    pub input_asset: String,
+    pub input_amount: String,
+    pub input_exponent: i32,
+    pub output_asset: String,
+    pub output_amount: String,
+    pub output_exponent: i32,
+    /// The work that it waits for.
+    pub waits_for: Option<String>,
+    pub last_result: Option<String>,
+    /// The open alarm about its payment.
+    pub alarm: Option<String>,
+}
+
+/// A page: its references by a query of the view, then its rows.
+macro_rules! page {
+    ($view:expr) => {
+        concat!(
+            "with page as (",
+            $view,
+            " order by e.accepted_at desc, e.reference desc limit $7) \
+             select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
+                    e.accepted_at, e.terminal_at, \
+                    e.terms #>> '{input,asset}' as input_asset, e.terms #>> '{input,amount}' as input_amount, \
+                    (e.terms #>> '{input,exponent}')::int as input_exponent, \
+                    e.terms #>> '{output,asset}' as output_asset, e.terms #>> '{output,amount}' as output_amount, \
+                    (e.terms #>> '{output,exponent}')::int as output_exponent, \
+                    coalesce(f.kind, c.kind) as waits_for, f.last_result, b.alarm \
+             from page join execution e using (reference) join partner p on p.id = e.partner_id \
+                  left join lateral (select kind, last_result from effect \
+                                     where reference = e.reference order by id desc limit 1) f on true \
+                  left join lateral (select string_agg(kind, ', ' order by id) as kind from chain_command \
+                                     where reference = e.reference and state in ('pending', 'sent')) c on true \
+                  left join lateral (select alarm from bank_payment where execution = e.reference \
+                                       and alarm is not null and alarm_cleared_at is null limit 1) b on true \
+             order by e.accepted_at desc, e.reference desc"
+        )
+    };
+}
+
+/// The orders of a source that meet the filter.
+macro_rules! filtered {
+    ($from:expr) => {
+        concat!(
+            "select e.reference, e.accepted_at from ",
+            $from,
+            " and ($1::text is null or e.partner_id = (select id from partner where name = $1)) \
+              and ($2::text is null or e.state_name = $2) \
+              and e.accepted_at >= $3 and e.accepted_at < $4 and (e.accepted_at, e.reference) < ($5, $6)"
+        )
+    };
+}
+
+/// The newest orders of each partner, merged: the indexes of all orders and of open ones begin with the partner.
+macro_rules! by_partner {
+    ($condition:literal) => {
+        concat!(
+            "select e.reference, e.accepted_at from partner p cross join lateral (",
+            filtered!(concat!(
+                "execution e where e.partner_id = p.id \
+                   and e.livemode = coalesce((select environment = 'live' from deployment), false)",
+                $condition
+            )),
+            " order by e.accepted_at desc, e.reference desc limit $7) e where ($1::text is null or p.name = $1)"
+        )
+    };
+}
+
+const ALL: &str = page!(by_partner!(""));
+const OPEN: &str = page!(by_partner!(" and e.terminal_at is null"));
+/// Those of a state in which orders end without their output.
+const ENDED: &str = page!(by_partner!(" and e.exception = $2"));
+const STUCK: &str = page!(by_partner!(
+    " and e.terminal_at is null and e.state_name <> 'resting' \
+      and e.accepted_at < clock_timestamp() - interval '10 minutes'"
+));
+const UNFILLED: &str = page!(filtered!("execution e where e.exception is not null"));
+const ALARMED: &str = page!(filtered!(
+    "(select distinct execution from bank_payment where alarm is not null and alarm_cleared_at is null) b \
+     join execution e on e.reference = b.execution where true"
+));
+
+/// The states of orders that ended without their output.
+const UNFILLED_STATES: [&str; 6] =
+    ["conversion_failed", "payout_failed", "cancelled", "expired", "failed", "reversed"];
+
+/// A page of orders, newest first.
+pub async fn list(conn: &mut PgConnection, filter: &OrderFilter<'_>) -> Result<Vec<OrderRow>, StoreError> {
+    let statement = match filter.view {
+        // A rare state is not looked for among all orders.
+        OrderView::All if filter.state.is_some_and(|state| State::OPEN_STAGES.contains(&state)) => OPEN,
+        OrderView::All | OrderView::Unfilled
+            if filter.state.is_some_and(|state| UNFILLED_STATES.contains(&state)) =>
+        {
+            ENDED
+        }
+        OrderView::All => ALL,
+        OrderView::Open => OPEN,
+        OrderView::Stuck => STUCK,
+        OrderView::Unfilled => UNFILLED,
+        OrderView::Alarmed => ALARMED,
+    };
+    let rows = sqlx::query_as(statement)
+        .bind(filter.partner)
+        .bind(filter.state)
+        .bind(filter.from.unwrap_or(DateTime::<Utc>::UNIX_EPOCH))
+        .bind(filter.until.unwrap_or(END))
+        .bind(filter.before.map_or(END, |before| before.0))
+        .bind(filter.before.map_or("", |before| before.1))
+        .bind(filter.limit)
+        .fetch_all(conn)
+        .await?;
+    Ok(rows)
+}
+
+/// After every order.
+const END: DateTime<Utc> = DateTime::<Utc>::MAX_UTC;

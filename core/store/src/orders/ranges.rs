@@ -1,0 +1,171 @@
+//! Range orders that wait for the market.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::intent::ActorType;
+use dvp_domain::money::Minor;
+use dvp_domain::range::Range;
+use dvp_domain::terms::Terms;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// What rests, without its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRestingRange {
+    pub reference: String,
+    pub input_asset: String,
+    pub output_asset: String,
+    pub actor: ActorType,
+    pub range: Range,
+}
+
+/// A resting order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestingRange {
+    /// Of orders that the same price meets the lowest is filled first.
+    pub number: i64,
+    pub rested: NewRestingRange,
+}
+
+/// A transaction from which on a reader goes on: everything before was visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Horizon(String);
+
+impl NewRestingRange {
+    /// Of an order's terms. `None`: its bounds are fixed.
+    pub fn of(terms: &Terms) -> Option<Self> {
+        Some(Self {
+            reference: terms.reference.to_string(),
+            input_asset: terms.input.asset.clone(),
+            output_asset: terms.output.asset.clone(),
+            actor: terms.request.actor_type,
+            range: Range::of(&terms.request)?,
+        })
+    }
+}
+
+const fn actor_text(actor: ActorType) -> &'static str {
+    match actor {
+        ActorType::Retail => "retail",
+        ActorType::Institution => "institution",
+    }
+}
+
+/// Columns in the order of [`Row`].
+const COLUMNS: &str = "number, reference, input_asset, output_asset, actor, max_input::text, target_output::text, \
+                       min_output::text, received_at, deadline";
+
+type Row = (i64, String, String, String, String, String, String, String, DateTime<Utc>, DateTime<Utc>);
+
+fn resting(row: Row) -> Result<RestingRange, StoreError> {
+    let (
+        number,
+        reference,
+        input_asset,
+        output_asset,
+        actor,
+        max_input,
+        target,
+        limit,
+        received_at,
+        deadline,
+    ) = row;
+    let amount = |text: &str| Minor::parse(text).map_err(|error| StoreError::corrupt("resting_range", error));
+    let actor = if actor == "retail" { ActorType::Retail } else { ActorType::Institution };
+    let range = Range {
+        max_input: amount(&max_input)?,
+        target_output: amount(&target)?,
+        min_output: amount(&limit)?,
+        received_at: received_at.into(),
+        deadline: deadline.into(),
+    };
+    let rested = NewRestingRange { reference, input_asset, output_asset, actor, range };
+    Ok(RestingRange { number, rested })
+}
+
+/// Adds orders, which get their numbers in this order.
+pub async fn insert(conn: &mut PgConnection, rested: &[NewRestingRange]) -> Result<(), StoreError> {
+    let text = |of: fn(&NewRestingRange) -> &str| rested.iter().map(of).collect::<Vec<_>>();
+    let amount =
+        |of: fn(&Range) -> Minor| rested.iter().map(|one| of(&one.range).to_string()).collect::<Vec<_>>();
+    sqlx::query(
+        "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
+                                    min_output, received_at, deadline) \
+         select r, i, o, a, m::numeric, t::numeric, l::numeric, b, d \
+         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
+                     $8::timestamptz[], $9::timestamptz[]) with ordinality as u (r, i, o, a, m, t, l, b, d, n) \
+         order by n",
+    )
+    .bind(text(|one| &one.reference))
+    .bind(text(|one| &one.input_asset))
+    .bind(text(|one| &one.output_asset))
+    .bind(text(|one| actor_text(one.actor)))
+    .bind(amount(|range| range.max_input))
+    .bind(amount(|range| range.target_output))
+    .bind(amount(|range| range.min_output))
+    .bind(rested.iter().map(|one| one.range.received_at.to_utc()).collect::<Vec<_>>())
+    .bind(rested.iter().map(|one| one.range.deadline.to_utc()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Removes orders that were filled or have ended.
+pub async fn delete(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    sqlx::query("delete from resting_range where reference = any($1::text[])")
+        .bind(references)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Locks the executions that still rest in the given versions, until the transaction ends.
+pub async fn lock_resting(
+    conn: &mut PgConnection,
+    asked: &[(&str, i64)],
+) -> Result<HashSet<String>, StoreError> {
+    let (references, versions): (Vec<&str>, Vec<i64>) = asked.iter().copied().unzip();
+    let rows: Vec<(String,)> = sqlx::query_as(
+        "select e.reference from execution e \
+           join unnest($1::text[], $2::int8[]) as a (reference, version) using (reference) \
+         where e.version = a.version and e.state_name = 'resting' order by e.reference for update of e",
+    )
+    .bind(references)
+    .bind(versions)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+/// From where on [`list_added`] has to read after everything that is visible now was read.
+pub async fn horizon(conn: &mut PgConnection) -> Result<Horizon, StoreError> {
+    let oldest = sqlx::query_scalar("select pg_snapshot_xmin(pg_current_snapshot())::text");
+    Ok(Horizon(oldest.fetch_one(conn).await?))
+}
+
+/// A page of all resting orders, by their numbers.
+pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<RestingRange>, StoreError> {
+    let sql = format!("select {COLUMNS} from resting_range where number > $1 order by number limit $2");
+    let rows: Vec<Row> =
+        sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(after).bind(limit).fetch_all(conn).await?;
+    rows.into_iter().map(resting).collect()
+}
+
+/// The orders that were added since, some of which may have been read before.
+pub async fn list_added(conn: &mut PgConnection, since: &Horizon) -> Result<Vec<RestingRange>, StoreError> {
+    let sql = format!("select {COLUMNS} from resting_range where added_by >= $1::text::xid8 order by number");
+    let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&since.0).fetch_all(conn).await?;
+    rows.into_iter().map(resting).collect()
+}
+
+/// Of these orders those that rest.
+pub async fn list_resting(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<Vec<RestingRange>, StoreError> {
+    let sql = format!("select {COLUMNS} from resting_range where reference = any($1::text[])");
+    let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(references).fetch_all(conn).await?;
+    rows.into_iter().map(resting).collect()
+}

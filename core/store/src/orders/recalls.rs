@@ -1,0 +1,433 @@
+//! Recalls of payments: requests to the bank to give one back, and its answers.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::ids::RecallId;
+use dvp_domain::money::Minor;
+use dvp_domain::payment::{PaymentStatus, PaymentSubject};
+use dvp_domain::recall::{RecallAnswer, RecallReason, RecallStatus, RecallSubject};
+use sqlx::{PgConnection, PgTransaction};
+
+use super::bank::{self, BankPayment};
+use crate::StoreError;
+
+/// A recall that two operators want.
+#[derive(Debug, Clone)]
+pub struct NewRecall<'a> {
+    pub id: &'a RecallId,
+    pub execution: &'a str,
+    pub reason: RecallReason,
+    pub information: Option<&'a str>,
+}
+
+/// Inserts a recall of an execution's payment. `false`: the bank does not have the payment, or no longer, or another
+/// recall of it is open.
+pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(
+        "insert into bank_recall (id, end_to_end_id, execution, reason, information, status) \
+         select $1, end_to_end_id, execution, $3, $4, 'approved' from bank_payment \
+         where execution = $2 and status in ('sent', 'pending', 'paid') for update \
+         on conflict do nothing",
+    )
+    .bind(new.id.as_str())
+    .bind(new.execution)
+    .bind(new.reason.as_str())
+    .bind(new.information)
+    .execute(conn)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}
+
+/// The recall of an execution's payment whose end is not known, or that has a contradiction.
+pub async fn find_open(conn: &mut PgConnection, execution: &str) -> Result<Option<Recall>, StoreError> {
+    let row: Option<Row> = sqlx::query_as(
+        "select * from bank_recall where execution = $1 and closed_at is null \
+           and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
+         order by approved_at, id limit 1",
+    )
+    .bind(execution)
+    .fetch_optional(conn)
+    .await?;
+    row.map(Row::recall).transpose()
+}
+
+/// Closes the open recalls of an execution's payment. One that was not sent is withdrawn. `false`: none is open.
+pub async fn close(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
+    let closed = sqlx::query(
+        "update bank_recall set closed_at = now(), updated_at = now(), \
+                status = case when status = 'approved' and giving_at is null then 'withdrawn' else status end \
+         where execution = $1 and closed_at is null \
+           and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'))",
+    )
+    .bind(execution)
+    .execute(conn)
+    .await?;
+    Ok(closed.rows_affected() > 0)
+}
+
+/// A recall that is to be sent, with its payment.
+#[derive(Debug, Clone)]
+pub struct DueRecall {
+    pub id: RecallId,
+    pub end_to_end_id: String,
+    pub execution: String,
+    pub reason: RecallReason,
+    pub information: Option<String>,
+    pub approved_at: DateTime<Utc>,
+    pub staged_file: Option<String>,
+    /// The staged file was, or is being, moved to the bank's folder.
+    pub is_giving: bool,
+    /// Of the message that ordered the payment.
+    pub message_id: String,
+    pub amount: Minor,
+    pub currency: String,
+    pub exponent: u8,
+}
+
+#[derive(sqlx::FromRow)]
+struct DueRow {
+    id: String,
+    end_to_end_id: String,
+    execution: String,
+    reason: String,
+    information: Option<String>,
+    approved_at: DateTime<Utc>,
+    staged_file: Option<String>,
+    is_giving: bool,
+    message_id: String,
+    amount: String,
+    currency: String,
+    exponent: i32,
+}
+
+fn corrupt(reason: impl std::fmt::Display) -> StoreError {
+    StoreError::corrupt("bank_recall", reason)
+}
+
+impl DueRow {
+    fn recall(self) -> Result<DueRecall, StoreError> {
+        Ok(DueRecall {
+            id: self.id.parse().map_err(corrupt)?,
+            reason: self.reason.parse().map_err(corrupt)?,
+            amount: Minor::parse(&self.amount).map_err(corrupt)?,
+            exponent: u8::try_from(self.exponent).map_err(corrupt)?,
+            end_to_end_id: self.end_to_end_id,
+            execution: self.execution,
+            information: self.information,
+            approved_at: self.approved_at,
+            staged_file: self.staged_file,
+            is_giving: self.is_giving,
+            message_id: self.message_id,
+            currency: self.currency,
+        })
+    }
+}
+
+/// Recalls that are not known to be with the bank, the oldest first.
+pub async fn list_due(conn: &mut PgConnection, limit: i64) -> Result<Vec<DueRecall>, StoreError> {
+    let rows: Vec<DueRow> = sqlx::query_as(
+        "select r.id, r.end_to_end_id, r.execution, r.reason, r.information, r.approved_at, r.staged_file, \
+                r.giving_at is not null as is_giving, p.message_id, p.amount::text as amount, p.currency, p.exponent \
+         from bank_recall r join bank_payment p using (end_to_end_id) \
+         where r.status = 'approved' and (r.closed_at is null or r.giving_at is not null) \
+         order by r.approved_at, r.id limit $1",
+    )
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(DueRow::recall).collect()
+}
+
+/// Names the file of a recall in place of `before`. `false`: another process has named one, the file may be with the
+/// bank, or the recall was closed.
+pub async fn name_file(
+    conn: &mut PgConnection,
+    id: &RecallId,
+    before: Option<&str>,
+    file: &str,
+) -> Result<bool, StoreError> {
+    let named = sqlx::query(
+        "update bank_recall set staged_file = $3 \
+         where id = $1 and status = 'approved' and closed_at is null and giving_at is null \
+           and staged_file is not distinct from $2",
+    )
+    .bind(id.as_str())
+    .bind(before)
+    .bind(file)
+    .execute(conn)
+    .await?;
+    Ok(named.rows_affected() > 0)
+}
+
+/// Whether a recall's file is moved to the bank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Giving {
+    /// From now on the file may be with the bank.
+    Begun,
+    /// The payment has ended unpaid or came back: the recall has ended.
+    NotNeeded,
+    /// The recall was closed, or has another file.
+    Changed,
+}
+
+/// Records that from now on the named file may be with the bank, unless the payment has ended unpaid.
+pub async fn begin_giving(
+    tx: &mut PgTransaction<'_>,
+    id: &RecallId,
+    end_to_end_id: &str,
+    file: &str,
+) -> Result<Giving, StoreError> {
+    let payment = bank::lock_payment(tx, &PaymentSubject::Payment(end_to_end_id.to_owned())).await?;
+    let status = payment.map(|payment| payment.status);
+    let is_needed = match status {
+        Some(PaymentStatus::Refused | PaymentStatus::Returned) | None => false,
+        Some(PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid) => {
+            true
+        }
+    };
+    let changed = sqlx::query(
+        "update bank_recall set giving_at = case when $3 then now() end, updated_at = now(), \
+                status = case when $3 then status else 'not_needed' end \
+         where id = $1 and staged_file = $2 and status = 'approved' and closed_at is null and giving_at is null",
+    )
+    .bind(id.as_str())
+    .bind(file)
+    .bind(is_needed)
+    .execute(&mut **tx)
+    .await?;
+    Ok(match (changed.rows_affected() > 0, is_needed) {
+        (true, true) => Giving::Begun,
+        (true, false) => Giving::NotNeeded,
+        (false, _) => Giving::Changed,
+    })
+}
+
+/// Records that the file is in the bank's folder. An answer may have come before.
+pub async fn mark_sent(conn: &mut PgConnection, id: &RecallId) -> Result<(), StoreError> {
+    sqlx::query(
+        "update bank_recall set sent_at = coalesce(sent_at, now()), updated_at = now(), \
+                status = case when status = 'approved' then 'sent' else status end \
+         where id = $1 and giving_at is not null",
+    )
+    .bind(id.as_str())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A recall and what is known of it.
+#[derive(Debug, Clone)]
+pub struct Recall {
+    pub id: RecallId,
+    pub end_to_end_id: String,
+    pub execution: String,
+    /// `None`: it was never requested.
+    pub reason: Option<RecallReason>,
+    pub information: Option<String>,
+    pub status: RecallStatus,
+    pub approved_at: DateTime<Utc>,
+    pub sent_at: Option<DateTime<Utc>>,
+    pub answered_at: Option<DateTime<Utc>>,
+    /// Why the bank rejected it.
+    pub answer_reason: Option<String>,
+    pub answer_text: Option<String>,
+    /// The first answer that contradicts what is known.
+    pub contradicting: Option<String>,
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: String,
+    end_to_end_id: String,
+    execution: String,
+    reason: Option<String>,
+    information: Option<String>,
+    status: String,
+    approved_at: DateTime<Utc>,
+    sent_at: Option<DateTime<Utc>>,
+    answered_at: Option<DateTime<Utc>>,
+    answer_reason: Option<String>,
+    answer_text: Option<String>,
+    contradicting: Option<String>,
+    closed_at: Option<DateTime<Utc>>,
+}
+
+impl Row {
+    fn recall(self) -> Result<Recall, StoreError> {
+        Ok(Recall {
+            id: self.id.parse().map_err(corrupt)?,
+            reason: self.reason.map(|code| code.parse().map_err(corrupt)).transpose()?,
+            status: RecallStatus::parse(&self.status).ok_or_else(|| corrupt("status"))?,
+            end_to_end_id: self.end_to_end_id,
+            execution: self.execution,
+            information: self.information,
+            approved_at: self.approved_at,
+            sent_at: self.sent_at,
+            answered_at: self.answered_at,
+            answer_reason: self.answer_reason,
+            answer_text: self.answer_text,
+            contradicting: self.contradicting,
+            closed_at: self.closed_at,
+        })
+    }
+}
+
+/// What an answer of the bank is about.
+#[derive(Debug, Clone)]
+pub enum Answered {
+    /// Nothing of ours.
+    Unknown,
+    Recall(Box<Recall>),
+    /// A payment of ours, and no recall of it was ever sent.
+    Unrequested(Box<BankPayment>),
+}
+
+/// Finds what an answer is about, and locks the payment and the recall until the transaction ends. An answer that names
+/// a case and another payment is about nothing of ours. One that names a payment only is about its last recall.
+pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Result<Answered, StoreError> {
+    let case: Option<(String, bool)> = match &of.case {
+        Some(id) => {
+            sqlx::query_as("select end_to_end_id, giving_at is not null from bank_recall where id = $1")
+                .bind(id)
+                .fetch_optional(&mut **tx)
+                .await?
+        }
+        None => None,
+    };
+    let named = match (&of.payment, &case) {
+        (Some(payment), _) => payment.clone(),
+        (None, Some((end_to_end_id, _))) => PaymentSubject::Payment(end_to_end_id.clone()),
+        (None, None) => return Ok(Answered::Unknown),
+    };
+    let Some(payment) = bank::lock_payment(tx, &named).await? else { return Ok(Answered::Unknown) };
+    let is_of_case = |(end_to_end_id, _): &(String, bool)| *end_to_end_id == payment.end_to_end_id;
+    if of.case.is_some() && case.as_ref().is_some_and(|case| !is_of_case(case)) {
+        return Ok(Answered::Unknown);
+    }
+    let known = of.case.as_deref().filter(|_| case.is_some());
+    let row: Option<Row> = sqlx::query_as(
+        "select * from bank_recall \
+         where end_to_end_id = $1 and giving_at is not null and ($2::text is null or id = $2) \
+         order by approved_at desc, id desc limit 1 for update",
+    )
+    .bind(&payment.end_to_end_id)
+    .bind(known)
+    .fetch_optional(&mut **tx)
+    .await?;
+    Ok(match row {
+        // A case of the bank's own about a payment that we recall under another one.
+        Some(row) => Answered::Recall(Box::new(row.recall()?)),
+        None => Answered::Unrequested(Box::new(payment)),
+    })
+}
+
+/// An answer's effect on its recall.
+#[derive(Debug, Clone)]
+pub struct AnsweredRecall<'a> {
+    pub id: &'a RecallId,
+    pub status: RecallStatus,
+    /// It decides the recall, or is the first of its kind.
+    pub answer: &'a RecallAnswer,
+    pub is_contradiction: bool,
+}
+
+/// Records an answer. A contradiction is open until operators close it; the same one again does not open it again.
+pub async fn update_answered(
+    conn: &mut PgConnection,
+    answered: &AnsweredRecall<'_>,
+) -> Result<(), StoreError> {
+    let (reason, text) = match answered.answer {
+        RecallAnswer::Rejected { reason, text } if answered.status == RecallStatus::Rejected => {
+            (Some(reason), Some(text))
+        }
+        RecallAnswer::Rejected { .. }
+        | RecallAnswer::Pending { .. }
+        | RecallAnswer::Accepted
+        | RecallAnswer::PartlyAccepted => (None, None),
+    };
+    sqlx::query(
+        "update bank_recall set status = $2, updated_at = now(), \
+                answered_at = case when status = $2 then coalesce(answered_at, now()) else now() end, \
+                answer_reason = coalesce(answer_reason, $3), answer_text = coalesce(answer_text, $4), \
+                closed_at = case when $5 and contradicting is distinct from $6 then null else closed_at end, \
+                contradicting = case when $5 then $6 else contradicting end \
+         where id = $1",
+    )
+    .bind(answered.id.as_str())
+    .bind(answered.status.as_str())
+    .bind(reason)
+    .bind(text)
+    .bind(answered.is_contradiction)
+    .bind(answered.answer.as_str())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Records an answer to a request that was never made, once for each file. `false`: it was recorded before.
+pub async fn insert_unrequested(
+    conn: &mut PgConnection,
+    id: &RecallId,
+    payment: &BankPayment,
+    answer: &RecallAnswer,
+    file: &[u8; 32],
+) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(
+        "insert into bank_recall (id, end_to_end_id, execution, status, answered_at, contradicting, file) \
+         values ($1, $2, $3, 'unrequested', now(), $4, $5) on conflict do nothing",
+    )
+    .bind(id.as_str())
+    .bind(&payment.end_to_end_id)
+    .bind(&payment.execution)
+    .bind(answer.as_str())
+    .bind(file.as_slice())
+    .execute(conn)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}
+
+/// The payment came back, or will never be made: recalls of it that the bank has not rejected have ended.
+pub async fn mark_recalled(conn: &mut PgConnection, end_to_end_id: &str) -> Result<u64, StoreError> {
+    let ended = sqlx::query(
+        "update bank_recall set updated_at = now(), \
+                status = case when giving_at is null then 'not_needed' else 'recalled' end \
+         where end_to_end_id = $1 and status in ('approved', 'sent', 'pending', 'accepted')",
+    );
+    Ok(ended.bind(end_to_end_id).execute(conn).await?.rows_affected())
+}
+
+pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Recall>, StoreError> {
+    let row: Option<Row> =
+        sqlx::query_as("select * from bank_recall where id = $1").bind(id).fetch_optional(conn).await?;
+    row.map(Row::recall).transpose()
+}
+
+/// The filter of a list, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct RecallFilter<'a> {
+    /// Only those whose end is not known, or that have a contradiction.
+    pub is_open: bool,
+    pub execution: Option<&'a str>,
+    /// Before this one.
+    pub before: Option<(DateTime<Utc>, &'a str)>,
+    pub limit: i64,
+}
+
+pub async fn list(conn: &mut PgConnection, filter: &RecallFilter<'_>) -> Result<Vec<Recall>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select * from bank_recall \
+         where (not $1 or (closed_at is null and (contradicting is not null \
+                           or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')))) \
+           and ($2::text is null or execution = $2) \
+           and ($3::timestamptz is null or (approved_at, id) < ($3, $4)) \
+         order by approved_at desc, id desc limit $5",
+    )
+    .bind(filter.is_open)
+    .bind(filter.execution)
+    .bind(filter.before.map(|before| before.0))
+    .bind(filter.before.map(|before| before.1))
+    .bind(filter.limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(Row::recall).collect()
+}

@@ -1,0 +1,309 @@
+//! Statements of bank accounts, and what they are compared with.
+//!
+//! A comparison reads open entries and postings only: what has found its pair is not read again.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
+use dvp_domain::reconcile::bank::{BankAccount, BankEntry, LedgerItem, Settled, StatementBalances};
+use sqlx::{PgConnection, PgTransaction};
+
+use crate::StoreError;
+use crate::ledger::closings;
+
+/// A statement as the bank sent it. Amounts are signed minor units.
+#[derive(Debug, Clone)]
+pub struct NewStatement<'a> {
+    pub account: &'a str,
+    pub currency: &'a str,
+    pub statement: &'a str,
+    pub page: i32,
+    pub begins_at: DateTime<Utc>,
+    pub ends_at: DateTime<Utc>,
+    pub opening: i128,
+    pub closing: i128,
+    /// SHA-256 of what it says, and of its file.
+    pub content: [u8; 32],
+    pub file: [u8; 32],
+    pub entries: Vec<NewEntry<'a>>,
+}
+
+/// A booked entry.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEntry<'a> {
+    pub amount: i128,
+    pub booked_at: DateTime<Utc>,
+    pub end_to_end_id: Option<&'a str>,
+    pub references: &'a [String],
+}
+
+/// What became of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementTaken {
+    New,
+    /// It came before, and said the same.
+    Repeated,
+    /// Another one has its name, account and page.
+    Conflict,
+}
+
+/// Stores a statement with its entries, once.
+pub async fn insert_statement(
+    tx: &mut PgTransaction<'_>,
+    new: &NewStatement<'_>,
+) -> Result<StatementTaken, StoreError> {
+    let id: Option<i64> = sqlx::query_scalar(
+        "insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, closing, \
+                                     content, file) \
+         values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9, $10) \
+         on conflict on constraint bank_statement_name_key do nothing returning id",
+    )
+    .bind(new.account)
+    .bind(new.currency)
+    .bind(new.statement)
+    .bind(new.page)
+    .bind(new.begins_at)
+    .bind(new.ends_at)
+    .bind(new.opening.to_string())
+    .bind(new.closing.to_string())
+    .bind(new.content.as_slice())
+    .bind(new.file.as_slice())
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(id) = id else {
+        let is_same: bool = sqlx::query_scalar(
+            "select content = $5 from bank_statement \
+             where account = $1 and currency = $2 and statement = $3 and page = $4",
+        )
+        .bind(new.account)
+        .bind(new.currency)
+        .bind(new.statement)
+        .bind(new.page)
+        .bind(new.content.as_slice())
+        .fetch_one(&mut **tx)
+        .await?;
+        return Ok(if is_same { StatementTaken::Repeated } else { StatementTaken::Conflict });
+    };
+    // An array of arrays would have to be rectangular: references travel as JSON.
+    let refs: Vec<String> =
+        new.entries.iter().map(|entry| serde_json::json!(entry.references).to_string()).collect();
+    sqlx::query(
+        "insert into bank_entry (statement, line, account, currency, amount, booked_at, end_to_end_id, refs) \
+         select $1, n, $2, $3, amount::numeric, booked_at, end_to_end_id, \
+                array(select jsonb_array_elements_text(refs::jsonb)) \
+         from unnest($4::text[], $5::timestamptz[], $6::text[], $7::text[]) with ordinality \
+              as e (amount, booked_at, end_to_end_id, refs, n)",
+    )
+    .bind(id)
+    .bind(new.account)
+    .bind(new.currency)
+    .bind(new.entries.iter().map(|entry| entry.amount.to_string()).collect::<Vec<_>>())
+    .bind(new.entries.iter().map(|entry| entry.booked_at).collect::<Vec<_>>())
+    .bind(new.entries.iter().map(|entry| entry.end_to_end_id).collect::<Vec<_>>())
+    .bind(refs)
+    .execute(&mut **tx)
+    .await?;
+    Ok(StatementTaken::New)
+}
+
+/// Waits until no other comparison is under way. It is the first statement of the transaction, so that what is read is
+/// what the last comparison left.
+pub async fn begin_comparison(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::query("lock table bank_posting in share row exclusive mode").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// The accounts of which there are statements, with their currencies.
+pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
+    let rows = sqlx::query_as("select distinct account, currency from bank_statement order by 1, 2");
+    Ok(rows.fetch_all(conn).await?)
+}
+
+/// Takes in the postings since the last one that was taken in. A transaction ends within ten minutes of its beginning,
+/// which is the time of its postings: a quarter of an hour is read again.
+pub async fn take_postings(
+    conn: &mut PgConnection,
+    account: &str,
+    currency: &str,
+) -> Result<u64, StoreError> {
+    let taken = sqlx::query(
+        "insert into bank_posting (account, currency, reference, step, line, subject, amount, posted_at) \
+         select $1, $2, reference, step, line, case when owner like 'exe\\_%' then owner else reference end, \
+                -amount, recorded_at \
+         from ledger_entry \
+         where owner_kind = 'external' and owner <> 'network' and owner not like '0x%' and asset = $2 \
+           and recorded_at >= coalesce((select max(posted_at) - interval '15 minutes' from bank_posting \
+                                        where account = $1 and currency = $2), '-infinity') \
+         order by recorded_at, ledger_entry.reference, step, line \
+         on conflict on constraint bank_posting_entry_key do nothing",
+    );
+    Ok(taken.bind(account).bind(currency).execute(conn).await?.rows_affected())
+}
+
+fn amount(text: &str) -> Result<i128, StoreError> {
+    text.parse().map_err(|error| StoreError::corrupt("bank_statement", error))
+}
+
+/// An account with what has no pair so far. All of it is read in the caller's snapshot.
+pub async fn load_account(
+    conn: &mut PgConnection,
+    account: &str,
+    currency: &str,
+) -> Result<BankAccount, StoreError> {
+    let statements: Vec<(String, i32, String, String, DateTime<Utc>)> = sqlx::query_as(
+        "select statement, page, opening::text, closing::text, begins_at from bank_statement \
+         where account = $1 and currency = $2 order by ends_at, page, begins_at, id",
+    )
+    .bind(account)
+    .bind(currency)
+    .fetch_all(&mut *conn)
+    .await?;
+    let begins_at = statements.first().map(|first| first.4.into());
+    let statements = statements
+        .into_iter()
+        .map(|(id, page, opening, closing, _)| {
+            let id = if page == 1 { id } else { format!("{id} page {page}") };
+            Ok(StatementBalances { id, opening: amount(&opening)?, closing: amount(&closing)? })
+        })
+        .collect::<Result<_, StoreError>>()?;
+    let postings: Vec<(i64, String, String, DateTime<Utc>)> = sqlx::query_as(
+        "select id, subject, amount::text, posted_at from bank_posting \
+         where account = $1 and currency = $2 and paired_at is null order by posted_at, id",
+    )
+    .bind(account)
+    .bind(currency)
+    .fetch_all(&mut *conn)
+    .await?;
+    let ledger = postings
+        .into_iter()
+        .map(|(id, subject, text, at)| Ok(LedgerItem { id, subject, amount: amount(&text)?, at: at.into() }))
+        .collect::<Result<_, StoreError>>()?;
+    let entries = list_open_entries(conn, account, currency).await?;
+    let mut subjects: Vec<String> = Vec::new();
+    for entry in &entries {
+        subjects.extend(entry.execution.clone());
+        subjects.extend(entry.decided.iter().cloned());
+        for reference in &entry.references {
+            subjects.extend([
+                reference.clone(),
+                format!("deposit:{reference}"),
+                format!("operation:{reference}"),
+            ]);
+        }
+    }
+    let settled: Vec<(String, String, String)> = sqlx::query_as(
+        "select e.subject, e.amount::text, s.statement || ' line ' || e.line \
+         from bank_entry e join bank_statement s on s.id = e.statement \
+         where e.subject = any($3) and e.account = $1 and e.currency = $2 order by e.id",
+    )
+    .bind(account)
+    .bind(currency)
+    .bind(subjects)
+    .fetch_all(&mut *conn)
+    .await?;
+    let settled = settled
+        .into_iter()
+        .map(|(subject, text, place)| Ok(Settled { subject, amount: amount(&text)?, place }))
+        .collect::<Result<_, StoreError>>()?;
+    let ledger_balance = amount(&closings::load_bank_balance(conn, currency).await?)?;
+    Ok(BankAccount {
+        account: account.to_owned(),
+        asset: currency.to_owned(),
+        ledger_balance,
+        statements,
+        begins_at,
+        ledger,
+        entries,
+        settled,
+    })
+}
+
+async fn list_open_entries(
+    conn: &mut PgConnection,
+    account: &str,
+    currency: &str,
+) -> Result<Vec<BankEntry>, StoreError> {
+    type Row = (i64, Option<String>, Vec<String>, Vec<String>, String, DateTime<Utc>, String);
+    let rows: Vec<Row> = sqlx::query_as(
+        "select e.id, p.execution, \
+                array(select a.subject from approval a \
+                      where a.kind = 'execution' and a.state = 'approved' \
+                        and a.details ->> 'providerReference' = any(e.refs) order by a.decided_at, a.id), \
+                e.refs, e.amount::text, e.booked_at, s.statement || ' line ' || e.line \
+         from bank_entry e join bank_statement s on s.id = e.statement \
+         left join bank_payment p on p.end_to_end_id = e.end_to_end_id \
+         where e.account = $1 and e.currency = $2 and e.paired_at is null order by e.booked_at, e.id",
+    )
+    .bind(account)
+    .bind(currency)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, execution, decided, references, text, at, place)| {
+            let (amount, booked_at) = (amount(&text)?, at.into());
+            Ok(BankEntry { id, execution, decided, references, amount, booked_at, place })
+        })
+        .collect()
+}
+
+/// Postings and entries have found each other.
+pub async fn mark_paired(
+    conn: &mut PgConnection,
+    postings: &[i64],
+    entries: &[(i64, String)],
+) -> Result<(), StoreError> {
+    sqlx::query("update bank_posting set paired_at = now() where id = any($1) and paired_at is null")
+        .bind(postings)
+        .execute(&mut *conn)
+        .await?;
+    let (ids, subjects): (Vec<i64>, Vec<&str>) = entries.iter().map(|(id, of)| (*id, of.as_str())).unzip();
+    sqlx::query(
+        "update bank_entry e set paired_at = now(), subject = found.subject \
+         from unnest($1::int8[], $2::text[]) as found (id, subject) where e.id = found.id and e.paired_at is null",
+    )
+    .bind(ids)
+    .bind(subjects)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A debit of a statement that an operator takes for a fee of the bank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChargedEntry {
+    /// It is about nothing that the ledger has.
+    Open,
+    /// It is the debit of a payment that was ordered.
+    OfPayment,
+    /// An operation was posted under one of its references.
+    Posted,
+}
+
+/// Finds a booked debit without a pair, by one of its references.
+pub async fn find_charge(
+    conn: &mut PgConnection,
+    reference: &str,
+    asset: &str,
+    amount: Minor,
+) -> Result<Option<ChargedEntry>, StoreError> {
+    let found: Option<(bool, bool)> = sqlx::query_as(
+        "select exists (select from bank_payment p \
+                        where p.end_to_end_id = e.end_to_end_id and p.currency = e.currency \
+                          and p.amount = -e.amount), \
+                exists (select from ledger_entry l \
+                        where l.reference in (select 'operation:' || ref from unnest(e.refs) ref) \
+                          and l.asset = e.currency and l.owner_kind = 'external') \
+         from bank_entry e \
+         where e.currency = $2 and e.paired_at is null and e.amount = -($3::text::numeric) and $1 = any(e.refs) \
+         order by e.id limit 1",
+    )
+    .bind(reference)
+    .bind(asset)
+    .bind(amount.to_string())
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.map(|(is_of_payment, is_posted)| match (is_of_payment, is_posted) {
+        (true, _) => ChargedEntry::OfPayment,
+        (false, true) => ChargedEntry::Posted,
+        (false, false) => ChargedEntry::Open,
+    }))
+}

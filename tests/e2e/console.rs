@@ -1,0 +1,137 @@
+//! The operations console in a browser, over a sandbox with orders.
+
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+/// The screens, each with a text that it shows.
+const SCREENS: [(&str, &str); 11] = [
+    ("/", "Money in flight"),
+    ("/orders", "acme"),
+    ("/approvals", "Approvals"),
+    ("/reconciliation", "Open breaks"),
+    ("/treasury", "Balances"),
+    ("/chains", "following"),
+    ("/fix", "FIX.4.4:DVP->ACME"),
+    ("/webhooks", "There is no endpoint."),
+    ("/partners", "globex"),
+    ("/operators", "kim"),
+    ("/audit", "signed in"),
+];
+
+pub(crate) async fn sign_in(browser: &Browser, sandbox: &Sandbox, token: &str, next: &str) {
+    let console = sandbox.text("/console");
+    browser.open(&format!("{console}/login?token={token}&next={next}")).await;
+    browser.wait_for("document.querySelector('main[id=main]') && document.readyState === 'complete'").await;
+}
+
+/// The page has no accessibility violation, and neither it nor an earlier one has made the browser complain. With
+/// `DVP_SCREENSHOTS=DIR` it is pictured, too.
+pub(crate) async fn check(browser: &Browser, what: &str) {
+    browser.picture(what).await;
+    assert_eq!(browser.violations().await, json!([]), "{what}");
+    assert_eq!(browser.complaints().await, Vec::<String>::new(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_work_in_a_browser() {
+    let (sandbox, browser) = tokio::join!(Sandbox::start(), Browser::start());
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123456789").await;
+    let accepted = partner.submit_accepted(&order).await;
+    let client = order["clientReference"].as_str().unwrap().to_owned();
+    partner.wait_until(&client, |execution| execution["status"] == "completed").await;
+    let reference = accepted["reference"].as_str().unwrap();
+    let console = sandbox.text("/console");
+
+    sign_in(&browser, &sandbox, &sandbox.text("/consoleToken"), "/").await;
+    for width in [1400, 390] {
+        browser.resize(width, 900).await;
+        let order_page = format!("/orders/{reference}");
+        let documents = format!("/orders/{reference}/documents");
+        let more = [
+            (order_page.as_str(), "payout.completed"),
+            (&documents, "permit"),
+            ("/fix/FIX.4.4%3ADVP-%3EACME", "Log out"),
+        ];
+        for (path, text) in SCREENS.into_iter().chain(more) {
+            browser.open(&format!("{console}{path}")).await;
+            browser.wait_for(&format!("document.body.textContent.includes({})", json!(text))).await;
+            check(&browser, &format!("{path} at {width}")).await;
+            let fits = browser.value("document.documentElement.scrollWidth <= window.innerWidth").await;
+            assert_eq!(fits, json!(true), "{path} is wider than {width}");
+        }
+    }
+    browser.resize(1400, 1000).await;
+
+    // The keyboard alone: the search box finds the order by its client's reference.
+    browser.open(&format!("{console}/")).await;
+    browser.type_keys("/").await;
+    browser.wait_for("document.activeElement.name === 'q'").await;
+    browser.type_keys(&format!("{client}\u{e007}")).await;
+    browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
+
+    // The list shows a new order without a reload.
+    browser.open(&format!("{console}/orders")).await;
+    browser.value("(window.isTheSame = true)").await;
+    let next = partner.order(&sandbox, 1, "000123456789").await;
+    let accepted = partner.submit_accepted(&next).await;
+    let shown = format!("document.body.textContent.includes({})", accepted["reference"]);
+    browser.wait_for(&format!("window.isTheSame && {shown}")).await;
+    check(&browser, "the refreshed list").await;
+
+    // Two operators set a limit, which stops an order.
+    let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
+    sign_in(&browser, &sandbox, &tokens[0], "/treasury").await;
+    let form = "document.querySelector('form[action=\"/treasury/limits\"]')";
+    for (name, value) in [("asset", "USDC"), ("amount", "0.01"), ("reason", "a test"), ("evidence", "memo")] {
+        browser.value(&format!("({form}.elements[{}].value = {})", json!(name), json!(value))).await;
+    }
+    browser.value(&format!("({form}.elements.period.value = 'order')")).await;
+    browser.press("Request the limit").await;
+    browser.wait_for("document.body.textContent.includes('another operator approves it')").await;
+    check(&browser, "the maker's request").await;
+    let request = browser.value("location.pathname").await;
+    sign_in(&browser, &sandbox, &tokens[1], request.as_str().unwrap()).await;
+    check(&browser, "the checker's request").await;
+    browser.press("Approve").await;
+    browser.wait_for("document.querySelector('.heading .state').textContent === 'approved'").await;
+    let stopped = partner.order(&sandbox, 2, "000123456789").await;
+    let (status, refused) = partner.submit(&stopped).await;
+    assert!(status != 202 || refused["status"] == "rejected", "{status} {refused}");
+
+    an_administrator_begins_a_partner(&sandbox, &browser, &tokens).await;
+    browser.press("Sign out").await;
+    browser.wait_for("location.pathname === '/login'").await;
+    check(&browser, "the sign-in").await;
+    sandbox.stop().await;
+}
+
+/// A partner, and its FIX session, which exists when another operator has approved it.
+async fn an_administrator_begins_a_partner(sandbox: &Sandbox, browser: &Browser, tokens: &[String; 2]) {
+    sign_in(browser, sandbox, &tokens[0], "/partners").await;
+    let partner = [("name", "initech"), ("reason", "contract 12")];
+    browser.fill("form[action='/partners']", &partner, "Create the partner").await;
+    browser.wait_for("location.pathname === '/partners/initech'").await;
+    check(browser, "the new partner").await;
+    browser.open(&format!("{}/fix", sandbox.text("/console"))).await;
+    let session = [
+        ("partner", "initech"),
+        ("client_comp_id", "INITECH"),
+        ("allowed_sources", "192.0.2.0/24"),
+        ("reason", "contract 12"),
+        ("evidence", "ticket 9"),
+    ];
+    browser.fill("form[action='/fix']", &session, "Request the session").await;
+    browser.wait_for("document.body.textContent.includes('This is shown once')").await;
+    check(browser, "the new session").await;
+    let request =
+        browser.value("document.querySelector('a[href^=\"/approvals/\"].id, .facts a').pathname").await;
+    sign_in(browser, sandbox, &tokens[1], request.as_str().unwrap()).await;
+    check(browser, "the request of a session").await;
+    browser.press("Approve").await;
+    browser.open(&format!("{}/fix", sandbox.text("/console"))).await;
+    browser.wait_for("document.body.textContent.includes('FIX.4.4:DVP->INITECH')").await;
+}

@@ -1,0 +1,313 @@
+//! The console in a browser over thousands of orders of every outcome: every screen in light and dark, on a laptop and a
+//! phone, and what operators do in it.
+//!
+//! One order is settled for real, and one waits for a silent bank. The others are copies of the first in our books
+//! alone, written in bulk: the chain and the bank know nothing of them. Those that have ended did so days ago, so that
+//! the comparison with the chain does not take them up; it reports those that are open.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::browser::Browser;
+use crate::cli::{dvp, said};
+use crate::console::{check, sign_in};
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+use crate::webhooks::register;
+
+const ORDERS: i64 = 3000;
+const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
+const WITHIN: Duration = Duration::from_secs(90);
+
+/// Submits an order of a wallet to an account at the bank. Returns its reference.
+async fn submit(sandbox: &Sandbox, partner: &Partner, wallet: usize, account: &str) -> String {
+    let mut order = partner.order(sandbox, wallet, account).await;
+    order["beneficiary"]["bank"] = "USABA021000021".into();
+    let accepted = partner.submit_accepted(&order).await;
+    accepted["reference"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a statement about an order gives a text.
+async fn text_of(conn: &mut PgConnection, statement: &'static str, reference: &str) -> String {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let found: Option<(Option<String>,)> =
+            sqlx::query_as(statement).bind(reference).fetch_optional(&mut *conn).await.unwrap();
+        if let Some((Some(text),)) = found {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "{statement} gave nothing for {reference}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The states of the copies, each with how many of a hundred ended orders have it; 0: three in all.
+fn states(completed: &Value) -> Vec<(&'static str, i32, Value)> {
+    let failure = |stage: &str, code: &str, message: &str| json!({"stage": stage, "code": code, "message": message, "retryable": false});
+    let mut lock = completed["lock"].clone();
+    lock["refunded"] = true.into();
+    let (offramp, payout) = (&completed["offramp"], &completed["payout"]);
+    let payout_failed = json!({"state": "payout_failed", "lock": lock, "offramp": offramp, "debt_returned": null,
+        "failure": failure("payout", "beneficiary_account_closed", "the beneficiary's account is closed")});
+    let conversion_failed = json!({"state": "conversion_failed", "lock": lock,
+        "failure": failure("offramp", "conversion_failed", "the conversion was refused")});
+    let failed = json!({"state": "failed", "failure": failure("intent", "screening_refused", "a party is on the list")});
+    let mut reversed = completed.clone();
+    reversed["reversal"] = json!({"returned": payout, "resolved": null,
+        "failure": failure("payout", "payment_returned", "the bank returned the payment")});
+    let releasing =
+        json!({"state": "releasing", "lock": completed["lock"], "offramp": offramp, "payout": payout});
+    vec![
+        ("completed", 70, completed.clone()),
+        ("payout_failed", 8, payout_failed),
+        ("conversion_failed", 6, conversion_failed),
+        ("cancelled", 6, json!({"state": "cancelled"})),
+        ("expired", 5, json!({"state": "expired"})),
+        ("failed", 5, failed),
+        ("reversed", 0, reversed),
+        ("resting", -1, json!({"state": "resting"})),
+        ("accepted", -1, json!({"state": "accepted"})),
+        ("locking", -1, json!({"state": "locking"})),
+        ("releasing", -1, releasing),
+    ]
+}
+
+/// Copies of a completed order in every other state: most have ended days ago, three of each open state are hours old.
+async fn fill(conn: &mut PgConnection, like: &str) {
+    let completed: (Value,) = sqlx::query_as("select state from execution where reference = $1")
+        .bind(like)
+        .fetch_one(&mut *conn)
+        .await
+        .unwrap();
+    let states = states(&completed.0);
+    // The copies have the books' own order of keys: references that begin with the number.
+    let mut next = 0;
+    for (name, share, state) in &states {
+        let count = if *share > 0 { ORDERS * i64::from(*share) / 100 } else { 3 };
+        sqlx::query(
+            "with copies as (select 'exe_' || lpad(to_hex(n), 8, '0') || md5(n::text) as name, n \
+                             from generate_series($4, $4 + $5 - 1) n), \
+                  intents as (insert into intent (partner_id, livemode, intent_id, client_reference, reference, request) \
+                              select i.partner_id, i.livemode, c.name, 'client-' || c.n, c.name, i.request \
+                              from intent i, copies c where i.reference = $1) \
+             insert into execution (reference, partner_id, livemode, intent_id, client_reference, entity, terms, \
+                                    state_name, state, version, last_sequence, accepted_at, terminal_at) \
+             select c.name, e.partner_id, e.livemode, c.name, 'client-' || c.n, sha256(convert_to(c.name, 'UTF8')), \
+                    jsonb_set(e.terms::jsonb, '{reference}', to_jsonb(c.name)), $2, $3, 1, 0, at.began, \
+                    case when $6 then null else at.began + interval '5 minutes' end \
+             from execution e, copies c, \
+                  lateral (select case when $6 then now() - interval '2 hours' else now() - interval '3 days' end \
+                                  - c.n * interval '1 minute' as began) at \
+             where e.reference = $1",
+        )
+        .bind(like)
+        .bind(name)
+        .bind(state)
+        .bind(next)
+        .bind(count)
+        .bind(*share < 0)
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+        next += count;
+    }
+    sqlx::query("analyze execution, intent").execute(conn).await.unwrap();
+}
+
+/// Opens a page by the address bar and waits for a text on it.
+async fn open(browser: &Browser, sandbox: &Sandbox, path: &str, text: &str) {
+    browser.open(&format!("{}{path}", sandbox.text("/console"))).await;
+    browser.wait_for(&format!("document.body.textContent.includes({})", json!(text))).await;
+}
+
+async fn every_screen_is_in_order(browser: &Browser, sandbox: &Sandbox, reference: &str) {
+    let order = format!("/orders/{reference}");
+    let (documents, messages) = (format!("{order}/documents"), format!("{SESSION}/messages"));
+    let endpoints = said(sandbox, &["webhook", "endpoints"]);
+    let endpoint = format!("/webhooks/{}", endpoints["endpoints"][0]["endpointId"].as_str().unwrap());
+    let screens = [
+        ("/", "Stuck orders"),
+        ("/orders", "client-"),
+        ("/orders?view=unfilled&state=payout_failed", "payout failed"),
+        (&order, "payout.completed"),
+        (&documents, "permit"),
+        ("/approvals", "mark paid"),
+        ("/reconciliation", "Last runs"),
+        ("/treasury", "Balances"),
+        ("/treasury/statement?account=provider:northwind:available", "Opening balance"),
+        ("/chains", "following"),
+        ("/fix", "FIX.4.4:DVP->ACME"),
+        (SESSION, "Logon (A)"),
+        (&messages, "OrderCancelReject (9)"),
+        ("/webhooks", "https://127.0.0.1:9/"),
+        (&endpoint, "Resend"),
+        ("/partners", "New partner"),
+        ("/partners/acme", "Issue a key"),
+        ("/operators", "kim"),
+        ("/operators/kim", "Roles"),
+        ("/account", "Passkeys"),
+        ("/audit", "signed in"),
+        ("/search?q=beneficiary+closed", "found for"),
+    ];
+    // The phone in light is in `console.rs`.
+    for (width, scheme) in [(1400, "light"), (1400, "dark"), (390, "dark")] {
+        browser.resize(width, 900).await;
+        browser.prefer(scheme).await;
+        for (path, text) in screens {
+            open(browser, sandbox, path, text).await;
+            check(browser, &format!("{path} at {width}, {scheme}")).await;
+            let fits = browser.value("document.documentElement.scrollWidth <= window.innerWidth").await;
+            assert_eq!(fits, json!(true), "{path} is wider than {width}");
+        }
+    }
+}
+
+/// An order that waits for the bank is found by the payment's reference; one operator states that it was paid, another
+/// one approves it.
+async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, reference: &str) {
+    let mut conn = sandbox.database().await;
+    let about = "select end_to_end_id from bank_payment where execution = $1";
+    let end_to_end_id = text_of(&mut conn, about, reference).await;
+    sqlx::query(
+        "update execution set accepted_at = accepted_at - interval '20 minutes' where reference = $1",
+    )
+    .bind(reference)
+    .execute(&mut conn)
+    .await
+    .unwrap();
+    let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
+    sign_in(browser, sandbox, &tokens[0], "/orders?view=stuck").await;
+    browser.wait_for(&format!("document.body.textContent.includes({})", json!(reference))).await;
+    browser.type_keys(&format!("/{end_to_end_id}\u{e007}")).await;
+    browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
+    let fields = [
+        ("decision", "mark_paid_payout"),
+        ("provider_reference", "STATEMENT-17"),
+        ("reason", "the bank is silent"),
+        ("evidence", "statement 17, line 4"),
+    ];
+    browser.fill(&format!("form[action='/orders/{reference}/decisions']"), &fields, "Decide").await;
+    browser.wait_for("location.pathname.startsWith('/approvals/')").await;
+    check(browser, "the maker's request").await;
+    let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
+    sign_in(browser, sandbox, &tokens[1], &request).await;
+    // While the payment may still be in flight the approval is refused.
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        browser.press("Approve").await;
+        let page = browser.value("document.body.innerText").await;
+        let page = page.as_str().unwrap();
+        if page.contains("approved") {
+            break;
+        }
+        assert!(page.contains("still be in flight") && Instant::now() < deadline, "{page}");
+        // The refusal is an answer of its own, which the browser logs.
+        browser.complaints().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        open(browser, sandbox, &request, "Approve").await;
+    }
+    let completed = "select state_name from execution where reference = $1 and state_name = 'completed'";
+    assert_eq!(text_of(&mut conn, completed, reference).await, "completed");
+    open(browser, sandbox, &format!("/orders/{reference}"), "payout.completed").await;
+    for shown in ["mark paid", "statement 17, line 4"] {
+        browser.wait_for(&format!("document.body.textContent.includes({})", json!(shown))).await;
+    }
+}
+
+/// A break leads to its order, where nothing of the chain is, which is the cause.
+async fn a_break_is_traced(browser: &Browser, sandbox: &Sandbox) {
+    let deadline = Instant::now() + WITHIN;
+    let found = loop {
+        let output = dvp(sandbox, &["reconcile"]);
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let breaks = said["breaks"].as_array().cloned().unwrap_or_default();
+        if let Some(one) = breaks.into_iter().find(|one| one["reference"].as_str().is_some()) {
+            break one;
+        }
+        assert!(Instant::now() < deadline, "no break of an order in {said}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    let reference = found["reference"].as_str().unwrap();
+    open(browser, sandbox, "/reconciliation", reference).await;
+    let row = format!(
+        "[...document.querySelectorAll('tbody tr')].find(row => row.textContent.includes({}))",
+        json!(reference)
+    );
+    browser.value(&format!("{row}.querySelector('a[href^=\"/reconciliation/\"]').click()")).await;
+    browser.wait_for("document.querySelector('h1').textContent.startsWith('Break:')").await;
+    let detail = json!(found["detail"]);
+    browser.wait_for(&format!("document.body.textContent.includes({detail})")).await;
+    check(browser, "the break").await;
+    browser.value(&format!("document.querySelector('a[href=\"/orders/{reference}\"]').click()")).await;
+    browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
+    let chain = "[...document.querySelectorAll('.timeline .kind')].filter(kind => kind.textContent === 'chain').length";
+    assert_eq!(browser.value(chain).await, json!(0));
+}
+
+/// Logs the peer out, and begins its numbers anew.
+async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
+    open(browser, sandbox, SESSION, "Reset the numbers").await;
+    let reset = "form[action$='/commands']:has(input[value=reset])";
+    browser.fill(reset, &[("reason", "agreed by phone")], "Reset the numbers").await;
+    browser.wait_for("document.body.textContent.includes('agreed by phone')").await;
+    let shown = "[...document.querySelectorAll('.facts > div')].some(fact => \
+                 fact.textContent.replace(/\\s+/g, ' ').trim() === 'Next MsgSeqNum in1')";
+    browser.wait_for(shown).await;
+    check(browser, "the session after its reset").await;
+}
+
+/// The CSV of a page has its rows.
+async fn the_csv_has_the_rows_of_the_page(browser: &Browser, sandbox: &Sandbox) {
+    for path in ["/orders", "/orders?view=unfilled", "/orders?state=cancelled&partner=acme"] {
+        open(browser, sandbox, path, "exe_").await;
+        let rows = "[...document.querySelectorAll('table.orders tbody tr')].map(row => [...row.cells].map(cell => \
+                    cell.textContent.trim()))";
+        let rows = browser.value(rows).await;
+        let address = browser.value("document.querySelector('a[download]').href").await;
+        let script = format!("fetch({address}).then(answer => answer.text())");
+        let csv = browser.promised(&script).await;
+        let lines: Vec<Vec<&str>> =
+            csv.as_str().unwrap().lines().skip(1).map(|line| line.split(',').collect()).collect();
+        let rows = rows.as_array().unwrap();
+        assert_eq!((rows.len(), lines.len()), (50, 50), "{path}");
+        for (row, line) in rows.iter().zip(lines) {
+            let cell = |n: usize| row[n].as_str().unwrap();
+            assert_eq!(cell(0).replace(' ', "T"), line[1].split('.').next().unwrap(), "{path}");
+            assert_eq!([cell(2), cell(3), cell(4)], [line[0], line[2], line[3]], "{path}");
+            assert_eq!(cell(1), line[5].replace('_', " "), "{path}");
+            let amount = |n: usize| cell(n).split_whitespace().collect::<Vec<_>>().join(" ").replace(',', "");
+            assert_eq!(amount(5), format!("{} {}", line[6], line[7]), "{path}");
+            assert_eq!(amount(6), format!("{} {}", line[8], line[9]), "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_work_among_thousands_of_orders() {
+    let (sandbox, browser) =
+        tokio::join!(Sandbox::start_with(&["--bank-files", "--webhook-allow-private"]), Browser::start());
+    let partner = Partner::of(&sandbox);
+    // Nobody listens there.
+    register(&sandbox, "https://127.0.0.1:9/").await;
+    let settled = submit(&sandbox, &partner, 0, "000123456789").await;
+    let stuck = submit(&sandbox, &partner, 1, "000123450007").await;
+    let mut conn = sandbox.database().await;
+    let finished = "select state_name from execution where reference = $1 and state_name = 'completed' \
+                      and state ->> 'finality' is not null";
+    text_of(&mut conn, finished, &settled).await;
+    fill(&mut conn, &settled).await;
+    let mut client = FixClient::log_on(&sandbox).await;
+    client.cancel("console-1", "unknown").await;
+    let archived = "select msg_type from fix_message where cl_ord_id = $1 and is_outbound";
+    text_of(&mut conn, archived, "console-1").await;
+
+    a_stuck_order_is_resolved(&browser, &sandbox, &stuck).await;
+    a_break_is_traced(&browser, &sandbox).await;
+    every_screen_is_in_order(&browser, &sandbox, &settled).await;
+    the_csv_has_the_rows_of_the_page(&browser, &sandbox).await;
+    a_session_is_reset(&browser, &sandbox).await;
+    sandbox.stop().await;
+}

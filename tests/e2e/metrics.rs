@@ -1,0 +1,218 @@
+//! What `/metrics` shows: the documented figures and no others, and no series for a caller's text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
+
+/// A documented metric: the values of its labels, where the documentation lists them all.
+struct Documented {
+    labels: BTreeMap<String, Option<BTreeSet<String>>>,
+    /// It exists from the beginning.
+    is_always: bool,
+}
+
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn documented() -> BTreeMap<String, Documented> {
+    let rows = DOCUMENTATION.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, name, _, labels, meaning, ..] = cells.as_slice() else { panic!("{row}") };
+        let label = |text: &str| {
+            let (name, values) = text.split_once(": ").unwrap();
+            let listed = values.starts_with('`').then(|| quoted(values).into_iter().collect());
+            (name.trim_matches('`').to_owned(), listed.filter(|_| !values.contains(" or ")))
+        };
+        let labels = labels.split("; ").filter(|text| !text.is_empty()).map(label).collect();
+        (quoted(name).remove(0), Documented { labels, is_always: !meaning.contains("(exists ") })
+    })
+    .collect()
+}
+
+/// A series: its metric's name, without the suffix of a histogram's part, and its labels.
+type Series = (String, BTreeMap<String, String>);
+
+fn series(text: &str) -> BTreeSet<Series> {
+    let histograms: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
+    let one = |line: &str| {
+        let (name, labels) = line.split_once(['{', ' ']).unwrap();
+        let stem = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        let name = stem.filter(|stem| histograms.contains(stem)).unwrap_or(name);
+        let labels = if line[name.len()..].contains('{') { labels.rsplit_once('}').unwrap().0 } else { "" };
+        let pairs = labels.split("\",").filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once("=\"").unwrap());
+        let pairs = pairs.filter(|(label, _)| *label != "le");
+        (
+            name.to_owned(),
+            pairs.map(|(label, value)| (label.to_owned(), value.trim_end_matches('"').to_owned())).collect(),
+        )
+    };
+    text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(one).collect()
+}
+
+async fn figures(sandbox: &Sandbox) -> String {
+    reqwest::get(sandbox.text("/metrics")).await.unwrap().text().await.unwrap()
+}
+
+/// Requests that a hostile or broken client sends, and some good ones; all of them name things of their own.
+async fn traffic(sandbox: &Sandbox, wallet: usize) {
+    let partner = Partner::of(sandbox);
+    partner.is_served().await;
+    let order = partner.order(sandbox, wallet, &format!("00{wallet}123456789")).await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let reference = order["clientReference"].as_str().unwrap();
+    partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
+    let (base, client) = (sandbox.text("/http"), reqwest::Client::new());
+    for n in 0..60 {
+        let id = Uuid::new_v4();
+        let mut odd = order.clone();
+        odd["intentId"] = json!(format!("{id}\"}} 1\ndvp_injected{{x=\"{n}"));
+        odd["clientReference"] = json!(id);
+        assert_eq!(partner.submit(&odd).await.0, 400);
+        let mut rejected = order.clone();
+        (rejected["intentId"], rejected["clientReference"]) = (json!(id), json!(id));
+        rejected["minOutputAmountMinor"] = json!("99999999");
+        partner.submit(&rejected).await;
+        partner.get(&format!("/v1/executions/{id}")).await;
+        let method = reqwest::Method::from_bytes(format!("M{n}{}", wallet).as_bytes()).unwrap();
+        for request in [
+            client.get(format!("{base}/{id}/%22%7D?{id}")),
+            client.get(format!("{base}/v1/executions/{id}/receipt")).header("x-api-key", id.to_string()),
+            client.request(method, format!("{base}/v1/intents")),
+            client.post(format!("{base}/v1/intents")).header("x-request-id", id.to_string()).body("{"),
+        ] {
+            request.send().await.unwrap();
+        }
+    }
+    let mut session = FixClient::log_on(sandbox).await;
+    session.send_raw("1", &[(112, &format!("t{wallet}"))]).await;
+    session.report(|message| message.get(35) == "0").await;
+    session.send_raw("D", &[(11, &Uuid::new_v4().to_string()), (55, "USDC/USD"), (54, "9")]).await;
+    session.report(|message| message.get(35) == "3").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_the_documented_ones_and_do_not_grow_with_traffic() {
+    let sandbox = Sandbox::start().await;
+    let documented = documented();
+    traffic(&sandbox, 0).await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let first = loop {
+        let shown = series(&figures(&sandbox).await);
+        let names: BTreeSet<&str> = shown.iter().map(|(name, _)| name.as_str()).collect();
+        let always = documented.iter().filter(|(_, metric)| metric.is_always);
+        let missing: Vec<&String> =
+            always.map(|(name, _)| name).filter(|name| !names.contains(name.as_str())).collect();
+        if missing.is_empty() {
+            break shown;
+        }
+        assert!(Instant::now() < deadline, "documented and not shown: {missing:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    for (name, labels) in &first {
+        let metric = documented.get(name).unwrap_or_else(|| panic!("{name} is not documented"));
+        let names: Vec<&String> = labels.keys().collect();
+        assert_eq!(names, metric.labels.keys().collect::<Vec<_>>(), "labels of {name}");
+        for (label, value) in labels {
+            if let Some(listed) = &metric.labels[label] {
+                assert!(listed.contains(value), "{name}: {label}={value} is not documented");
+            }
+        }
+    }
+    for wallet in [1, 2] {
+        traffic(&sandbox, wallet).await;
+    }
+    // Which status a request gets also depends on rate limits.
+    let without_status = |shown: &BTreeSet<Series>| -> BTreeSet<Series> {
+        let without = |(name, labels): &Series| {
+            let mut labels = labels.clone();
+            labels.remove("http_response_status_code");
+            (name.clone(), labels)
+        };
+        shown.iter().map(without).collect()
+    };
+    let later = series(&figures(&sandbox).await);
+    assert!(later.len() < 1_500, "{} series", later.len());
+    let (first, later) = (without_status(&first), without_status(&later));
+    // Shown later than the first look, such as the comparison with the chain and the end of a connection.
+    let slow = [
+        "dvp_reconciliation_",
+        "dvp_ledger_",
+        "dvp_order_",
+        "dvp_chain_",
+        "dvp_relayer_",
+        "dvp_fix_disconnects_",
+    ];
+    let new: Vec<&Series> = later
+        .difference(&first)
+        .filter(|(name, _)| !slow.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
+    assert!(new.is_empty(), "the same kinds of requests made new series: {new:#?}");
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_names_every_check() {
+    let sandbox = Sandbox::start().await;
+    let ready = sandbox.text("/metrics").replace("/metrics", "/readyz");
+    let answer = reqwest::get(&ready).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let body: serde_json::Value = answer.json().await.unwrap();
+    let checks: Vec<(&str, bool)> = body["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| (check["name"].as_str().unwrap(), check["ok"].as_bool().unwrap()))
+        .collect();
+    let names = [
+        "database",
+        "schema",
+        "writer",
+        "role api",
+        "role fix",
+        "role indexer",
+        "role worker",
+        "role console",
+    ];
+    assert_eq!(checks, names.map(|name| (name, true)));
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_log_lines_name_intent_partner_request_and_session() {
+    let sandbox = Sandbox::start_with(&["--log-format", "json"]).await;
+    let partner = Partner::of(&sandbox);
+    partner.is_served().await;
+    let order = partner.order(&sandbox, 0, "000123456789").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let reference = order["clientReference"].as_str().unwrap();
+    partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
+    drop(FixClient::log_on(&sandbox).await);
+    let log = sandbox.log();
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let intent = &order["intentId"];
+    let answered =
+        lines.iter().find(|line| line["message"] == "request answered" && line["intent_id"] == *intent);
+    let answered = answered.unwrap_or_else(|| panic!("no line of the order's answer in\n{log}"));
+    assert_eq!(answered["partner"], "ptn_acme");
+    assert!(answered["request_id"].is_string() && answered["status"] == 202, "{answered}");
+    // Settlement goes on under the same intent, outside of the request.
+    let stepped = lines.iter().filter(|line| line["message"] == "settlement state changed");
+    assert!(stepped.filter(|line| line["intent_id"] == *intent).count() > 3, "{log}");
+    assert!(lines.iter().any(|line| line["session"] == "FIX.4.4:DVP->ACME"), "{log}");
+    sandbox.stop().await;
+}

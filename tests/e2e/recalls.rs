@@ -1,0 +1,97 @@
+//! Recalls of payments as operators make them: one that the bank accepts, and one that it rejects.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cli::{refused, said};
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+/// A completed order that the bank has paid: its two references.
+async fn paid(sandbox: &Sandbox, wallet: usize, account: &str) -> (String, String) {
+    let partner = Partner::of(sandbox);
+    let mut order = partner.order(sandbox, wallet, account).await;
+    order["beneficiary"]["bank"] = "USABA021000021".into();
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let client_reference = order["clientReference"].as_str().unwrap().to_owned();
+    // The receipt's anchor is the last that happens to it.
+    partner.wait_until(&client_reference, |e| !e["finality"].is_null()).await;
+    (accepted["reference"].as_str().unwrap().to_owned(), client_reference)
+}
+
+/// Waits until the only recall of an execution has a status.
+async fn recalled(sandbox: &Sandbox, reference: &str, status: &str) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let listed = said(sandbox, &["recall", "list", "--execution", reference]);
+        let recall = &listed["recalls"][0];
+        if recall["status"] == status {
+            return recall.clone();
+        }
+        assert!(Instant::now() < deadline, "waited too long for {status}: {listed}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Two operators recall the payment of an order.
+fn recall(sandbox: &Sandbox, reference: &str, reason: &str) {
+    let request = [
+        "recall",
+        "request",
+        "--id",
+        reference,
+        "--reason",
+        reason,
+        "--operator",
+        "jo",
+        "--evidence",
+        "ticket 17",
+    ];
+    let requested = said(sandbox, &request);
+    assert_eq!((&requested["action"], &requested["isProposal"]), (&"recall".into(), &true.into()));
+    let id = requested["approval"].as_str().unwrap();
+    assert!(
+        refused(sandbox, &["approval", "approve", "--id", id, "--operator", "jo"])
+            .contains("another operator")
+    );
+    said(sandbox, &["approval", "approve", "--id", id, "--operator", "kim"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recalled_payment_comes_back_and_a_rejected_recall_changes_nothing() {
+    let sandbox = Sandbox::start_with(&["--bank-files"]).await;
+    let (accepted, rejected) =
+        tokio::join!(paid(&sandbox, 0, "000123456789"), paid(&sandbox, 1, "000123450021"));
+    let ((accepted, client_reference), (rejected, other_reference)) = (accepted, rejected);
+    let unknown =
+        ["recall", "request", "--id", &accepted, "--reason", "XXXX", "--operator", "jo", "--evidence", "x"];
+    assert!(refused(&sandbox, &unknown).contains("DUPL"));
+    recall(&sandbox, &accepted, "DUPL");
+    recall(&sandbox, &rejected, "CUST");
+
+    let partner = Partner::of(&sandbox);
+    let ended = recalled(&sandbox, &accepted, "recalled").await;
+    let execution = partner.wait_until(&client_reference, |e| e["status"] == "failed").await;
+    assert_eq!(execution["failure"]["code"], "payment_recalled", "{execution}");
+    let shown = said(&sandbox, &["recall", "show", "--id", ended["id"].as_str().unwrap()]);
+    assert_eq!((&shown["reason"], &shown["closedAt"]), (&"DUPL".into(), &Value::Null));
+    let (_, events) = partner.get("/v1/events").await;
+    let reversed = events["data"].as_array().unwrap().iter().filter(|one| one["type"] == "payout.reversed");
+    assert_eq!(reversed.count(), 1);
+
+    let ended = recalled(&sandbox, &rejected, "rejected").await;
+    assert_eq!(ended["answerReason"], "CUST", "{ended}");
+    let (_, execution) = partner.get(&format!("/v1/executions/{other_reference}")).await;
+    assert_eq!(execution["status"], "completed");
+    assert_eq!(said(&sandbox, &["recall", "list", "--open"])["recalls"].as_array().unwrap().len(), 0);
+    let history = said(&sandbox, &["execution", "show", "--reference", &rejected]);
+    assert_eq!(history["recalls"][0]["status"], "rejected");
+    let requests = std::fs::read_dir(sandbox.dir().join("bank/bank/recalls")).unwrap();
+    let requests =
+        requests.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|e| e == "xml"));
+    assert_eq!(requests.count(), 2, "the bank has one file of each");
+    said(&sandbox, &["audit", "verify"]);
+    sandbox.stop().await;
+}
