@@ -54,7 +54,8 @@ pub(crate) use self::execution::{
 };
 pub(crate) use self::fix_options::{Agreed, SessionOptions};
 pub(crate) use self::fix_session::{
-    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
+    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionEnable, SessionId,
+    SessionSwitch, login,
 };
 pub(crate) use self::key::{EnvArg, KeyCommand, KeyIssue, KeyList, KeyRequest, KeyStop};
 pub(crate) use self::ledger::{

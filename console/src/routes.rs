@@ -92,6 +92,7 @@ pub(crate) fn all() -> Vec<Route> {
         page("/fix/{session}", EVERYONE, get(sessions::show)),
         page("/fix/{session}/messages", EVERYONE, get(messages::show)),
         form("/fix/{session}/commands", OPERATION, post(sessions::command)),
+        guarded("/fix/{session}/enable", ADMINISTRATION, post(new_sessions::enable)),
         guarded("/fix/{session}/password", ADMINISTRATION, post(credentials::draw_password)),
         guarded("/fix/{session}/sources", ADMINISTRATION, post(new_sessions::set_sources)),
         page("/webhooks", EVERYONE, get(webhooks::list)),

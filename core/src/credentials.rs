@@ -3,16 +3,18 @@
 //!
 //! A key is issued disabled and enabled by the approval; a session, its settings and its new password are stored by the
 //! approval. The texts of keys and passwords are returned to the operator that issued them, once, and exist nowhere
-//! else. To disable or revoke a key needs one operator.
+//! else. To disable or revoke a key, or to disable a session, needs one operator.
 
 pub mod sessions;
 
 use dvp_domain::environment::Environment;
 use dvp_store::approvals::Approval;
+use dvp_store::fix::commands::SessionAction;
 use dvp_store::fix::settings::FixSessionSettings;
 use dvp_store::{Acquire as _, PgConnection, StoreError, fix, partners};
 use serde::{Deserialize, Serialize};
 
+use crate::fix_sessions::{self, SessionCommandError};
 use crate::keys::{self, IssueError, Issued};
 use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 use crate::secrets::Vault;
@@ -28,6 +30,8 @@ enum Change {
     EnableKey { partner: String, key_id: String, begins_with: String, scopes: Vec<String> },
     /// A FIX session has another password, of which this is the keyed hash.
     SetPassword { session_id: String, password_hash: String, master_key: String },
+    /// A FIX session that was disabled may log on again.
+    EnableSession { session_id: String, partner: String },
     /// A FIX session exists.
     CreateSession {
         session_id: String,
@@ -67,10 +71,14 @@ pub enum CredentialError {
     SessionId,
     #[error("the key is revoked")]
     Revoked,
+    #[error("{0} is not disabled")]
+    NotDisabled(String),
     #[error("the scopes of a key are {}", keys::SCOPES.join(", "))]
     Scope,
     #[error(transparent)]
     Issue(#[from] IssueError),
+    #[error(transparent)]
+    Session(#[from] SessionCommandError),
     #[error(transparent)]
     Change(#[from] ChangeError),
     #[error(transparent)]
@@ -204,6 +212,11 @@ pub(crate) async fn carry_out_requested(
         }
         Change::SetPassword { session_id, password_hash, master_key } => {
             Ok(fix::rehash_password(conn, &session_id, &hash_of(&password_hash)?, &master_key).await?)
+        }
+        Change::EnableSession { session_id, .. } => {
+            let (operator, reason) = (&request.maker, &request.reason);
+            let command = fix_sessions::command(&session_id, SessionAction::Enable, operator, reason)?;
+            Ok(fix_sessions::enable(conn, &command).await?)
         }
         create @ Change::CreateSession { .. } => sessions::create(conn, create).await,
         Change::SetSettings { session_id, settings, max_slippage_bps, before } => {

@@ -107,19 +107,41 @@ async fn set_enabled(
     enabled: bool,
 ) -> Result<String, SessionCommandError> {
     let id = &command.session_id;
-    let word = if enabled { "enabled" } else { "disabled" };
     let mut tx = conn.begin().await?;
-    if !admin::set_enabled(&mut tx, id, enabled).await? {
+    let written = write_enabled(&mut tx, command, enabled).await;
+    // Immediately: a transaction that is only dropped keeps its locks until the connection is used again.
+    if written.is_ok() {
+        tx.commit().await?;
+    } else {
         tx.rollback().await?;
-        return Err(SessionCommandError::Unknown(id.clone()));
     }
-    commands::insert_command(&mut tx, command, Some(word)).await?;
-    tx.commit().await?;
+    let word = written?;
     if enabled || has_ended(conn, id).await? {
         Ok(word.to_owned())
     } else {
         Ok(format!("{word}; its owner has not let go of it within {} s", END_WAIT.as_secs()))
     }
+}
+
+/// Lets a disabled session log on again, in the caller's transaction.
+pub(crate) async fn enable(
+    tx: &mut PgConnection,
+    command: &NewSessionCommand,
+) -> Result<(), SessionCommandError> {
+    write_enabled(tx, command, true).await.map(|_| ())
+}
+
+async fn write_enabled(
+    tx: &mut PgConnection,
+    command: &NewSessionCommand,
+    enabled: bool,
+) -> Result<&'static str, SessionCommandError> {
+    let word = if enabled { "enabled" } else { "disabled" };
+    if !admin::set_enabled(tx, &command.session_id, enabled).await? {
+        return Err(SessionCommandError::Unknown(command.session_id.clone()));
+    }
+    commands::insert_command(tx, command, Some(word)).await?;
+    Ok(word)
 }
 
 /// Waits until no process has the session.

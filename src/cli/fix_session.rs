@@ -31,8 +31,10 @@ pub(crate) enum FixSessionCommand {
     #[command(after_help = "Example:\n  dvp fix-session disable --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
     Disable(SessionSwitch),
     /// Let a disabled session log on again.
+    ///
+    /// With --operator, and always in a live deployment, it is a request that another operator approves.
     #[command(after_help = "Example:\n  dvp fix-session enable --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
-    Enable(SessionSwitch),
+    Enable(SessionEnable),
     /// Log the peer out. It may log on again.
     #[command(
         after_help = "Example:\n  dvp fix-session logout --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'requested by phone' --dir .dvp"
@@ -128,6 +130,17 @@ pub(crate) struct FixDictionary {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct SessionEnable {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    #[command(flatten)]
+    pub maker: MakerArgs,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct SessionSwitch {
     /// As `dvp fix-session list` prints it.
     #[arg(long)]
@@ -194,7 +207,7 @@ fn comp_id(text: &str) -> Result<String, String> {
 }
 
 /// The account logged in at this machine, for the record.
-fn login() -> String {
+pub(crate) fn login() -> String {
     let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
     names.into_iter().flatten().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }

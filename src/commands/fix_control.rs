@@ -1,27 +1,40 @@
 //! `dvp fix-session disable|enable|logout|disconnect|test-request|reset|set-seq|history`: operators' commands for sessions.
 
+use dvp_core::credentials::sessions;
 use dvp_core::fix_sessions;
 use dvp_fix_gateway::stale_types;
 use dvp_store::fix::commands::{self as fix_commands, ListedCommand, SessionAction};
 use serde_json::{Value, json};
 
+use super::approval::print_requested;
 use crate::access::Access;
-use crate::cli::{SessionCommand, SessionId, SessionSwitch};
+use crate::cli::{SessionCommand, SessionEnable, SessionId, SessionSwitch, login};
 use crate::output::print;
 
 /// Rows of a history.
 const HISTORY_MAX: i64 = 1000;
 
-pub(super) async fn set_enabled(args: SessionSwitch, enabled: bool) -> anyhow::Result<()> {
+pub(super) async fn disable(args: SessionSwitch) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
-    let (id, action) =
-        (&args.session_id, if enabled { SessionAction::Enable } else { SessionAction::Disable });
-    let command = fix_sessions::command(id, action, &args.operator, &args.reason)?;
+    let id = &args.session_id;
+    let command = fix_sessions::command(id, SessionAction::Disable, &args.operator, &args.reason)?;
     let outcome = fix_sessions::carry_out(&mut access.conn, &command, &stale_types()).await?;
-    let has_ended = enabled || outcome == "disabled";
-    print(args.place.json, &json!({"sessionId": id, "enabled": enabled, "ended": has_ended}), || {
-        vec![format!("{id} is {outcome}")]
-    })
+    let value = json!({"sessionId": id, "enabled": false, "ended": outcome == "disabled"});
+    print(args.place.json, &value, || vec![format!("{id} is {outcome}")])
+}
+
+/// Lets a disabled session log on again, or requests it.
+pub(super) async fn enable(args: SessionEnable) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let id = &args.session_id;
+    if let Some(maker) = args.maker.maker(access.environment)? {
+        let requested = sessions::request_enabling(&mut access.conn, id, maker).await?;
+        return print_requested(args.place.json, &requested);
+    }
+    let command = fix_sessions::command(id, SessionAction::Enable, &login(), "not given")?;
+    let outcome = fix_sessions::carry_out(&mut access.conn, &command, &stale_types()).await?;
+    let value = json!({"sessionId": id, "enabled": true, "ended": true});
+    print(args.place.json, &value, || vec![format!("{id} is {outcome}")])
 }
 
 pub(super) async fn carry_out(args: SessionCommand, action: SessionAction) -> anyhow::Result<()> {

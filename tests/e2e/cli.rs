@@ -251,6 +251,9 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     let output = dvp(&sandbox, &words);
     assert!(output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("warning"));
     assert_eq!((agreed(), &find()["enabled"]), ([json!(true), Value::Null], &json!(false)));
+    // A test deployment enables it without a second operator.
+    assert_eq!(said(&sandbox, &["fix-session", "enable", "--session-id", id])["enabled"], true);
+    assert_eq!(find()["enabled"], true);
     said(&sandbox, &[&set[..], &["--drop-copy", "false"]].concat());
     for wrong in ["-1", "3601", "never"] {
         refused(&sandbox, &[&set[..], &["--cancel-on-disconnect", wrong]].concat());

@@ -104,5 +104,19 @@ async fn a_live_session_is_as_a_second_operator_approved_it() {
     assert_eq!(listed()[0]["cancelOnDisconnectSecs"], 10);
     approve(&ground, &requested["id"]);
     assert_eq!(listed()[0]["cancelOnDisconnectSecs"], Value::Null);
+
+    // One operator disables it at once; to enable it takes two.
+    let enable = ["fix-session", "enable", "--session-id", "FIX.4.4:DVP->ACME"];
+    assert!(ground.refused(&[&enable[..], &WHY].concat()).contains("is not disabled"));
+    ground.said(&["fix-session", "disable", "--session-id", "FIX.4.4:DVP->ACME"]);
+    assert_eq!(listed()[0]["enabled"], false);
+    assert!(ground.refused(&enable).contains("takes two operators"));
+    let requested = ground.said(&[&enable[..], &WHY].concat());
+    assert_eq!((&requested["action"], &listed()[0]["enabled"]), (&json!("enable_session"), &json!(false)));
+    approve(&ground, &requested["id"]);
+    assert_eq!(listed()[0]["enabled"], true);
+    let history = ground.said(&["fix-session", "history", "--session-id", "FIX.4.4:DVP->ACME"]);
+    let newest = &history["commands"][0];
+    assert_eq!((&newest["action"], &newest["operator"]), (&json!("enable"), &json!("jo")), "{history}");
     ground.said(&["audit", "verify"]);
 }

@@ -6,6 +6,7 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_core::credentials::{self, CredentialError};
+use dvp_core::fix_sessions::SessionCommandError;
 use dvp_core::keys::SCOPES;
 use dvp_core::requests::{Maker, RequestedChange};
 use dvp_store::operators::ConsoleAction;
@@ -29,7 +30,13 @@ impl From<CredentialError> for PageError {
                 tracing::error!(%error, "a credential could not be issued");
                 Self::Internal
             }
+            CredentialError::Session(SessionCommandError::Store(error)) => error.into(),
+            CredentialError::Session(SessionCommandError::Unknown(id)) => {
+                Self::NotFound(format!("session {id}"))
+            }
             refused @ (CredentialError::Revoked
+            | CredentialError::NotDisabled(_)
+            | CredentialError::Session(_)
             | CredentialError::Scope
             | CredentialError::SessionId
             | CredentialError::Exists(_)) => Self::Conflict(sentence(&refused.to_string())),

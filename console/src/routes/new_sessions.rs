@@ -1,4 +1,5 @@
-//! New FIX sessions, and the addresses that a session's peer may come from. Both are requests.
+//! New FIX sessions, disabled ones that may log on again, and the addresses that a session's peer may come from. All are
+//! requests.
 
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, Path, State};
@@ -51,6 +52,12 @@ pub(crate) fn sources_form(session: &str, present: Option<&[String]>) -> FormBlo
     let fields = vec![networks, Field::text("reason", "Reason"), Field::text("evidence", "Evidence")];
     let action = format!("/fix/{}/sources", view::segment(session));
     FormBlock::new(action, "Request the networks", fields)
+}
+
+/// The form that requests that a disabled session may log on again.
+pub(crate) fn enable_form(session: &str) -> FormBlock {
+    let fields = vec![Field::text("reason", "Reason"), Field::text("evidence", "Evidence")];
+    FormBlock::new(format!("/fix/{}/enable", view::segment(session)), "Request to enable", fields)
 }
 
 /// The networks of a field; none means any.
@@ -146,6 +153,33 @@ pub(crate) async fn set_sources(
         None => Err(CredentialError::Unknown(format!("session {session}"))),
     };
     match requested {
+        Ok(requested) => {
+            let at = format!("/approvals/{}", view::segment(&requested.approval.id));
+            Ok(Redirect::to(&at).into_response())
+        }
+        Err(error) => refuse(&mut conn, &operator, ROUTE, &session, error.into()).await,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct EnableForm {
+    reason: String,
+    #[serde(default)]
+    evidence: String,
+}
+
+/// Requests that a disabled session may log on again.
+pub(crate) async fn enable(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(session): Path<String>,
+    form: Result<Form<EnableForm>, FormRejection>,
+) -> Result<Response, PageError> {
+    const ROUTE: &str = "POST /fix/{session}/enable";
+    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
+    let mut conn = console.acting().await?;
+    match sessions::request_enabling(&mut conn, &session, maker).await {
         Ok(requested) => {
             let at = format!("/approvals/{}", view::segment(&requested.approval.id));
             Ok(Redirect::to(&at).into_response())

@@ -112,6 +112,9 @@ pub(crate) async fn show(
     let mut all = vec![Block::facts("Session", facts).half()];
     let mut commands = if operator.may(OPERATION) { forms(&session) } else { Vec::new() };
     if operator.may(ADMINISTRATION) {
+        if !session.enabled {
+            commands.push(new_sessions::enable_form(&id));
+        }
         commands.push(credentials::password_form(&id));
         commands.push(new_sessions::sources_form(&id, settings.allowed_sources.as_deref()));
     }
@@ -148,16 +151,17 @@ fn forms(session: &ListedSession) -> Vec<FormBlock> {
         Field { value: session.next_out.to_string(), ..Field::text("next_out", "Next out") },
         Field::text("reason", "Reason"),
     ];
-    let switch =
-        if session.enabled { form("disable", "Disable").dangerous() } else { form("enable", "Enable") };
-    vec![
+    let mut all = vec![
         form("test_request", "Send a TestRequest"),
         form("logout", "Log out"),
         form("disconnect", "Disconnect").dangerous(),
         form("reset", "Reset the numbers").dangerous(),
         FormBlock::new(&at, "Set the numbers", numbers).dangerous(),
-        switch,
-    ]
+    ];
+    if session.enabled {
+        all.push(form("disable", "Disable").dangerous());
+    }
+    all
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,7 +185,6 @@ impl CommandForm {
             "reset" => SessionAction::Reset,
             "disconnect" => SessionAction::Disconnect,
             "test_request" => SessionAction::TestRequest,
-            "enable" => SessionAction::Enable,
             "disable" => SessionAction::Disable,
             "set_seq" => SessionAction::SetSeq {
                 next_in: number(&self.next_in)?,

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use dvp_core::audit;
 use dvp_domain::operator::OperatorRole;
 use dvp_domain::reconcile::{Break, BreakKind, Difference, SuggestedAction};
+use dvp_store::fix::admin;
 use dvp_store::fix::archive::{self, NewMessage};
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::reconcile::{NewRun, insert_run};
@@ -245,6 +246,44 @@ async fn a_sessions_password_is_replaced_by_the_second_operator() {
     assert!(!page.body.contains(&password) && !page.body.contains("passwordHash"), "{}", page.body);
     assert_eq!(approve(&scene, &request, &checker).await.status, StatusCode::SEE_OTHER);
     assert!(is_it(&password).await && !is_it("old").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_operator_disables_a_session_and_two_enable_it() {
+    let scene = Scene::new().await;
+    let id = session(&scene).await;
+    let operator = scene.sign_in("al", &[OperatorRole::Operator]).await;
+    let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
+    let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
+    let is_enabled = async || {
+        let mut conn = scene.harness.pool().acquire().await.unwrap();
+        admin::find(&mut conn, &id).await.unwrap().unwrap().enabled
+    };
+    let enable = format!("{SESSION}/enable");
+    let why = [("reason", "the peer is repaired"), ("evidence", "ticket 8")];
+    // A request of before would outlive the disabling.
+    let early = scene.post(&enable, &why, &admin).await;
+    assert!(early.status == StatusCode::CONFLICT && early.body.contains("is not disabled"), "{}", early.body);
+
+    let command = |action| [("action", action), ("reason", "floods us")];
+    let commands = format!("{SESSION}/commands");
+    let disabled = scene.post(&commands, &command("disable"), &operator).await;
+    assert_eq!(disabled.status, StatusCode::SEE_OTHER, "{}", disabled.body);
+    assert!(!is_enabled().await);
+    let alone = scene.post(&commands, &command("enable"), &operator).await;
+    assert_eq!(alone.status, StatusCode::BAD_REQUEST, "{}", alone.body);
+    assert_eq!(scene.post(&enable, &why, &operator).await.status, StatusCode::FORBIDDEN);
+    assert!(!scene.get(SESSION, &operator).await.body.contains("Request to enable"));
+    assert!(scene.get(SESSION, &admin).await.body.contains("Request to enable"));
+
+    let requested = scene.post(&enable, &why, &admin).await;
+    assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
+    assert!(!is_enabled().await);
+    let request = requested.header("location");
+    assert_eq!(approve(&scene, request, &checker).await.status, StatusCode::SEE_OTHER);
+    assert!(is_enabled().await);
+    let page = scene.get(SESSION, &operator).await;
+    assert!(page.body.contains("the peer is repaired"), "{}", page.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

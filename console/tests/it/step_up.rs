@@ -87,6 +87,7 @@ fn what_moves_money_or_gives_more_needs_a_step_up() {
             "/chains/resume",
             "/chains/retry",
             "/fix",
+            "/fix/{session}/enable",
             "/fix/{session}/password",
             "/fix/{session}/sources",
             "/partners",

@@ -111,6 +111,22 @@ pub async fn request_settings(
     request(conn, session_id, "set_settings", &change, maker).await
 }
 
+/// Requests that a disabled session may log on again. An enabled one has nothing to request: a request of before its
+/// disabling would undo it.
+pub async fn request_enabling(
+    conn: &mut PgConnection,
+    session_id: &str,
+    maker: Maker<'_>,
+) -> Result<RequestedChange, CredentialError> {
+    let session = admin::find(conn, session_id).await?;
+    let session = session.ok_or_else(|| CredentialError::Unknown(format!("session {session_id}")))?;
+    if session.enabled {
+        return Err(CredentialError::NotDisabled(format!("session {session_id}")));
+    }
+    let change = Change::EnableSession { session_id: session.session_id, partner: session.partner };
+    request(conn, session_id, "enable_session", &change, maker).await
+}
+
 /// Writes a session that was approved.
 pub(super) async fn create(conn: &mut PgConnection, change: Change) -> Result<(), CredentialError> {
     let Change::CreateSession {
