@@ -25,7 +25,7 @@ use super::wake::Wake;
 const READ_MAX: usize = 1024;
 /// Leases acquired at once.
 const TAKE_MAX: i64 = 1000;
-/// The time limit for requests in flight at a stop.
+/// The time limit for requests and queries in flight at a stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// A completed query.
@@ -294,14 +294,25 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends requests in flight within the time limit. Unstarted deliveries stay in the queue.
+    /// Ends requests and queries in flight within the time limit. Unstarted deliveries stay in the queue.
     async fn stop(mut self) -> Vec<EndpointLease> {
         self.sender.queues().drop_all_waiting();
-        let ending = async { while self.sending.join_next().await.is_some() {} };
+        let mut held = self.queues.held();
+        let ending = async {
+            while self.sending.join_next().await.is_some() {}
+            // The server completes a query that nobody waits for: a poll may still take leases, a renewal extend them.
+            while let Some(chore) = self.chores.join_next().await {
+                if let Ok(Chore::Looked(looked)) = chore
+                    && let Ok(found) = looked.found
+                {
+                    held.extend(found.taken);
+                }
+            }
+        };
         if tokio::time::timeout(DRAIN, ending).await.is_err() {
             warn!("requests in flight were aborted at shutdown; their deliveries will be sent again");
         }
         self.sending.shutdown().await;
-        self.queues.held()
+        held
     }
 }

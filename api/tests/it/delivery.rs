@@ -597,6 +597,47 @@ async fn a_stopped_process_hands_its_endpoints_over() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_taken_during_a_stop_is_released() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let harness = &scene.harness;
+    let poll_is = async |what: &str, polls: &'static str| {
+        wait_for(what, || async { (harness.count(polls).await == 1).then_some(()) }).await;
+    };
+    let lock_leases = async || {
+        let mut locking = harness.pool().begin().await.unwrap();
+        let lock = "lock table endpoint_lease in access exclusive mode";
+        sqlx::query(lock).execute(&mut *locking).await.unwrap();
+        locking
+    };
+    poll_is(
+        "done",
+        "select count(*) from pg_stat_activity where datname = current_database() \
+         and query like '%with due as%update endpoint_lease%' and state = 'idle'",
+    )
+    .await;
+    let locking = lock_leases().await;
+    poll_is(
+        "waiting",
+        "select count(*) from pg_stat_activity where datname = current_database() \
+         and query like '%with due as%update endpoint_lease%' and wait_event_type = 'Lock'",
+    )
+    .await;
+    scene.ping().await;
+    let earlier = "update webhook_queue set due_at = due_at - interval '1 hour'";
+    sqlx::query(earlier).execute(harness.pool()).await.unwrap();
+    scene.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    locking.commit().await.unwrap();
+    let senders = "select count(*) from webhook_sender";
+    wait_for("the end", || async { (harness.count(senders).await == 0).then_some(()) }).await;
+    // Behind every statement that was sent before.
+    lock_leases().await.commit().await.unwrap();
+    assert_eq!(harness.count("select max(fence) from endpoint_lease").await, 1, "the poll took the lease");
+    let held = "select count(*) from endpoint_lease where leased_until > clock_timestamp()";
+    assert_eq!(harness.count(held).await, 0);
+}
+
+#[tokio::test]
 async fn an_unwritable_outcome_repeats_the_delivery() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let refuse = "alter table webhook_delivery add constraint refused check (origin <> 'test')";
