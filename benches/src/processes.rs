@@ -109,7 +109,8 @@ async fn under_fire(plan: &ProcessesPlan, dir: &Path) -> anyhow::Result<Processe
     let ground = Ground::prepare(&plan.binary, dir, plan.processes, &authority.pem()).await?;
     let mut fleet = Fleet::start(ground, plan.processes, PATIENCE).await?;
     let outcome = drilled(plan, &mut fleet, &receiver).await;
-    outcome.with_context(|| fleet.log_tails())
+    // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
+    outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{error:#}", fleet.log_tails()))
 }
 
 async fn drilled(
@@ -142,10 +143,13 @@ async fn drilled(
         fleet.ended(n, true, PATIENCE).await?;
     }
     // A process that has stopped holds nothing. What a killed one held has been taken over.
-    let held = "select (select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()) \
-                     + (select count(*) from endpoint_lease where leased_until > clock_timestamp())";
-    let held = check::count(&mut conn, held).await?;
-    ensure!(held == 0, "{held} leases of stopped processes are left");
+    let held: Vec<(String,)> = sqlx::query_as(
+        "select name from lease where name like 'fix:%' and expires_at > clock_timestamp() \
+         union all select endpoint_id from endpoint_lease where leased_until > clock_timestamp()",
+    )
+    .fetch_all(&mut conn)
+    .await?;
+    ensure!(held.is_empty(), "leases of stopped processes are left: {held:?}");
     report.forwarded = fleet.logged("forwarded connection accepted");
     ensure!(report.forwarded > 0, "no connection was forwarded");
     ensure!(fleet.logged("panicked") == 0, "a process panicked");
