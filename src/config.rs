@@ -10,6 +10,7 @@ pub(crate) mod listeners;
 pub(crate) mod market;
 pub(crate) mod rails;
 pub(crate) mod screening;
+mod signers;
 pub(crate) mod value;
 
 use std::collections::HashSet;
@@ -146,7 +147,7 @@ impl Config {
             "secrets has either master_key or master_keys"
         );
         let sends = config.roles.contains(&Role::Indexer);
-        let relayers = config.chains.iter().map(|chain| chain.relayer_keys.len()).sum();
+        let relayers = config.chains.iter().map(chain::ChainSection::relayers).sum();
         config.database.check(if sends { relayers } else { 0 })?;
         chain::check_all(&config.chains)?;
         let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();

@@ -13,8 +13,9 @@ use dvp_core::rotation;
 use dvp_store::database::health;
 use dvp_store::deployment::{self, EnvironmentMismatch};
 use dvp_store::pools::{Pools, connections_allowed};
+use futures_util::future::join_all;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Role};
@@ -63,6 +64,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     let pools = open_pools(config).await?;
     let vault = rotation::with_kept_secrets(&mut *pools.background.acquire().await?, vault).await?;
     let chains = chains(config)?;
+    check_signers(&chains).await?;
     let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;
     let service = Service::start(&pools, parts(config, context, chains, &pools).await?).await?;
@@ -108,6 +110,24 @@ fn chains(config: &Config) -> anyhow::Result<Vec<ChainParts>> {
         Ok(ChainParts { config: section.config(section.deployment()?, &config.assets)?, accounts })
     };
     config.chains.iter().map(parts).collect()
+}
+
+/// A signer for another account, or without its key, is a mistake that shows at once. One that does not answer may come
+/// back: the relayer waits for it, and the other accounts do its work.
+async fn check_signers(chains: &[ChainParts]) -> anyhow::Result<()> {
+    let checks = chains.iter().flat_map(|chain| {
+        chain.accounts.iter().map(async |account| (&chain.config.name, account, account.check().await))
+    });
+    for (chain, account, answer) in join_all(checks).await {
+        match answer {
+            Ok(()) => {}
+            Err(error) if error.is_absence() => {
+                error!(chain, ?account, %error, "the signer does not answer, the relayer will retry");
+            }
+            Err(error) => return Err(error).with_context(|| format!("{account:?} of {chain}")),
+        }
+    }
+    Ok(())
 }
 
 async fn parts(

@@ -10,6 +10,7 @@ mod sandbox;
 
 use crate::contracts::{anchor, escrow, payouts, permit, settler, token};
 use crate::rpc;
+use crate::signing::SignError;
 use alloy::primitives::aliases::{U48, U112};
 use alloy::primitives::{Address, Bytes};
 use alloy::providers::{DynProvider, Provider};
@@ -91,7 +92,7 @@ pub enum DeployError {
     #[error("chain call failed")]
     Rpc(#[from] TransportError),
     #[error("transaction could not be signed")]
-    Sign(#[from] alloy::signers::Error),
+    Sign(#[from] SignError),
     #[error("{what} reverted (transaction {hash})")]
     Reverted { what: String, hash: alloy::primitives::B256 },
     #[error("{what} was not mined in {seconds} s")]

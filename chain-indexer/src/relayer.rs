@@ -9,6 +9,8 @@
 //!
 //! Invariants:
 //! - a preimage is derived when its `settle` is sent; the bytes that contain it are stored encrypted;
+//! - a signature is verified before it is stored ([`signing`](crate::signing)), and made while no connection or
+//!   transaction of the database is held;
 //! - bytes are committed before they are broadcast, so after a crash the same transaction is sent, not a second one;
 //! - a command is in one live transaction at most;
 //! - a transaction that cannot be found is not a failed one: nothing is abandoned because of a missing answer;
@@ -21,9 +23,11 @@ mod action;
 mod batch;
 mod drain;
 mod fees;
+pub mod functions;
 mod look;
 mod outlook;
 mod plan;
+mod signer;
 mod slots;
 mod work;
 
@@ -34,7 +38,6 @@ use crate::signing::{Account, Signed};
 use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
-use alloy::signers::Signer;
 use alloy::transports::TransportError;
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
@@ -64,8 +67,6 @@ pub enum RelayError {
     Rpc(#[from] TransportError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("transaction could not be signed: {0}")]
-    Sign(#[from] alloy::signers::Error),
     #[error("stored transaction of nonce {nonce} is not one of ours: {reason}")]
     Undecodable { nonce: u64, reason: String },
     #[error("the node is on chain {found}, not {expected}")]
@@ -88,11 +89,11 @@ impl From<sqlx::Error> for RelayError {
 pub async fn run_relayer(
     pool: PgPool,
     config: ChainConfig,
-    signer: impl Signer + Send + Sync + 'static,
+    account: impl Into<Account>,
     vault: Arc<Vault>,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
-    run_relayers(pool, config, vec![Arc::new(signer)], vault, shutdown).await
+    run_relayers(pool, config, vec![account.into()], vault, shutdown).await
 }
 
 /// The same with several accounts, which divide the commands: more pending transactions than nodes keep for one
@@ -119,9 +120,11 @@ async fn run_account(
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
     // `list_retired` parses names of this form.
-    let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
+    let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.account.address());
     while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         relayer.follow(&mut guard, &shutdown).await;
+        // Another process has the account now, and shows its signer.
+        relayer.show_signer(1.0);
         guard.release(&pool).await;
     }
     Ok(())
@@ -141,7 +144,8 @@ pub struct Relayer {
     /// The endpoint in use.
     at: usize,
     config: ChainConfig,
-    signer: Account,
+    account: Account,
+    failures: signer::Failures,
     /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
     balance_checked: Option<Instant>,
@@ -158,16 +162,21 @@ impl Relayer {
     pub fn new(
         pool: PgPool,
         config: ChainConfig,
-        signer: impl Signer + Send + Sync + 'static,
+        account: impl Into<Account>,
         vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
-        Self::of(pool, config, Arc::new(signer), vault)
+        Self::of(pool, config, account.into(), vault)
     }
 
-    fn of(pool: PgPool, config: ChainConfig, signer: Account, vault: Arc<Vault>) -> Result<Self, RelayError> {
+    fn of(
+        pool: PgPool,
+        config: ChainConfig,
+        account: Account,
+        vault: Arc<Vault>,
+    ) -> Result<Self, RelayError> {
         let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
         let providers = urls.map(|url| rpc::connect(url)).collect::<Result<Vec<_>, _>>()?;
-        Self::over(pool, config, providers, signer, vault)
+        Self::over(pool, config, providers, account, vault)
     }
 
     /// Over existing connections.
@@ -175,7 +184,7 @@ impl Relayer {
         pool: PgPool,
         config: ChainConfig,
         providers: Vec<DynProvider>,
-        signer: Account,
+        account: Account,
         vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
         let endpoints: Vec<Endpoint> =
@@ -188,7 +197,8 @@ impl Relayer {
             endpoints,
             at: 0,
             config,
-            signer,
+            account,
+            failures: signer::Failures::default(),
             vault,
             balance_checked: None,
             newest: (BlockNumber::FIRST, Instant::now()),
@@ -296,7 +306,7 @@ impl Relayer {
 
     async fn turn_at(&mut self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         self.check_chain().await?;
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let mut conn = self.pool.acquire().await?;
         store::finalize_slots(&mut conn, chain_id).await?;
         let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
@@ -331,7 +341,7 @@ impl Relayer {
         if self.balance_checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
             return Ok(());
         }
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let balance = self.provider().get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
         let balance = u128::try_from(balance).unwrap_or(u128::MAX);
         let labels = [("chain", self.config.name.clone()), ("account", signer.to_string())];

@@ -2,12 +2,23 @@
 //!
 //! The caller supplies nonce and fees. With a key in memory the same input gives the same bytes (ECDSA nonces by RFC
 //! 6979); an external key may not, which is one reason why bytes are stored before they are broadcast.
+//!
+//! Invariant: no signature is used before the account's address was recovered from it ([`Account`]).
 
+mod account;
+mod pkcs11;
+mod remote;
+
+pub use account::{Account, SignError};
+pub use pkcs11::{Pin, Pkcs11Config};
+pub use remote::{RemoteConfig, RemoteSetup};
+
+use account::verified;
 use alloy::consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy::eips::eip2718::Encodable2718;
 use alloy::primitives::{B256, Bytes, Signature, TxKind, U256};
+use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::signers::{Signer, SignerSync};
 
 /// Wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,21 +65,15 @@ pub struct Signed {
     pub raw: Bytes,
 }
 
-/// An account that signs, with a key in memory or elsewhere.
-pub type Account = std::sync::Arc<dyn Signer + Send + Sync>;
-
 /// Signs an EIP-1559 transaction with a key in memory.
-pub fn sign(signer: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, alloy::signers::Error> {
+///
+/// # Errors
+/// The signature is not one of the key's account.
+pub fn sign(key: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, SignError> {
     let tx = eip1559(tx);
-    let signature = signer.sign_hash_sync(&tx.signature_hash())?;
-    Ok(signed(tx, signature))
-}
-
-/// Signs an EIP-1559 transaction with a key that may be external.
-pub async fn sign_by(account: &Account, tx: Unsigned) -> Result<Signed, alloy::signers::Error> {
-    let tx = eip1559(tx);
-    let signature = account.sign_hash(&tx.signature_hash()).await?;
-    Ok(signed(tx, signature))
+    let digest = tx.signature_hash();
+    let signature = key.sign_hash_sync(&digest).map_err(|error| SignError::Malformed(error.to_string()))?;
+    Ok(signed(tx, verified(signature, digest, key.address())?))
 }
 
 fn eip1559(tx: Unsigned) -> TxEip1559 {

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::rpc;
+use dvp_chain_indexer::signing::Account;
 use dvp_domain::chain::BlockNumber;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::access::ServiceLocation;
 use crate::cli::DoctorArgs;
+use crate::config::Role;
 use crate::config::chain::ChainSection;
 use crate::output::print;
 use crate::sandbox_dir::text;
@@ -84,6 +87,11 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
             for section in &config.chains {
                 checks.push(Check { name: "chain", found: configured_chain(section).await });
             }
+            if config.roles.contains(&Role::Indexer) {
+                for section in &config.chains {
+                    checks.extend(signers(section).await);
+                }
+            }
         }
     }
     checks
@@ -135,6 +143,20 @@ async fn configured_chain(section: &ChainSection) -> anyhow::Result<String> {
         newest = newest.max(head.number);
     }
     Ok(format!("{} at block {newest}, endpoints: {}", section.name, urls.len()))
+}
+
+/// Each relayer account's signer answers, and signs for its address.
+async fn signers(section: &ChainSection) -> Vec<Check> {
+    let accounts = match section.accounts() {
+        Ok(accounts) => accounts,
+        Err(error) => return vec![Check { name: "signer", found: Err(error) }],
+    };
+    let check = async |account: &Account| {
+        let named = || format!("{account:?} of {}", section.name);
+        let found = account.check().await.with_context(named).map(|()| named());
+        Check { name: "signer", found }
+    };
+    join_all(accounts.iter().map(check)).await
 }
 
 async fn rest(ready: &Value) -> anyhow::Result<String> {

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -13,6 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::gate::{GateStepSection, gate};
 use super::market::AssetSection;
+use super::signers::{Pkcs11Section, RemoteSection};
 use super::value::{Endpoint, Span};
 
 /// One chain.
@@ -35,6 +35,12 @@ pub(crate) struct ChainSection {
     /// The relayer's accounts: `env:NAME`, `file:PATH` or `keystore:PATH#PASSWORD_ENV`. Several share the work.
     #[serde(default)]
     pub relayer_keys: Vec<KeyPlace>,
+    /// Further accounts, whose keys are in tokens.
+    #[serde(default)]
+    pub pkcs11_signers: Vec<Pkcs11Section>,
+    /// Further accounts, whose keys are in signers of their own.
+    #[serde(default)]
+    pub remote_signers: Vec<RemoteSection>,
     /// Depth at which an event is reported.
     #[serde(default = "confirmations")]
     pub confirmations: u64,
@@ -141,6 +147,12 @@ impl ChainSection {
         ensure!(fees.tip_floor_wei <= fees.cap_wei, "tip_floor_wei is above fee_cap_wei");
         ensure!(fees.bump_blocks > 0, "bump_blocks must be at least 1");
         ensure!(fees.gas_margin_percent <= 400, "gas_margin_percent must be at most 400");
+        for (n, signer) in self.pkcs11_signers.iter().enumerate() {
+            signer.check().with_context(|| format!("pkcs11_signers[{n}]"))?;
+        }
+        for (n, signer) in self.remote_signers.iter().enumerate() {
+            signer.check().with_context(|| format!("remote_signers[{n}]"))?;
+        }
         Ok(())
     }
 
@@ -176,14 +188,35 @@ impl ChainSection {
         self.rpc_urls.iter().map(read).collect()
     }
 
-    /// Reads the relayer's keys.
+    /// The number of the relayer's accounts.
+    pub(crate) const fn relayers(&self) -> usize {
+        self.relayer_keys.len() + self.pkcs11_signers.len() + self.remote_signers.len()
+    }
+
+    /// The relayer's accounts. Keys and certificates are read here; no signer is reached yet.
     pub(crate) fn accounts(&self) -> anyhow::Result<Vec<Account>> {
-        ensure!(!self.relayer_keys.is_empty(), "chains.relayer_keys of {} names no key", self.name);
-        let load = |KeyPlace(source): &KeyPlace| -> anyhow::Result<Account> {
-            let key = source.load().with_context(|| format!("chains.relayer_keys of {}", self.name))?;
-            Ok(Arc::new(key))
-        };
-        self.relayer_keys.iter().map(load).collect()
+        ensure!(
+            self.relayers() > 0,
+            "chains.relayer_keys of {} names no key, and it has no signer",
+            self.name
+        );
+        let place = |kind: &str, n: usize| format!("chains.{kind}[{n}] of {}", self.name);
+        let mut accounts: Vec<Account> = Vec::with_capacity(self.relayers());
+        for (n, KeyPlace(source)) in self.relayer_keys.iter().enumerate() {
+            accounts.push(source.load().with_context(|| place("relayer_keys", n))?.into());
+        }
+        for (n, signer) in self.pkcs11_signers.iter().enumerate() {
+            accounts.push(signer.account().with_context(|| place("pkcs11_signers", n))?);
+        }
+        for (n, signer) in self.remote_signers.iter().enumerate() {
+            accounts.push(signer.account().with_context(|| place("remote_signers", n))?);
+        }
+        let mut addresses = HashSet::new();
+        for account in &accounts {
+            let address = account.address();
+            ensure!(addresses.insert(address), "the account {address} of {} is there twice", self.name);
+        }
+        Ok(accounts)
     }
 
     /// For the indexer and the relayer.

@@ -28,7 +28,7 @@ fn the_example_parses() {
     assert_eq!(config.roles, Role::ALL);
     assert_eq!((config.chains.len(), config.assets.len(), config.pairs.len()), (1, 4, 3));
     assert!(config.liquidity.order_book);
-    assert_eq!(config.chains[0].relayer_keys.len(), 2);
+    assert_eq!((config.chains[0].relayer_keys.len(), config.chains[0].relayers()), (2, 4));
 }
 
 #[test]
@@ -102,6 +102,8 @@ fn the_example_contains_every_key() {
         "deployment",
         "permit_name",
         "relayer_keys",
+        "module",
+        "pin",
         "confirmations",
         "payout_gate",
         "below",
@@ -307,6 +309,39 @@ fn errors_never_show_secrets() {
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
     assert!(complaint.starts_with("line 41, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
+}
+
+#[test]
+fn signers_that_cannot_be_used_name_their_field() {
+    for (piece, by, why) in [
+        ("https://signer.example.com:8443", "http://signer.example.com", "chains[0]: remote_signers[0]: url"),
+        ("key = \"relayer-3\" ", "key = \"\" ", "chains[0]: pkcs11_signers[0]: key is empty"),
+        (
+            "timeout = \"5s\" # for one signature",
+            "timeout = \"9s\" #",
+            "pkcs11_signers[0]: timeout is not between",
+        ),
+        ("pin = \"file:/etc/dvp/relayer-3-pin\"", "pin = \"1234\"", "a secret is given as"),
+        ("0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC", "0x3C44", "address"),
+    ] {
+        let complaint = complaint(piece, by);
+        assert!(complaint.contains(why) && !complaint.contains("1234"), "{complaint}");
+    }
+    // Files are read when the accounts are.
+    let config = |keys: &str| {
+        let start = EXAMPLE.find("relayer_keys = [\"env").unwrap();
+        let end = start + EXAMPLE[start..].find('\n').unwrap();
+        Config::parse(&format!("{}{keys}{}", &EXAMPLE[..start], &EXAMPLE[end..])).unwrap()
+    };
+    let said = format!("{:#}", config("").chains[0].accounts().unwrap_err());
+    assert!(
+        said.starts_with("chains.pkcs11_signers[0] of sepolia: pin: the file /etc/dvp/relayer-3-pin"),
+        "{said}"
+    );
+    let mut remote = config("");
+    remote.chains[0].pkcs11_signers.clear();
+    let said = format!("{:#}", remote.chains[0].accounts().unwrap_err());
+    assert!(said.starts_with("chains.remote_signers[0] of sepolia: client_key: the file"), "{said}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -34,12 +34,19 @@ impl Secret {
             Self::File(path) => {
                 let text = fs::read_to_string(path)
                     .with_context(|| format!("the file {} cannot be read", path.display()))?;
-                let others = fs::metadata(path)?.permissions().mode() & 0o077;
-                ensure!(others == 0, "the file {} can be read by others: make it 0600", path.display());
+                is_private(path)?;
                 Ok(text.trim().to_owned())
             }
         }
     }
+}
+
+/// A file with a secret, which only its owner may read.
+pub(crate) fn is_private(path: &Path) -> anyhow::Result<()> {
+    let found = fs::metadata(path).with_context(|| format!("the file {} cannot be read", path.display()))?;
+    let others = found.permissions().mode() & 0o077;
+    ensure!(others == 0, "the file {} can be read by others: make it 0600", path.display());
+    Ok(())
 }
 
 impl Secret {

@@ -13,6 +13,8 @@ const COMMAND: Label = (
     Of(&["create", "fill", "settle", "anchor", "transfer", "swap", "cancel", "return_filled", "refund"]),
 );
 
+const SIGNER: Label = ("signer", Of(&["local", "pkcs11", "remote"]));
+
 const LEG: Label = ("leg", Of(&["offramp", "payout"]));
 
 const CALL: Label = ("call", Of(&["submit", "query"]));
@@ -131,6 +133,17 @@ pub(super) const CHAIN: &[Metric] = &[
     .only("for a chain whose relayer runs here"),
     metric("dvp_relayer_balance_low_wei", Gauge, &[CHAIN_NAME], "the configured least balance")
         .only("for a chain whose relayer runs here"),
+    metric("dvp_signer_signatures_total", Counter, &[SIGNER, ("result", Of(&["signed", "refused", "unavailable", "unusable", "wrong"]))], "requested signatures; `refused`: by the signer's policy, `wrong`: of another key, with a high s, or none")
+        .only("for a chain whose relayer runs here"),
+    metric("dvp_signer_seconds", Histogram, &[SIGNER], "from a transaction to its verified signature, or to the failure")
+        .only("for a chain whose relayer runs here"),
+    metric(
+        "dvp_signer_up",
+        Gauge,
+        &[CHAIN_NAME, ("account", Named("the relayer account"))],
+        "0: the account's signer fails in this process, and the other accounts have its work; else 1",
+    )
+    .only("for an account that has signed here"),
     metric("dvp_relayer_base_fee_wei", Gauge, &[CHAIN_NAME], "the next block's base fee")
         .only("for a chain whose relayer runs here"),
     metric("dvp_relayer_tip_wei", Gauge, &[CHAIN_NAME], "the tip that recent blocks took")

@@ -1,7 +1,6 @@
 //! The sandbox's chain: a private node with the contracts, tokens and wallets on it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use alloy::primitives::aliases::U112;
@@ -139,7 +138,7 @@ impl SandboxChain {
     pub(super) fn parts(&self, rpc_url: &str) -> ChainParts {
         let config =
             ChainConfig { name: NAME.into(), ..ChainConfig::development(rpc_url, self.deployment.clone()) };
-        ChainParts { config, accounts: vec![Arc::new(self.relayer.clone())] }
+        ChainParts { config, accounts: vec![self.relayer.clone().into()] }
     }
 }
 

@@ -18,7 +18,7 @@ impl Relayer {
         let left = store::list_retired(&mut conn, chain_id).await?;
         drop(conn);
         for (signer, slots) in left {
-            if signer == self.signer.address() {
+            if signer == self.account.address() {
                 continue;
             }
             let stuck = slots.iter().filter_map(|slot| slot.attempts.first());

@@ -45,7 +45,7 @@ impl Relayer {
         if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
             return Ok(by_state);
         }
-        let (from, gas) = (self.signer.address(), super::plan::ceiling(head.gas_limit));
+        let (from, gas) = (self.account.address(), super::plan::ceiling(head.gas_limit));
         match rpc::simulate(self.provider(), from, action.to, action.input.clone(), gas, at).await {
             Ok(Simulated::Succeeds(_)) => Ok(Outlook::Possible),
             Ok(Simulated::Reverts { data, message }) => {

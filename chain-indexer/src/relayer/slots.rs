@@ -7,7 +7,7 @@ use super::plan;
 use super::work::Item;
 use super::{RelayError, Relayer};
 use crate::rpc::{self, BlockHead};
-use crate::signing::{self, Fees, Unsigned};
+use crate::signing::{Fees, Signed, Unsigned};
 use alloy::consensus::TxEnvelope;
 use alloy::eips::BlockId;
 use alloy::eips::eip2718::Decodable2718;
@@ -62,7 +62,7 @@ impl Relayer {
         head: &BlockHead,
         market: Market,
     ) -> Result<(), RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
         let mut conn = self.pool.acquire().await?;
         let slots = store::list_unsettled_slots(&mut conn, chain_id, signer, mined).await?;
@@ -90,7 +90,7 @@ impl Relayer {
         head: &BlockHead,
         market: Market,
     ) -> Result<(), RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let mut conn = self.pool.acquire().await?;
         let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
         drop(conn);
@@ -101,13 +101,15 @@ impl Relayer {
         let Some(gas) = self.filler_gas(head).await? else { return Ok(()) };
         let fees = market.first(&self.config.fees);
         for nonce in (mined..lowest).take(GAP_MAX) {
+            let Ok(signed) = self.signed(filler(chain_id, signer, nonce, gas, fees)).await else {
+                return Ok(());
+            };
             let mut tx = self.pool.begin().await?;
             lease.guard(&mut tx).await?;
             let slot = NewSlot { nonce, kind: None, gas, commands: &[] };
             if !store::insert_slot(&mut tx, chain_id, signer, slot).await? {
                 continue;
             }
-            let signed = signing::sign_by(&self.signer, filler(chain_id, signer, nonce, gas, fees)).await?;
             let attempt = self.kept(nonce, 0, &signed, fees, head)?;
             store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
             tx.commit().await?;
@@ -119,7 +121,7 @@ impl Relayer {
     /// The gas limit of an empty transaction; `None` when the node does not return an estimate. On some chains it is
     /// more than 21,000.
     async fn filler_gas(&self, head: &BlockHead) -> Result<Option<u64>, RelayError> {
-        let (signer, ceiling) = (self.signer.address(), plan::ceiling(head.gas_limit));
+        let (signer, ceiling) = (self.account.address(), plan::ceiling(head.gas_limit));
         match rpc::estimate(self.provider(), signer, signer, Bytes::new(), ceiling).await {
             Ok(Ok(needed)) => Ok(Some(self.with_margin(needed, ceiling))),
             Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => {
@@ -132,7 +134,7 @@ impl Relayer {
 
     /// The chain has used the slot's nonce: finds which of the attempts did.
     async fn find_mined(&self, slot: &SlotRow) -> Result<(), RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         if self.find_receipt(signer, slot).await? {
             return Ok(());
         }
@@ -196,7 +198,7 @@ impl Relayer {
         if slot.state == SlotState::Mined {
             tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "the transaction's block was reverted: broadcasting it again");
             let mut conn = self.pool.acquire().await?;
-            store::mark_unmined(&mut conn, self.config.chain_id, self.signer.address(), slot.nonce).await?;
+            store::mark_unmined(&mut conn, self.config.chain_id, self.account.address(), slot.nonce).await?;
         }
         let given_up = matches!(slot.state, SlotState::Foreign | SlotState::Abandoned);
         if slot.stale || given_up {
@@ -277,7 +279,7 @@ impl Relayer {
 
     async fn mark_sent(&self, attempt: &AttemptRow) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         store::mark_broadcast(&mut conn, chain_id, signer, attempt).await?;
         tracing::debug!(nonce = attempt.nonce, tx = %attempt.hash, "sent");
         Ok(())
@@ -291,13 +293,16 @@ impl Relayer {
         head: &BlockHead,
         market: Market,
     ) -> Result<(), RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         let Some(fees) = market.raised(offer, &self.config.fees) else {
             self.tell_capped(old, market);
             return Ok(());
         };
-        let signed = signing::sign_by(&self.signer, repriced(old, &self.open(old)?, chain_id, fees)?).await?;
+        // Without a signature the old one stays, and is broadcast again.
+        let Ok(signed) = self.signed(repriced(old, &self.open(old)?, chain_id, fees)?).await else {
+            return Ok(());
+        };
         let attempt = self.kept(old.nonce, old.attempt + 1, &signed, fees, head)?;
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
@@ -331,26 +336,37 @@ impl Relayer {
         head: &BlockHead,
         market: Market,
     ) -> Result<(), RelayError> {
-        let (chain_id, signer, nonce) = (self.config.chain_id, self.signer.address(), slot.nonce);
+        let (chain_id, signer, nonce) = (self.config.chain_id, self.account.address(), slot.nonce);
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         // At the cap the same fees must suffice: the node accepts the transaction unless it still has the old one.
         let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
         let gas_limit = slot.gas.min(plan::ceiling(head.gas_limit));
-        let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
-        let rows = store::list_live_commands(&mut tx, chain_id, signer, nonce).await?;
-        let count = rows.len();
+        let mut conn = self.pool.acquire().await?;
+        let rows = store::list_live_commands(&mut conn, chain_id, signer, nonce).await?;
+        drop(conn);
+        let commands: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let unsigned = match self.call_for(slot, rows) {
             Some((to, input)) => Unsigned { chain_id, nonce, to: TxKind::Call(to), input, gas_limit, fees },
             // The limit of a call suffices for an empty transaction.
             None => filler(chain_id, signer, nonce, gas_limit, fees),
         };
-        let signed = signing::sign_by(&self.signer, unsigned).await?;
+        // Until there is a signature nothing of the slot is broadcast.
+        let Ok(signed) = self.signed(unsigned).await else { return Ok(()) };
         let attempt = self.kept(nonce, old.attempt + 1, &signed, fees, head)?;
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        let now = store::list_live_commands(&mut tx, chain_id, signer, nonce).await?;
+        if !now.iter().map(|row| row.id).eq(commands.iter().copied()) {
+            tracing::info!(
+                nonce,
+                "the transaction's commands changed while it was signed, will sign it again"
+            );
+            return Ok(());
+        }
         store::remake_slot(&mut tx, chain_id, signer, nonce, gas_limit).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
-        tracing::warn!(nonce, commands = count, tx = %attempt.hash, "transaction rebuilt without commands it must not carry");
+        tracing::warn!(nonce, commands = commands.len(), tx = %attempt.hash, "transaction rebuilt without commands it must not carry");
         self.send(lease, &AttemptRow::from(attempt), head, market).await
     }
 
@@ -358,7 +374,7 @@ impl Relayer {
         &self,
         nonce: u64,
         attempt: u64,
-        signed: &signing::Signed,
+        signed: &Signed,
         fees: Fees,
         head: &BlockHead,
     ) -> Result<NewAttempt, RelayError> {

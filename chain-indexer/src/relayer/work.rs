@@ -6,7 +6,7 @@ use super::outlook::{self, Outlook};
 use super::plan::{self, Room};
 use super::{RelayError, Relayer, batch};
 use crate::rpc::{self, BlockHead, Simulated};
-use crate::signing::{self, Unsigned};
+use crate::signing::{SignError, Unsigned};
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
@@ -125,7 +125,10 @@ impl Relayer {
         if self.is_out_of_funds.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        if !self.can_sign().await {
+            return Ok(());
+        }
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
         let mut conn = self.pool.acquire().await?;
         let load = store::find_load(&mut conn, chain_id, signer).await?;
@@ -143,7 +146,7 @@ impl Relayer {
 
     /// `true`: more commands of the kind may fit.
     async fn take_kind(&self, scene: Scene<'_>, kind: CommandKind, share: Share) -> Result<bool, RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let limit = plan::limits(kind).items.max(LOOKS);
         let mut conn = self.pool.acquire().await?;
         let rows = store::list_ready_commands(&mut conn, chain_id, kind, share, limit).await?;
@@ -224,7 +227,7 @@ impl Relayer {
         if kind == CommandKind::Anchor {
             return Ok(Together::Reasons(vec![Bytes::new(); count]));
         }
-        let (from, at) = (self.signer.address(), BlockId::hash(head.hash));
+        let (from, at) = (self.account.address(), BlockId::hash(head.hash));
         match rpc::simulate(self.provider(), from, to, input, room.gas, at).await {
             Ok(Simulated::Succeeds(answer)) => {
                 Ok(batch::reasons(kind, &answer, count).map_or(Together::Refused, Together::Reasons))
@@ -266,7 +269,7 @@ impl Relayer {
         (to, input): (Address, &Bytes),
         room: Room,
     ) -> Result<Option<u64>, RelayError> {
-        let (from, ceiling) = (self.signer.address(), plan::ceiling(head.gas_limit));
+        let (from, ceiling) = (self.account.address(), plan::ceiling(head.gas_limit));
         let needed = rpc::estimate(self.provider(), from, to, input.clone(), ceiling).await;
         let needed = match needed {
             Ok(Ok(needed)) => needed,
@@ -369,7 +372,7 @@ impl Relayer {
             reference = row.reference,
             tries,
             reason,
-            "chain command reverts in simulation, will retry; see `dvp chain command list`"
+            "chain command is refused, will retry; see `dvp chain command list`"
         );
         let labels = [("chain", self.config.name.clone()), ("kind", kind.to_owned())];
         counter!("dvp_chain_command_refusals_total", &labels).increment(1);
@@ -403,18 +406,33 @@ impl Relayer {
         items: &[Item],
         call: Call,
     ) -> Result<bool, RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let fees = scene.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
+        let mut conn = self.pool.acquire().await?;
+        let nonce = store::find_next_nonce(&mut conn, chain_id, signer, scene.mined).await?;
+        drop(conn);
+        let (to, gas) = (TxKind::Call(call.to), call.gas);
+        let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
+        let signed = match self.signed(unsigned).await {
+            Ok(signed) => signed,
+            Err(error @ SignError::Refused { .. }) => {
+                for item in items {
+                    self.trouble(&item.row, &error.to_string()).await?;
+                }
+                return Ok(false);
+            }
+            Err(_) => return Ok(false),
+        };
         let mut tx = self.pool.begin().await?;
         scene.lease.guard(&mut tx).await?;
         if !store::lock_commands(&mut tx, &commands).await? {
             return Ok(false);
         }
-        let nonce = store::reserve_nonce(&mut tx, chain_id, signer, scene.mined).await?;
-        let (to, gas) = (TxKind::Call(call.to), call.gas);
-        let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
-        let signed = signing::sign_by(&self.signer, unsigned).await?;
+        if store::reserve_nonce(&mut tx, chain_id, signer, scene.mined).await? != nonce {
+            tracing::warn!(%signer, nonce, "the account's next nonce changed while a transaction was signed, will sign it again");
+            return Ok(false);
+        }
         let slot = NewSlot { nonce, kind: Some(kind), gas, commands: &commands };
         store::insert_slot(&mut tx, chain_id, signer, slot).await?;
         let attempt = NewAttempt {

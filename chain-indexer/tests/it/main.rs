@@ -15,6 +15,8 @@ mod prices;
 mod relayer_accounts;
 mod relaying;
 mod sequences;
+mod signers;
 mod sim;
 mod states;
 mod support;
+mod tokens;

@@ -10,7 +10,6 @@ use dvp_chain_indexer::{rpc, run_indexer, run_relayers};
 use dvp_domain::chain::ChainCommand;
 use dvp_store::chain as store;
 use serde_json::json;
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 fn anchor(byte: u8) -> ChainCommand {
@@ -26,7 +25,7 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
     let relaying = run_relayers(
         chain.pool(),
         chain.config.clone(),
-        vec![Arc::new(first), Arc::new(second)],
+        vec![first.into(), second.into()],
         vault(),
         shutdown.clone(),
     );

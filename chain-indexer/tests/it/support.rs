@@ -16,7 +16,7 @@ use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
 use dvp_chain_indexer::contracts::{permit, settler, token};
 use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
 use dvp_chain_indexer::rpc;
-use dvp_chain_indexer::signing::{self, Fees, Unsigned};
+use dvp_chain_indexer::signing::{Fees, Unsigned, sign};
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use serde_json::json;
@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
 mod chain;
+pub(crate) mod signing;
 
 pub(crate) use chain::{Chain, Running, swap_command, vault};
 
@@ -172,7 +173,7 @@ impl Scene {
         let chain_id = self.deployment.chain_id;
         let fees = Fees::for_base_fee(rpc::head(&self.provider).await.unwrap().base_fee);
         let tx = Unsigned { chain_id, nonce, to, input, gas_limit, fees };
-        let signed = signing::sign(from, tx).unwrap();
+        let signed = sign(from, tx).unwrap();
         let _pending = self.provider.send_raw_transaction(&signed.raw).await.unwrap();
         let provider = &self.provider;
         eventually("the transaction is mined", async || {

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`market`] assets and pairs, [`node`] the chain as the engine reads it, [`harness`] the engine and
 //! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of
-//! business, [`example`], [`time`], [`wait`].
+//! business, [`signer`] a remote signer, [`softhsm`] keys in a token, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -18,6 +18,8 @@ pub mod market;
 pub mod month;
 pub mod node;
 pub mod orders;
+pub mod signer;
+pub mod softhsm;
 pub mod time;
 pub mod totp;
 pub mod wait;

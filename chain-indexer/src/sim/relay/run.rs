@@ -456,7 +456,7 @@ fn relayer(
         database.pool.clone(),
         config.clone(),
         providers,
-        Arc::new(signer.clone()),
+        signer.clone().into(),
         Arc::new(Vault::new([7; 32])),
     )
     .map_err(text)

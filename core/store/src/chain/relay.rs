@@ -8,7 +8,10 @@ mod attempts;
 mod operators;
 mod slots;
 
-pub use accounts::{RelayerAccount, Share, find_share, list_accounts, note_balance, reserve_nonce};
+pub use accounts::{
+    RelayerAccount, Share, find_next_nonce, find_share, list_accounts, note_balance, note_unable,
+    reserve_nonce,
+};
 pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
 pub use operators::{CommandFilter, CommandState, CommandView, Retried, list_commands, retry_command};
 pub use slots::{

@@ -30,7 +30,28 @@ pub async fn reserve_nonce(
         .bind(signer.as_slice())
         .execute(&mut **tx)
         .await?;
-    let row = sqlx::query(
+    let nonce = find_next_nonce(tx, chain_id, signer, mined).await?;
+    sqlx::query(
+        "update relayer_account
+         set next_nonce = greatest(next_nonce, $3)
+         where chain_id = $1 and signer = $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce + 1))
+    .execute(&mut **tx)
+    .await?;
+    Ok(nonce)
+}
+
+/// The nonce that [`reserve_nonce`] would reserve now.
+pub async fn find_next_nonce(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    mined: u64,
+) -> Result<u64, StoreError> {
+    let nonce: Option<i64> = sqlx::query_scalar(
         "select coalesce(
              (select min(nonce)
               from generate_series($3::bigint, account.next_nonce - 1) as skipped (nonce)
@@ -44,20 +65,9 @@ pub async fn reserve_nonce(
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(mined))
-    .fetch_one(&mut **tx)
+    .fetch_optional(conn)
     .await?;
-    let nonce = unsigned("relayer_account", row.try_get("nonce")?)?;
-    sqlx::query(
-        "update relayer_account
-         set next_nonce = greatest(next_nonce, $3)
-         where chain_id = $1 and signer = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce + 1))
-    .execute(&mut **tx)
-    .await?;
-    Ok(nonce)
+    nonce.map_or(Ok(mined), |nonce| unsigned("relayer_account", nonce))
 }
 
 /// An account's share of the commands: those whose number modulo `count` is `index`.
@@ -95,6 +105,16 @@ pub async fn find_share(
     .await?;
     let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
     Ok(Share { index: small(index), count: small(count).max(1) })
+}
+
+/// Records that an account cannot sign: from now on the other accounts share its commands.
+pub async fn note_unable(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<(), StoreError> {
+    sqlx::query("update relayer_account set able_at = null where chain_id = $1 and signer = $2")
+        .bind(bigint(chain_id))
+        .bind(signer.as_slice())
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// Records an account's balance, in wei. `true`: it has just become low, or stopped being low.

@@ -1,0 +1,115 @@
+//! Signatures of the account: a signer that fails rests, and the other accounts take over its commands.
+//!
+//! Invariant: no connection and no transaction of the database is held while a signature is made.
+
+use super::Relayer;
+use crate::lease_guard::Backoff;
+use crate::signing::{SignError, Signed, Unsigned};
+use dvp_store::chain as store;
+use metrics::gauge;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// A signer's failures since its last signature; empty after one.
+#[derive(Default)]
+pub(super) struct Failures(Mutex<Option<Failed>>);
+
+struct Failed {
+    until: Instant,
+    backoff: Backoff,
+}
+
+impl Failures {
+    fn is_resting(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Failed::is_resting)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The time until its next trial.
+    fn add(&self) -> std::time::Duration {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = failed.get_or_insert_with(|| Failed { until: Instant::now(), backoff: Backoff::new() });
+        let pause = failed.backoff.next();
+        failed.until = Instant::now() + pause;
+        pause
+    }
+
+    /// Whether there were any.
+    fn clear(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+    }
+}
+
+impl Failed {
+    fn is_resting(&self) -> bool {
+        self.until > Instant::now()
+    }
+}
+
+impl Relayer {
+    /// A verified signature. Failures are logged here.
+    pub(super) async fn signed(&self, tx: Unsigned) -> Result<Signed, SignError> {
+        if self.failures.is_resting() {
+            return Err(SignError::Resting);
+        }
+        let nonce = tx.nonce;
+        let answer = self.account.sign(tx).await;
+        match &answer {
+            Ok(_) => {
+                if self.failures.clear() {
+                    let (chain, signer, kind) =
+                        (&self.config.name, self.account.address(), self.account.kind());
+                    tracing::info!(chain, %signer, kind, "the signer works again");
+                }
+                self.show_signer(1.0);
+            }
+            Err(SignError::Refused { code, message }) => {
+                let (chain, signer) = (&self.config.name, self.account.address());
+                tracing::error!(chain, %signer, nonce, code, message, "the signer refused a transaction");
+            }
+            Err(error) => self.rest(error).await,
+        }
+        answer
+    }
+
+    /// Whether new commands may be taken: a signer that has failed is checked first.
+    pub(super) async fn can_sign(&self) -> bool {
+        if !self.failures.is_failing() {
+            return true;
+        }
+        if self.failures.is_resting() {
+            return false;
+        }
+        match self.account.check().await {
+            Ok(()) => true,
+            Err(error) => {
+                self.rest(&error).await;
+                false
+            }
+        }
+    }
+
+    /// Leaves the signer alone for a while; the other accounts share the commands among themselves from now on.
+    async fn rest(&self, error: &SignError) {
+        let pause = self.failures.add();
+        let (chain, signer, kind) = (&self.config.name, self.account.address(), self.account.kind());
+        let retry_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        tracing::error!(chain, %signer, kind, %error, retry_ms, "the signer failed, will retry");
+        self.show_signer(0.0);
+        let withdrawn = async {
+            let mut conn = self.pool.acquire().await?;
+            store::note_unable(&mut conn, self.config.chain_id, signer).await
+        };
+        if let Err(error) = withdrawn.await {
+            tracing::warn!(chain, %signer, %error, "the account's share could not be given up; it expires by itself");
+        }
+    }
+
+    pub(super) fn show_signer(&self, up: f64) {
+        let labels = [("chain", self.config.name.clone()), ("account", self.account.address().to_string())];
+        gauge!("dvp_signer_up", &labels).set(up);
+    }
+}
