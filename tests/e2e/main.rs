@@ -40,6 +40,7 @@ mod sandbox;
 mod screening;
 mod screening_hook;
 mod serve;
+mod signers;
 mod suffixes;
 mod traces;
 mod two_operators;
