@@ -1,7 +1,7 @@
 //! A FIX 4.4 client, no cleverer than it needs to be.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -39,11 +39,21 @@ pub(crate) struct FixClient {
 }
 
 impl FixClient {
-    /// Connects and logs on with numbers starting at one.
+    /// Connects and logs on with numbers starting at one. As peers do, it connects again when nobody answers its Logon:
+    /// on a busy machine a new sandbox may not have its sessions yet.
     pub(crate) async fn log_on(sandbox: &Sandbox) -> Self {
-        let port = sandbox.value("/fix/port");
-        let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
-        Self::log_on_over(sandbox, socket).await
+        let text = |field: &str| sandbox.text(&format!("/fix/sessions/0/{field}"));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let port = sandbox.value("/fix/port");
+            let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+            let ids = [text("senderCompId"), text("targetCompId")];
+            match Self::try_log_on(Box::new(socket), ids, text("username"), text("password")).await {
+                Some(client) => return client,
+                None => assert!(Instant::now() < deadline, "no Logon is answered"),
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// Over TLS, trusting the sandbox's own authority only.
@@ -75,13 +85,23 @@ impl FixClient {
         username: String,
         password: String,
     ) -> Self {
-        let socket: Box<dyn Stream> = Box::new(socket);
+        let client = Self::try_log_on(Box::new(socket), [sender, target], username, password).await;
+        client.expect("the session was closed")
+    }
+
+    /// `None`: the connection was closed without an answer.
+    async fn try_log_on(
+        socket: Box<dyn Stream>,
+        [sender, target]: [String; 2],
+        username: String,
+        password: String,
+    ) -> Option<Self> {
         let mut client = Self { socket, read: Vec::new(), next_out: 1, sender, target };
         let logon = [(98, "0"), (108, "30"), (141, "Y"), (553, username.as_str()), (554, password.as_str())];
         client.send_raw("A", &logon).await;
-        let answer = client.report(|_| true).await;
+        let answer = tokio::time::timeout(Duration::from_secs(60), client.next_message()).await.unwrap()?;
         assert_eq!(answer.get(35), "A");
-        client
+        Some(client)
     }
 
     /// Connects anew and logs on with the numbers of before.
@@ -166,6 +186,11 @@ impl FixClient {
     }
 
     pub(crate) async fn receive(&mut self) -> Message {
+        self.next_message().await.expect("the session was closed")
+    }
+
+    /// `None`: the connection is closed.
+    async fn next_message(&mut self) -> Option<Message> {
         loop {
             if let Some(end) = end_of_message(&self.read) {
                 let whole: Vec<u8> = self.read.drain(..end).collect();
@@ -174,10 +199,11 @@ impl FixClient {
                     let (tag, value) = field.split_once('=').unwrap();
                     (tag.parse().unwrap(), value.to_owned())
                 });
-                return Message(fields.collect());
+                return Some(Message(fields.collect()));
             }
-            let read = self.socket.read_buf(&mut self.read).await.unwrap();
-            assert!(read > 0, "the session was closed");
+            if self.socket.read_buf(&mut self.read).await.unwrap() == 0 {
+                return None;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::cli::said;
+use crate::cli::{dvp, said};
 use crate::fix::{FixClient, sending_time};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
@@ -144,7 +144,20 @@ impl Desk {
             ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", action];
         for (operator, is_proposal) in [("jo", true), ("mika", false)] {
             let why = ["--operator", operator, "--reason", "looked into", "--evidence", "case 17"];
-            assert_eq!(said(&self.sandbox, &[&words[..], &why].concat())["isProposal"], is_proposal);
+            let words = [&words[..], &why].concat();
+            // The hook may be called at this moment: no decision is taken meanwhile.
+            let deadline = Instant::now() + Duration::from_secs(120);
+            let output = loop {
+                let output = dvp(&self.sandbox, &words);
+                let errors = String::from_utf8_lossy(&output.stderr);
+                if output.status.success() {
+                    break output;
+                }
+                assert!(errors.contains("may still be in flight") && Instant::now() < deadline, "{errors}");
+                std::thread::sleep(Duration::from_millis(500));
+            };
+            let decided: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(decided["isProposal"], is_proposal);
         }
     }
 
