@@ -238,6 +238,10 @@ pub(crate) struct SandboxArgs {
     /// For drills: put a node that fails, lags and loses between the service and the chain, with this seed.
     #[arg(long, value_name = "SEED")]
     pub chain_faults: Option<u64>,
+    /// Sign the chain's transactions by the signers of this file, in place of a key of the sandbox's own. It has
+    /// `pkcs11_signers` and `remote_signers` as a chain of a configuration has them.
+    #[arg(long, value_name = "FILE")]
+    pub signers: Option<PathBuf>,
     /// For tests: let webhooks lead to any address and port of this machine and its networks.
     #[arg(long)]
     pub webhook_allow_private: bool,

@@ -10,7 +10,7 @@ pub(crate) mod listeners;
 pub(crate) mod market;
 pub(crate) mod rails;
 pub(crate) mod screening;
-mod signers;
+pub(crate) mod signers;
 pub(crate) mod value;
 
 use std::collections::HashSet;

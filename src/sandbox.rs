@@ -45,6 +45,7 @@ use self::files::{Files, Secrets};
 use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
 use crate::config::Role;
+use crate::config::signers::SignersFile;
 use crate::metrics;
 use crate::readiness::Readiness;
 use crate::service::{ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
@@ -103,7 +104,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     };
     let pools = open_pools(args, postgres.as_ref()).await?;
     let pool = &pools.background;
-    let chain = SandboxChain::prepare(files, &anvil).await?;
+    let signers = args.signers.as_deref().map(SignersFile::accounts).transpose()?.unwrap_or_default();
+    let chain = SandboxChain::prepare(files, &anvil, signers).await?;
     let faults = match args.chain_faults {
         Some(seed) => Some(Faults::start(&anvil.rpc_url(), seed).await?),
         None => None,

@@ -3,6 +3,7 @@
 //! have gas for.
 
 mod chain;
+pub mod signer;
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,6 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::chain::{Blocks, Rpc};
+use self::signer::Signer;
+pub use self::signer::SignerKind;
 use crate::cpu;
 use crate::crash::check::count;
 use crate::crash::process::Process;
@@ -95,10 +98,12 @@ const PROCESSES: [&str; 3] = ["dvp", "postgres", "anvil"];
 
 /// Measures one order alone, orders of many wallets, orders of one wallet, orders of tokens for tokens, orders of money
 /// for money, and an order behind a backlog of anchors.
-pub async fn measure(binary: &Path, size: Size) -> anyhow::Result<Vec<Figure>> {
+pub async fn measure(binary: &Path, size: Size, signer: SignerKind) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
-    let mut process = Process::start(binary, dir.path())?;
+    let signer = Signer::start(signer, dir.path()).await?;
+    let mut process = Process::start_with(binary, dir.path(), signer.args())?;
     let ready = process.ready_within(Duration::from_secs(120)).await?;
+    signer.allow(&process.data_dir().join("deployment.json"))?;
     let rpc = Rpc::new(text(&ready, "/chain/rpcUrl")?);
     let place = MeasuredSandbox { process, ready, rpc, client: reqwest::Client::new() };
     let outcome = place.figures(size).await;

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub use batch::Sent;
 pub use market::{MarketContracts, MarketPlan, deploy_market};
-pub use sandbox::{TokenGrant, fund_solvers, fund_wallets};
+pub use sandbox::{TokenGrant, fund_gas, fund_solvers, fund_wallets};
 
 /// The addresses of the contracts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

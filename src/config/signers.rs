@@ -81,3 +81,32 @@ impl RemoteSection {
         Ok(Account::remote(&config)?)
     }
 }
+
+/// The signers of a sandbox.
+#[cfg(feature = "sandbox")]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignersFile {
+    #[serde(default)]
+    pkcs11_signers: Vec<Pkcs11Section>,
+    #[serde(default)]
+    remote_signers: Vec<RemoteSection>,
+}
+
+#[cfg(feature = "sandbox")]
+impl SignersFile {
+    pub(crate) fn accounts(path: &std::path::Path) -> anyhow::Result<Vec<Account>> {
+        let place = || path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(place)?;
+        let Self { pkcs11_signers, remote_signers } = toml::from_str(&text).with_context(place)?;
+        let mut accounts = Vec::new();
+        for signer in &pkcs11_signers {
+            accounts.push(signer.check().and_then(|()| signer.account()).context("pkcs11_signers")?);
+        }
+        for signer in &remote_signers {
+            accounts.push(signer.check().and_then(|()| signer.account()).context("remote_signers")?);
+        }
+        ensure!(!accounts.is_empty(), "{} names no signer", path.display());
+        Ok(accounts)
+    }
+}

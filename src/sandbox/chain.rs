@@ -10,8 +10,9 @@ use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::{
     CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, deploy,
-    deploy_market, fund_solvers, fund_wallets,
+    deploy_market, fund_gas, fund_solvers, fund_wallets,
 };
+use dvp_chain_indexer::signing::Account;
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 
 use super::files::{DEPLOYMENT, Files};
@@ -26,6 +27,8 @@ const ACCOUNTS: u32 = 10;
 /// The minimum balance of each wallet: a billion of six decimals, a thousand of eighteen.
 const USDC_GRANT: u128 = 1_000_000_000_000_000;
 const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
+/// The relayer's accounts, at each start.
+const GAS_GRANT: u128 = 10_000_000_000_000_000_000_000;
 /// The liquidity provider's daily cap: ten thousand times its initial balance.
 const CAP_USDC: u128 = 10_000 * USDC_GRANT;
 const CAP_WETH: u128 = 10_000 * WETH_GRANT;
@@ -53,7 +56,8 @@ pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
 pub(super) struct SandboxChain {
     pub deployment: Deployment,
     pub market: MarketContracts,
-    pub relayer: PrivateKeySigner,
+    /// The accounts that send the service's transactions.
+    accounts: Vec<Account>,
     /// The wallet that released funds go to.
     pub solver: PrivateKeySigner,
     pub wallets: Vec<PrivateKeySigner>,
@@ -62,19 +66,20 @@ pub(super) struct SandboxChain {
 impl SandboxChain {
     /// Deploys missing contracts and funds the wallets. The same record at each start: the contracts stay where they
     /// are.
-    pub(super) async fn prepare(files: &Files, anvil: &Anvil) -> anyhow::Result<Self> {
-        let signers: Vec<PrivateKeySigner> = anvil
+    pub(super) async fn prepare(files: &Files, anvil: &Anvil, signers: Vec<Account>) -> anyhow::Result<Self> {
+        let keys: Vec<PrivateKeySigner> = anvil
             .accounts()
             .iter()
             .map(|account| PrivateKeySigner::from_bytes(&account.private_key))
             .collect::<Result<_, _>>()?;
-        ensure!(signers.len() > SERVICE_ACCOUNTS, "the chain has too few accounts");
-        let (service, wallets) = signers.split_at(SERVICE_ACCOUNTS);
+        ensure!(keys.len() > SERVICE_ACCOUNTS, "the chain has too few accounts");
+        let (service, wallets) = keys.split_at(SERVICE_ACCOUNTS);
         let [admin, relayer, solver] = service else { anyhow::bail!("the chain has too few accounts") };
+        let accounts = if signers.is_empty() { vec![relayer.clone().into()] } else { signers };
         let plan = DeployPlan {
             tokens: vec![token("USDC", "USD Coin", 6), token("WETH", "Wrapped Ether", 18)],
             solvers: vec![solver.address()],
-            relayers: vec![relayer.address()],
+            relayers: accounts.iter().map(Account::address).collect(),
             // Test tokens have no value: the cap can be inspected and tested, and is high enough not to interfere.
             caps: [("USDC", CAP_USDC), ("WETH", CAP_WETH)]
                 .map(|(token, per_day)| CapSpec {
@@ -86,6 +91,7 @@ impl SandboxChain {
             ..DeployPlan::default()
         };
         let rpc = anvil.rpc_url();
+        fund_gas(&rpc, &plan.relayers, U256::from(GAS_GRANT)).await.context("the relayer's accounts")?;
         let known: Option<Deployment> = files.read(DEPLOYMENT)?;
         let deployment = deploy(&rpc, admin, &plan, known.clone()).await.context("contracts")?;
         if let Some(known) = &known {
@@ -125,20 +131,14 @@ impl SandboxChain {
             files.write(DEPLOYMENT, &deployment)?;
         }
         files.write(MARKET_RECORD, &market)?;
-        Ok(Self {
-            deployment,
-            market,
-            relayer: relayer.clone(),
-            solver: solver.clone(),
-            wallets: wallets.to_vec(),
-        })
+        Ok(Self { deployment, market, accounts, solver: solver.clone(), wallets: wallets.to_vec() })
     }
 
     /// As the service uses it, over this endpoint.
     pub(super) fn parts(&self, rpc_url: &str) -> ChainParts {
         let config =
             ChainConfig { name: NAME.into(), ..ChainConfig::development(rpc_url, self.deployment.clone()) };
-        ChainParts { config, accounts: vec![self.relayer.clone().into()] }
+        ChainParts { config, accounts: self.accounts.clone() }
     }
 }
 

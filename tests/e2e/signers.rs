@@ -12,6 +12,7 @@ use dvp_testing::softhsm::{self, PIN, TOKEN, with_token};
 use serde_json::Value;
 
 use crate::partner::Partner;
+use crate::sandbox::Sandbox;
 use crate::serve::{Ground, text};
 
 /// Makes accounts relayers, with funds for gas. Returns the contracts' record.
@@ -151,4 +152,24 @@ fn orders_are_settled_by_a_token_and_by_a_remote_signer() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(settled_by_signers());
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_has_its_transactions_signed_by_the_signers_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = PrivateKeySigner::random();
+    let policy =
+        Policy { chain_id: 31337, functions: vec![], fee_cap_wei: 500_000_000_000, per_minute: 1_000 };
+    let signer = RemoteSigner::start(key.clone(), policy).await;
+    let file = dir.path().join("signers.toml");
+    fs::write(&file, remote_section(&signer, key.address()).replace("chains.", "")).unwrap();
+    let sandbox = Sandbox::start_with(&["--signers", file.to_str().unwrap()]).await;
+    let record = fs::read(sandbox.ready_file().with_file_name("deployment.json")).unwrap();
+    let deployment: Deployment = serde_json::from_slice(&record).unwrap();
+    let functions = functions(&deployment).map(|function| (function.contract, function.selector));
+    signer.change_policy(|policy| policy.functions = functions.into());
+    complete(&Partner::of(&sandbox), &sandbox, "000123456789").await;
+    let node = ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap());
+    assert!(node.get_transaction_count(key.address()).await.unwrap() >= 4);
+    sandbox.stop().await;
 }

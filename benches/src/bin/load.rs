@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use dvp_benches::fix_orders::Subject;
-use dvp_benches::settle::Size;
+use dvp_benches::settle::{SignerKind, Size};
 
 #[derive(Parser)]
 struct Cli {
@@ -64,6 +64,9 @@ enum LoadCommand {
         /// The program whose sandbox is measured; that beside this one unless another is named.
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
+        /// Where the relayer's key is: in the process, in a token of SoftHSM2, or in a remote signer over TLS.
+        #[arg(long, value_name = "SIGNER", default_value = "local")]
+        signer: SignerKind,
     },
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
@@ -124,11 +127,14 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
         }
-        LoadCommand::Settle { size, binary } => {
+        LoadCommand::Settle { size, binary, signer } => {
+            if *signer == SignerKind::Pkcs11 && dvp_benches::settle::signer::needs_token() {
+                return dvp_benches::settle::signer::again_with_token();
+            }
             let beside = std::env::current_exe()?.with_file_name("dvp");
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let binary = binary.as_deref().unwrap_or(&beside);
-            runtime.block_on(dvp_benches::settle::measure(binary, *size))?
+            runtime.block_on(dvp_benches::settle::measure(binary, *size, *signer))?
         }
         LoadCommand::Webhooks => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -6,6 +6,7 @@ use crate::contracts::token::TestToken;
 use crate::rpc;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, U256};
+use alloy::providers::Provider as _;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolCall;
 
@@ -14,6 +15,15 @@ use alloy::sol_types::SolCall;
 pub struct TokenGrant {
     pub token: Address,
     pub amount: U256,
+}
+
+/// Gives each account of a private node this much native coin, in wei.
+pub async fn fund_gas(rpc_url: &str, accounts: &[Address], wei: U256) -> Result<(), DeployError> {
+    let provider = rpc::connect(rpc_url)?;
+    for account in accounts {
+        let () = provider.raw_request("anvil_setBalance".into(), (account, wei)).await?;
+    }
+    Ok(())
 }
 
 /// Mints what each wallet lacks and has each approve the permit contract without limit. A repetition changes nothing.

@@ -19,7 +19,8 @@ use cryptoki::types::AuthPin;
 pub const TOKEN: &str = "dvp";
 pub const PIN: &str = "271828";
 
-const CONFIGURATION: &str = "SOFTHSM2_CONF";
+/// The variable that names the library's configuration.
+pub const CONFIGURATION: &str = "SOFTHSM2_CONF";
 const PLACES: [&str; 5] = [
     "/usr/lib/softhsm/libsofthsm2.so",
     "/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so",
@@ -40,6 +41,39 @@ pub fn module() -> PathBuf {
     found.expect("SoftHSM2 is not installed: apt-get install softhsm2")
 }
 
+/// A new token, which goes when this is dropped.
+pub struct Token(tempfile::TempDir);
+
+impl Token {
+    /// # Panics
+    /// SoftHSM2 is not installed.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it starts a program")]
+    pub fn new() -> Self {
+        let _found = module();
+        let token = Self(tempfile::tempdir().unwrap());
+        let tokens = token.0.path().join("tokens");
+        fs::create_dir(&tokens).unwrap();
+        let tokens = tokens.display();
+        let text =
+            format!("directories.tokendir = {tokens}\nobjectstore.backend = file\nlog.level = ERROR\n");
+        fs::write(token.configuration(), text).unwrap();
+        let made = Command::new("softhsm2-util")
+            .args(["--init-token", "--free", "--label", TOKEN, "--so-pin", "314159", "--pin", PIN])
+            .env(CONFIGURATION, token.configuration())
+            .output()
+            .expect("softhsm2-util is not installed: apt-get install softhsm2");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        token
+    }
+
+    /// The value of [`CONFIGURATION`] for a process that uses the token.
+    #[must_use]
+    pub fn configuration(&self) -> PathBuf {
+        self.0.path().join("softhsm2.conf")
+    }
+}
+
 /// Runs a test, which is named as `cargo test` names it, in a process of its own with a new token.
 ///
 /// # Panics
@@ -49,24 +83,10 @@ pub fn with_token(test: &str, body: impl FnOnce()) {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return body();
     }
-    let _found = module();
-    let dir = tempfile::tempdir().unwrap();
-    let (tokens, configuration) = (dir.path().join("tokens"), dir.path().join("softhsm2.conf"));
-    fs::create_dir(&tokens).unwrap();
-    let text = format!(
-        "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
-        tokens.display()
-    );
-    fs::write(&configuration, text).unwrap();
-    let made = Command::new("softhsm2-util")
-        .args(["--init-token", "--free", "--label", TOKEN, "--so-pin", "314159", "--pin", PIN])
-        .env(CONFIGURATION, &configuration)
-        .output()
-        .expect("softhsm2-util is not installed: apt-get install softhsm2");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let token = Token::new();
     let run = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
-        .env(CONFIGURATION, &configuration)
+        .env(CONFIGURATION, token.configuration())
         .env(INSIDE, test)
         .output()
         .unwrap();

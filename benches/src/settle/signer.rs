@@ -1,0 +1,104 @@
+//! Where the relayer's key is while settlement is measured.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use alloy::primitives::Address;
+use alloy::signers::local::PrivateKeySigner;
+use anyhow::{Context as _, bail};
+use dvp_chain_indexer::deploy::Deployment;
+use dvp_chain_indexer::relayer::functions::functions;
+use dvp_testing::signer::{Policy, RemoteSigner};
+use dvp_testing::softhsm::{self, CONFIGURATION, PIN, TOKEN, Token};
+
+/// Where the key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SignerKind {
+    Local,
+    Pkcs11,
+    Remote,
+}
+
+pub(super) struct Signer {
+    /// The sandbox's file of signers.
+    file: Option<PathBuf>,
+    remote: Option<RemoteSigner>,
+}
+
+/// Whether there is no token yet.
+#[must_use]
+pub fn needs_token() -> bool {
+    std::env::var_os(CONFIGURATION).is_none()
+}
+
+/// Runs this program again with a new token: its library reads the environment.
+pub fn again_with_token() -> anyhow::Result<()> {
+    let token = Token::new();
+    let mut again = Command::new(std::env::current_exe()?);
+    again.args(std::env::args_os().skip(1)).env(CONFIGURATION, token.configuration());
+    let status = again.status()?;
+    if status.success() { Ok(()) } else { bail!("with a token it ended with {status}") }
+}
+
+impl Signer {
+    pub(super) async fn start(kind: SignerKind, dir: &Path) -> anyhow::Result<Self> {
+        let file = dir.join("signers.toml");
+        let (text, remote) = match kind {
+            SignerKind::Local => return Ok(Self { file: None, remote: None }),
+            SignerKind::Pkcs11 => (in_token(dir, softhsm::generate_key("measured"))?, None),
+            SignerKind::Remote => {
+                let key = PrivateKeySigner::random();
+                let address = key.address();
+                let policy = Policy { chain_id: 31337, functions: vec![], fee_cap_wei: 0, per_minute: 0 };
+                let signer = RemoteSigner::start(key, policy).await;
+                (at(&signer, address), Some(signer))
+            }
+        };
+        fs::write(&file, text)?;
+        Ok(Self { file: Some(file), remote })
+    }
+
+    /// For the sandbox.
+    pub(super) fn args(&self) -> Vec<String> {
+        self.file.iter().flat_map(|file| ["--signers".to_owned(), file.display().to_string()]).collect()
+    }
+
+    /// The policy that the documentation gives, for the contracts of this record.
+    pub(super) fn allow(&self, record: &Path) -> anyhow::Result<()> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let record = fs::read(record).with_context(|| record.display().to_string())?;
+        let deployment: Deployment = serde_json::from_slice(&record)?;
+        remote.change_policy(|policy| {
+            policy.functions =
+                functions(&deployment).map(|function| (function.contract, function.selector)).into();
+            policy.fee_cap_wei = 500_000_000_000;
+            policy.per_minute = 10_000;
+        });
+        Ok(())
+    }
+}
+
+fn in_token(dir: &Path, address: Address) -> anyhow::Result<String> {
+    let pin = dir.join("pin");
+    fs::write(&pin, PIN)?;
+    let owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&pin, owner)?;
+    Ok(format!(
+        "[[pkcs11_signers]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"measured\"\n\
+         pin = \"file:{}\"\naddress = \"{address}\"\n",
+        softhsm::module().display(),
+        pin.display(),
+    ))
+}
+
+fn at(signer: &RemoteSigner, address: Address) -> String {
+    format!(
+        "[[remote_signers]]\nurl = \"{}\"\naddress = \"{address}\"\nca = \"{}\"\n\
+         client_certificate = \"{}\"\nclient_key = \"{}\"\n",
+        signer.url(),
+        signer.file("ca.pem").display(),
+        signer.file("client.pem").display(),
+        signer.file("client.key").display(),
+    )
+}
