@@ -150,6 +150,10 @@ impl State {
             }
             Self::Paying { lock: Some(lock), .. } if !lock.filled => Begins::Later,
             Self::Owing { lock, .. } if lock.refunded => Begins::Never(Withheld::FundsGone),
+            // The commitment was reverted, and is too late by now: these funds are never released to the service.
+            Self::Owing { lock, settle_tx: None, .. } if lock.holds() && !lock.filled => {
+                Begins::Never(Withheld::TimelockNear)
+            }
             // A debt may be paid once the funds are released to the service.
             Self::Owing { settle_tx: None, .. } => Begins::Later,
             Self::Owing { .. }

@@ -76,7 +76,12 @@ impl Lock {
 /// restored the lock, removed its commitment to the payout, or `Filled` was seen when the state does not wait for it.
 /// `None`: nothing new.
 pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> Option<Step> {
-    let failed = matches!(state, State::ConversionFailed { .. } | State::PayoutFailed { .. });
+    let failed = matches!(
+        state,
+        State::ConversionFailed { .. }
+            | State::PayoutFailed { .. }
+            | State::Owing { settle_tx: None, failure: Some(_), .. }
+    );
     // The funds were released to the solver.
     let released = matches!(
         state,

@@ -452,14 +452,15 @@ impl World {
     fn pass(&mut self, millis: i64) {
         let target = self.now + millis;
         if let Some(created) = self.chain.created {
-            let last = created + TIMELOCK - 1;
+            // Late enough that a worker may have stopped with a claim, which lasts a while.
+            let last = created + TIMELOCK - 2 * LEASE;
             let begun =
                 matches!(self.db.state, State::Paying { .. } | State::Owing { .. } | State::Releasing { .. });
             if begun && (self.now..target).contains(&last) {
                 self.now = self.now.max(created + SETTLE);
-                for round in 0..400 {
+                for round in 0..600 {
                     self.work_well(round, 100);
-                    if self.chain.settled || self.chain.gone || self.now >= last - 1_000 {
+                    if self.chain.settled || self.chain.gone || self.now >= created + TIMELOCK - 1_000 {
                         break;
                     }
                 }

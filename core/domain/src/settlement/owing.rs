@@ -3,7 +3,7 @@
 //! The funds are released to the solver, because the rail may have paid. From then on the ledger holds the output as a
 //! debt to the user. It ends when the rail confirms the payment, or when operators have returned the input.
 
-use super::step::{completed, progress};
+use super::step::{completed, give_back, progress};
 use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, State, Step};
 use crate::event::{EventType, Stage};
 use crate::ledger;
@@ -87,11 +87,14 @@ fn answered(terms: &Terms, owing: Owing, answer: RailAnswer, at: Timestamp) -> S
     }
 }
 
-/// The rail reports that the payment was not made. If the escrow refunded the maker, the order ends; otherwise
-/// operators have to return the input.
+/// The payment was not made. If the escrow refunded the maker, the order ends. A lock without a commitment is cancelled
+/// now, and the order ends when that is reported. Otherwise the funds are released to the solver, and operators have to
+/// return the input.
 fn unpaid(terms: &Terms, owing: Owing, failure: Failure, at: Timestamp) -> Step {
     if !owing.lock.refunded {
-        return Step::quiet(Owing { failure: Some(failure), ..owing }.into(), Vec::new());
+        let give_back = give_back(Some(&owing.lock)).filter(|_| owing.settle_tx.is_none());
+        let next = Owing { failure: Some(failure), ..owing };
+        return Step::quiet(next.into(), give_back.into_iter().collect());
     }
     let (lock, offramp) = (Some(owing.lock), owing.offramp);
     let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };

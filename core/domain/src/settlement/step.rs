@@ -241,7 +241,7 @@ fn conversion_failed(terms: &Terms, lock: Option<Lock>, failure: Failure, at: Ti
 }
 
 /// An unfilled lock is cancelled immediately. A filled one is returned by two operators, or refunded at its timelock.
-fn give_back(lock: Option<&Lock>) -> Option<Effect> {
+pub(super) fn give_back(lock: Option<&Lock>) -> Option<Effect> {
     lock.is_some_and(|lock| lock.holds() && !lock.filled).then_some(Effect::GiveBack)
 }
 

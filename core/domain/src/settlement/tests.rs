@@ -175,6 +175,7 @@ fn variants() -> Vec<(&'static str, State)> {
         (" (lost)", with(paying(), lost)),
         (" (fill lost)", with(paying(), |lock| lock.filled = false)),
         (" (unpaid)", owing(None, Some(failure()))),
+        (" (fill lost)", with(owing(None, None), |lock| lock.filled = false)),
         (" (settled)", owing(Some("0xs"), None)),
         (" (settled, unpaid)", owing(Some("0xs"), Some(failure()))),
         (" (refunded)", with(owing(None, None), refunded)),
