@@ -4,16 +4,44 @@ use std::io::Write;
 
 use serde_json::Value;
 
-/// Prints `value`, or the lines a person reads instead.
+/// Prints `value`, or the lines a person reads instead. An empty list has none: standard error then says so, and a
+/// program that counts lines counts none.
 pub(crate) fn print(json: bool, value: &Value, lines: impl FnOnce() -> Vec<String>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         writeln!(out, "{value}")?;
     } else {
-        for line in lines() {
+        let lines = lines();
+        for line in &lines {
             writeln!(out, "{line}")?;
+        }
+        if let (true, Some(nothing)) = (lines.is_empty(), nothing(value)) {
+            writeln!(std::io::stderr().lock(), "{nothing}")?;
         }
     }
     out.flush()?;
     Ok(())
+}
+
+/// What the empty list of a document says to a person.
+fn nothing(value: &Value) -> Option<String> {
+    let fields = value.as_object()?;
+    let (name, _) = fields.iter().find(|(_, field)| field.as_array().is_some_and(Vec::is_empty))?;
+    Some(format!("no {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_list_is_named() {
+        let said = |value| nothing(&value);
+        assert_eq!(said(json!({"recalls": []})).as_deref(), Some("no recalls"));
+        assert_eq!(said(json!({"sessionId": "x", "commands": []})).as_deref(), Some("no commands"));
+        assert_eq!(said(json!({"recalls": [1]})), None);
+        assert_eq!(said(json!([])), None);
+    }
 }

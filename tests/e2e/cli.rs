@@ -15,6 +15,15 @@ pub(crate) fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
+/// A command without `--json`, which must succeed.
+pub(crate) fn dvp_for_people(sandbox: &Sandbox, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+    command.args(words).arg("--dir").arg(sandbox.dir());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
 /// The output of a command that must succeed.
 pub(crate) fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
     let output = dvp(sandbox, words);

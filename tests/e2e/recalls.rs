@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cli::{refused, said};
+use crate::cli::{dvp_for_people, refused, said};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
@@ -86,8 +86,14 @@ async fn a_recalled_payment_comes_back_and_a_rejected_recall_changes_nothing() {
     let (_, execution) = partner.get(&format!("/v1/executions/{other_reference}")).await;
     assert_eq!(execution["status"], "completed");
     assert_eq!(said(&sandbox, &["recall", "list", "--open"])["recalls"].as_array().unwrap().len(), 0);
+    let nothing = dvp_for_people(&sandbox, &["recall", "list", "--open"]);
+    assert_eq!((&*nothing.stdout, &*nothing.stderr), (&b""[..], &b"no recalls\n"[..]));
     let history = said(&sandbox, &["execution", "show", "--reference", &rejected]);
     assert_eq!(history["recalls"][0]["status"], "rejected");
+    // Minor units, and the fractions of one that rounding cut off.
+    let posted = history["ledger"].as_array().unwrap().iter().map(|entry| entry["amount"].as_str().unwrap());
+    let (fractions, whole): (Vec<_>, Vec<_>) = posted.partition(|amount| amount.contains('.'));
+    assert!(whole.contains(&"9985") && fractions == ["-0.005", "0.005"], "{whole:?} {fractions:?}");
     let requests = std::fs::read_dir(sandbox.dir().join("bank/bank/recalls")).unwrap();
     let requests =
         requests.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|e| e == "xml"));

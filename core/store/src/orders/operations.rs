@@ -129,7 +129,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                      where entity in (select entity from chain_command where reference = $1)), \
            'ledger', (select coalesce(jsonb_agg(jsonb_build_object('step', step, 'line', line, 'reason', reason, \
                          'account', owner_kind || ':' || owner || ':' || part, 'asset', asset, \
-                         'amount', amount::text, 'recordedAt', recorded_at) order by step, line), '[]') \
+                         'amount', trim_scale(amount)::text, 'recordedAt', recorded_at) order by step, line), '[]') \
                       from ledger_entry where reference = $1), \
            'bank', (select coalesce(jsonb_agg(jsonb_build_object('endToEndId', end_to_end_id, \
                          'status', status, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
