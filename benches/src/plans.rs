@@ -20,6 +20,7 @@ pub async fn explain_everything(pool: &PgPool) -> sqlx::Result<()> {
         "auto_explain.log_format = 'json'",
         "auto_explain.log_analyze = on",
         "auto_explain.log_timing = off",
+        "auto_explain.log_buffers = on",
         "auto_explain.log_nested_statements = on",
     ] {
         // The settings are constants.
@@ -44,7 +45,15 @@ pub struct Read {
     pub is_scan: bool,
     /// The most rows of one run, those that were filtered out included.
     pub rows: u64,
+    /// The most pages of an index that one run read beyond those of its rows: entries that lie between its bounds and
+    /// that it passes over are no rows.
+    pub passed_over: u64,
 }
+
+/// More than the levels of any of the indexes, and the pages on both sides of a place in it.
+const TREE_PAGES: u64 = 8;
+/// Fewer than a page of any of the indexes has.
+const ROWS_OF_PAGE: u64 = 16;
 
 /// The statements of a server's log, in the order of their first run.
 ///
@@ -94,6 +103,7 @@ fn add(found: &mut BTreeMap<String, (usize, Explained)>, explained: &Value) {
         let worst = known.tables.entry(table).or_default();
         worst.is_scan |= read.is_scan;
         worst.rows = worst.rows.max(read.rows);
+        worst.passed_over = worst.passed_over.max(read.passed_over);
     }
 }
 
@@ -113,7 +123,16 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
             .saturating_add(number("Rows Removed by Index Recheck"));
         let read = tables.entry(table.to_owned()).or_default();
         read.is_scan |= kind.ends_with("Seq Scan");
-        read.rows = read.rows.saturating_add(each.saturating_mul(number("Actual Loops")));
+        let loops = number("Actual Loops");
+        let rows = each.saturating_mul(loops);
+        read.rows = read.rows.saturating_add(rows);
+        if kind == "Index Only Scan" {
+            // A way down the tree for each loop, a page of the table for each row that may be new, and dense pages.
+            let needed = loops.saturating_mul(TREE_PAGES).saturating_add(number("Heap Fetches"));
+            let needed = needed.saturating_add(rows / ROWS_OF_PAGE);
+            let pages = number("Shared Hit Blocks").saturating_add(number("Shared Read Blocks"));
+            read.passed_over = read.passed_over.max(pages.saturating_sub(needed));
+        }
     }
     for below in node.get("Plans").and_then(Value::as_array).into_iter().flatten() {
         visit(below, tables);

@@ -154,6 +154,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
         "?state=reversed".into(),
         "?view=unfilled&state=reversed".into(),
         "?view=unfilled&partner=globex".into(),
+        "?view=unfilled&partner=without-orders".into(),
         "?partner=globex".into(),
         "?partner=globex&state=payout_failed".into(),
         format!("?from={}&until={}", day(20), day(19)),

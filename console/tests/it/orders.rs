@@ -74,7 +74,9 @@ async fn filters_and_views_choose_orders() {
     }
     let cookie = scene.sign_in("jo", VIEWER).await;
     let (failed, old) = (format!("{reference}_1"), format!("{reference}_2"));
-    let today = chrono::Utc::now().format("%Y-%m-%d");
+    let now = chrono::Utc::now();
+    let (today, yesterday) = (now.format("%Y-%m-%d"), (now - chrono::TimeDelta::days(1)).format("%Y-%m-%d"));
+    let (later, much_earlier) = (now.timestamp_micros(), 1);
     for (query, expected) in [
         ("", vec![&reference, &failed, &old]),
         ("view=open", vec![&reference, &old]),
@@ -86,6 +88,12 @@ async fn filters_and_views_choose_orders() {
         ("partner=globex", vec![]),
         (&format!("from={today}&view=open"), vec![&reference]),
         ("until=2020-01-01", vec![]),
+        ("view=unfilled&partner=acme", vec![&failed]),
+        ("view=unfilled&partner=acme&state=failed", vec![&failed]),
+        ("view=unfilled&partner=globex", vec![]),
+        // The earlier of the two ends holds.
+        (&format!("until={yesterday}&before={later}.{reference}"), vec![&old]),
+        (&format!("until={today}&before={much_earlier}.{reference}"), vec![]),
     ] {
         let page = scene.get(&format!("/orders?{query}"), &cookie).await;
         assert_eq!(references(&page.body).iter().collect::<Vec<_>>(), expected, "{query}");

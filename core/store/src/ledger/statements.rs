@@ -57,13 +57,23 @@ pub async fn list_assets(
     account: &StatementAccount,
 ) -> Result<Vec<String>, StoreError> {
     let sql = match account.reference() {
-        // A wallet has no closing of its own.
+        // A wallet has no closing of its own. The index leads from one asset of an account to the next.
         None => {
-            "select distinct asset from ledger_closing where owner_kind = $1 and owner = $2 and part = $3 \
-             union select distinct asset from ledger_entry \
-             where owner_kind = $1 and owner = $2 and part = $3 and owner not like 'exe\\_%' \
-               and recorded_at >= (select case when ledger_account($1, $2) <> $2 then '-infinity' \
-                                               else coalesce((select until from ledger_closed), '-infinity') end) \
+            "with recursive had (asset) as ( \
+                 (select asset from ledger_entry \
+                  where owner_kind = $1 and owner = $2 and owner not like 'exe\\_%' order by asset limit 1) \
+                 union all \
+                 select (select l.asset from ledger_entry l \
+                         where l.owner_kind = $1 and l.owner = $2 and l.owner not like 'exe\\_%' \
+                           and l.asset > had.asset order by l.asset limit 1) \
+                 from had where had.asset is not null) \
+             select asset from ledger_closing where owner_kind = $1 and owner = $2 and part = $3 \
+             union select asset from had \
+             where exists (select from ledger_entry l \
+                           where l.owner_kind = $1 and l.owner = $2 and l.part = $3 and l.asset = had.asset \
+                             and l.owner not like 'exe\\_%' \
+                             and l.recorded_at >= (select case when ledger_account($1, $2) <> $2 then '-infinity' \
+                                 else coalesce((select until from ledger_closed), '-infinity') end)) \
              order by asset"
         }
         Some(_) => {

@@ -84,7 +84,7 @@ macro_rules! page {
         concat!(
             "with page as (",
             $view,
-            " order by e.accepted_at desc, e.reference desc limit $7) \
+            " order by e.accepted_at desc, e.reference desc limit $6) \
              select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
                     e.accepted_at, e.terminal_at, \
                     e.terms #>> '{input,asset}' as input_asset, e.terms #>> '{input,amount}' as input_amount, \
@@ -104,43 +104,64 @@ macro_rules! page {
     };
 }
 
-/// The orders of a source that meet the filter.
-macro_rules! filtered {
+/// The orders of a source within the time of the filter. One bound on each side: of two upper ones an index begins at
+/// one and reads every entry down to the other.
+macro_rules! within {
     ($from:expr) => {
         concat!(
             "select e.reference, e.accepted_at from ",
             $from,
+            " and e.accepted_at >= $3 and (e.accepted_at, e.reference) < ($4, $5)"
+        )
+    };
+}
+
+/// Those that meet all of the filter.
+macro_rules! filtered {
+    ($from:expr) => {
+        concat!(
+            within!($from),
             " and ($1::text is null or e.partner_id = (select id from partner where name = $1)) \
-              and ($2::text is null or e.state_name = $2) \
-              and e.accepted_at >= $3 and e.accepted_at < $4 and (e.accepted_at, e.reference) < ($5, $6)"
+              and ($2::text is null or e.state_name = $2)"
         )
     };
 }
 
 /// The newest orders of each partner, merged: the indexes of all orders and of open ones begin with the partner.
 macro_rules! by_partner {
-    ($condition:literal) => {
+    ($partners:literal, $condition:literal) => {
         concat!(
-            "select e.reference, e.accepted_at from partner p cross join lateral (",
-            filtered!(concat!(
+            "select e.reference, e.accepted_at from ",
+            $partners,
+            " cross join lateral (",
+            within!(concat!(
                 "execution e where e.partner_id = p.id \
                    and e.livemode = coalesce((select environment = 'live' from deployment), false)",
                 $condition
             )),
-            " order by e.accepted_at desc, e.reference desc limit $7) e where ($1::text is null or p.name = $1)"
+            " order by e.accepted_at desc, e.reference desc limit $6) e where ($1::text is null or p.name = $1)"
         )
     };
 }
 
-const ALL: &str = page!(by_partner!(""));
-const OPEN: &str = page!(by_partner!(" and e.terminal_at is null"));
-/// Those of a state in which orders end without their output.
-const ENDED: &str = page!(by_partner!(" and e.exception = $2"));
+const ALL: &str = page!(by_partner!("partner p", " and ($2::text is null or e.state_name = $2)"));
+const OPEN: &str =
+    page!(by_partner!("partner p", " and e.terminal_at is null and ($2::text is null or e.state_name = $2)"));
+/// Those of a state in which orders end without their output. The state is named once: the planner takes two conditions
+/// for independent, expects next to none of the orders, and then sorts all of them.
+const ENDED: &str = page!(by_partner!("partner p", " and e.exception = $2"));
 const STUCK: &str = page!(by_partner!(
-    " and e.terminal_at is null and e.state_name <> 'resting' \
+    "partner p",
+    " and e.terminal_at is null and e.state_name <> 'resting' and ($2::text is null or e.state_name = $2) \
       and e.accepted_at < clock_timestamp() - interval '10 minutes'"
 ));
 const UNFILLED: &str = page!(filtered!("execution e where e.exception is not null"));
+/// Those of one partner, which may have none among many of others. The index has each state's in order.
+const UNFILLED_OF_PARTNER: &str = page!(by_partner!(
+    "partner p cross join (values ('conversion_failed'), ('payout_failed'), ('cancelled'), ('expired'), ('failed'), \
+                                  ('reversed')) unfilled (state)",
+    " and e.exception = unfilled.state and ($2::text is null or e.state_name = $2)"
+));
 const ALARMED: &str = page!(filtered!(
     "(select distinct execution from bank_payment where alarm is not null and alarm_cleared_at is null) b \
      join execution e on e.reference = b.execution where true"
@@ -163,16 +184,19 @@ pub async fn list(conn: &mut PgConnection, filter: &OrderFilter<'_>) -> Result<V
         OrderView::All => ALL,
         OrderView::Open => OPEN,
         OrderView::Stuck => STUCK,
+        OrderView::Unfilled if filter.partner.is_some() => UNFILLED_OF_PARTNER,
         OrderView::Unfilled => UNFILLED,
         OrderView::Alarmed => ALARMED,
     };
+    // No reference comes before the empty one.
+    let until = (filter.until.unwrap_or(END), "");
+    let before = filter.before.map_or(until, |before| before.min(until));
     let rows = sqlx::query_as(statement)
         .bind(filter.partner)
         .bind(filter.state)
         .bind(filter.from.unwrap_or(DateTime::<Utc>::UNIX_EPOCH))
-        .bind(filter.until.unwrap_or(END))
-        .bind(filter.before.map_or(END, |before| before.0))
-        .bind(filter.before.map_or("", |before| before.1))
+        .bind(before.0)
+        .bind(before.1)
         .bind(filter.limit)
         .fetch_all(conn)
         .await?;

@@ -52,16 +52,17 @@ macro_rules! oldest {
                  select * from execution of_partner \
                  where of_partner.partner_id = owner.id and of_partner.livemode = mode.live ",
             $source,
-            "  and ($2::text is null or of_partner.state_name = $2) \
-                   and ($3::timestamptz is null or (of_partner.accepted_at, of_partner.reference) > ($3, $4)) \
+            "  and ($3::timestamptz is null or (of_partner.accepted_at, of_partner.reference) > ($3, $4)) \
                  order by of_partner.accepted_at, of_partner.reference limit $5) e"
         )
     };
 }
 
-const ALL: &str = oldest!("");
-const OPEN: &str = oldest!("and of_partner.terminal_at is null");
-/// Of a state in which orders end without their output.
+const ALL: &str = oldest!("and ($2::text is null or of_partner.state_name = $2)");
+const OPEN: &str =
+    oldest!("and of_partner.terminal_at is null and ($2::text is null or of_partner.state_name = $2)");
+/// Of a state in which orders end without their output. It is named once: the planner takes two conditions for
+/// independent, expects next to none of the orders, and then sorts all of them.
 const ENDED: &str = oldest!("and of_partner.exception = $2");
 
 pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Result<Vec<Listed>, StoreError> {
