@@ -20,7 +20,7 @@ struct Failed {
 }
 
 impl Failures {
-    fn is_resting(&self) -> bool {
+    pub(super) fn is_resting(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Failed::is_resting)
     }
 
