@@ -141,6 +141,10 @@ pub async fn request_enabling(
     if key.revoked_at.is_some() {
         return Err(CredentialError::Revoked);
     }
+    // A request of before the disabling would undo it.
+    if key.disabled_at.is_none() {
+        return Err(CredentialError::NotDisabled(format!("key {key_id}")));
+    }
     let change = Change::EnableKey {
         partner: key.partner,
         key_id: key.key_id,

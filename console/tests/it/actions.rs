@@ -210,11 +210,13 @@ async fn a_key_works_after_a_second_operator_and_its_texts_are_shown_once() {
     assert!(!page.body.contains(&key) && !page.body.contains(&secret), "{}", page.body);
     assert_eq!(approve(&scene, &request, &checker).await.status, StatusCode::SEE_OTHER);
     assert!(is_enabled().await);
+    let why = [("reason", "found"), ("evidence", "mail")];
+    let early = scene.post(&format!("/keys/{id}/enable"), &why, &admin).await;
+    assert!(early.status == StatusCode::CONFLICT && early.body.contains("is not disabled"), "{}", early.body);
     let revoke = scene.post(&format!("/keys/{id}/revoke"), &[("reason", "lost")], &admin).await;
     assert_eq!(revoke.status, StatusCode::SEE_OTHER, "{}", revoke.body);
     assert!(!is_enabled().await);
-    let again =
-        scene.post(&format!("/keys/{id}/enable"), &[("reason", "found"), ("evidence", "mail")], &admin).await;
+    let again = scene.post(&format!("/keys/{id}/enable"), &why, &admin).await;
     assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.body);
     let unknown = scene.post("/partners/acme/keys", &[("scopes", "all"), ("reason", "r")], &admin).await;
     assert_eq!(unknown.status, StatusCode::CONFLICT, "{}", unknown.body);
