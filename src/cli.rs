@@ -17,6 +17,7 @@ mod maker_args;
 mod operator;
 mod partner;
 mod pause;
+mod personal_data;
 mod provider;
 mod quote;
 mod recall;
@@ -74,6 +75,9 @@ pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
 pub(crate) use self::pause::{PauseChange, PauseCommand};
+pub(crate) use self::personal_data::{
+    PersonArgs, PersonalDataCommand, PersonalDataRequest, PersonalDataShow,
+};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::quote::{QuoteCommand, QuoteExplain};
 pub(crate) use self::recall::{RecallClose, RecallCommand, RecallList, RecallRequest, RecallShow};
@@ -157,6 +161,9 @@ pub(crate) enum Command {
     /// Alarms about the bank's payments and files.
     #[command(subcommand)]
     Bank(BankCommand),
+    /// Personal data: erased from what has ended, by two operators.
+    #[command(subcommand)]
+    PersonalData(PersonalDataCommand),
     /// Recalls: payments that the bank is asked to give back, by two operators.
     #[command(subcommand)]
     Recall(RecallCommand),

@@ -19,6 +19,7 @@ pub(crate) mod migrate;
 pub(crate) mod operator;
 pub(crate) mod partner;
 pub(crate) mod pause;
+pub(crate) mod personal_data;
 pub(crate) mod provider;
 pub(crate) mod quote;
 pub(crate) mod recall;

@@ -86,6 +86,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Maker(command) => commands::maker::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Bank(command) => commands::bank::run(command).await?,
+        Command::PersonalData(command) => commands::personal_data::run(command).await?,
         Command::Recall(command) => commands::recall::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,

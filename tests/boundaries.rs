@@ -163,6 +163,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
             "operations",
             "partners",
             "pauses",
+            "personal_data",
             "reconciliation",
             "requests",
             "retention",

@@ -6,10 +6,10 @@ use chrono::{TimeDelta, Utc};
 use dvp_core::audit;
 use dvp_core::statements::{TimeRange, balances, exposure, fees};
 use dvp_domain::chain::CommandKind;
-use dvp_store::PgPool;
 use dvp_store::chain::{self, CommandFilter};
 use dvp_store::orders::operations::{self, ExecutionFilter};
-use dvp_store::reconcile::{self, Scope};
+use dvp_store::reconcile::{self, NewPoint, OpenKind, Point, Scope};
+use dvp_store::{PgConnection, PgPool};
 use dvp_testing::market::CHAIN_ID;
 use serde_json::json;
 
@@ -134,21 +134,41 @@ pub async fn reconcile(pool: &PgPool) -> anyhow::Result<()> {
         chain_id: CHAIN_ID.cast_signed(),
         facts_number: cursor.facts_number.0.cast_signed(),
         block_number: cursor.facts_number.0.cast_signed(),
+        since: None,
         ended_since: Utc::now() - TimeDelta::hours(2),
     };
-    let contract = vec![0xee; 20];
-    reconcile::list_final_blocks(&mut conn, &scope, 10).await?;
-    reconcile::count_events(&mut conn, &scope, &[contract]).await?;
-    let open = reconcile::list_open_entities(&mut conn, &scope, &[], PAGE).await?;
-    reconcile::list_lock_facts(&mut conn, &scope, &open).await?;
-    let (_, last) = reconcile::list_booked(&mut conn, &scope, &open, "", PAGE).await?;
-    if let Some(last) = last {
-        reconcile::list_booked(&mut conn, &scope, &open, &last, PAGE).await?;
-    }
-    reconcile::list_lone_entities(&mut conn, &scope, &[], PAGE).await?;
-    reconcile::list_lone_anchors(&mut conn, &scope, PAGE).await?;
+    let point = reconcile_from(&mut conn, &scope).await?;
+    conn.rollback().await?;
+    let mut tx = pool.begin().await?;
+    reconcile::set_point(&mut tx, &point).await?;
+    reconcile::set_point(&mut tx, &point).await?;
+    tx.commit().await?;
+    let mut conn = reconcile::snapshot(pool).await?;
+    reconcile_from(&mut conn, &Scope { since: Some(point.point.block_number), ..scope }).await?;
     conn.rollback().await?;
     Ok(())
+}
+
+/// Returns a point a hundred blocks before the end, with what a page of each kind leaves open.
+async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Result<NewPoint> {
+    reconcile::find_point(conn, scope.chain_id).await?;
+    let end = scope.block_number - 100;
+    let at = Point { block_number: end, block_hash: vec![0; 32], full_at: Utc::now() };
+    let mut point = NewPoint::new(scope.chain_id, at);
+    let contract = vec![0xee; 20];
+    reconcile::list_final_blocks(conn, scope, 10).await?;
+    point.counts = reconcile::count_events(conn, scope, &[contract]).await?;
+    let open = reconcile::list_open_entities(conn, scope, &[], PAGE).await?;
+    reconcile::list_lock_facts(conn, scope, &open).await?;
+    let (_, last) = reconcile::list_booked(conn, scope, &open, "", PAGE).await?;
+    if let Some(last) = last {
+        reconcile::list_booked(conn, scope, &open, &last, PAGE).await?;
+    }
+    reconcile::list_lone_entities(conn, scope, &[], PAGE).await?;
+    let anchors = reconcile::list_lone_anchors(conn, scope, &[], PAGE).await?;
+    point.keep(OpenKind::Anchor, &anchors);
+    point.keep(OpenKind::Funds, &open);
+    Ok(point)
 }
 
 /// What the relayer and the indexer read repeatedly.

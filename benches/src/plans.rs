@@ -140,14 +140,16 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
 }
 
 /// Tables whose rows come with configuration and with people, not with orders: each stays small.
-pub const SMALL: [(&str, &str); 48] = [
+pub const SMALL: [(&str, &str); 54] = [
     ("_sqlx_migrations", "one row a migration"),
     ("account_balance", "one row an owner and asset"),
     ("api_key", "keys of partners"),
     ("audit_anchor", "one row a day"),
     ("audit_head", "one row"),
     ("bank_statement", "a few rows a day and account"),
+    ("audit_erasure", "entries of operators that were erased"),
     ("beneficiary", "entered by operators"),
+    ("chain_deleted", "one row a contract"),
     ("chain_cursor", "one row a chain"),
     ("chain_status", "one row a chain"),
     ("chain_token", "tokens of a chain"),
@@ -155,6 +157,7 @@ pub const SMALL: [(&str, &str); 48] = [
     ("destination", "entered by operators"),
     ("endpoint_lease", "one row an endpoint"),
     ("feed_counter", "one row"),
+    ("fix_erasure", "sessions whose messages are read for an erased account"),
     ("fix_parked", "orders that wait for a look-up of their wallet"),
     ("fix_process", "one row a process"),
     ("fix_session", "sessions of partners"),
@@ -181,6 +184,9 @@ pub const SMALL: [(&str, &str); 48] = [
     ("pause_change", "made by operators"),
     ("price_band", "set by operators"),
     ("provider_wallet", "wallets of providers"),
+    ("reconciliation_count", "one row a contract"),
+    ("reconciliation_open", "what the chain has open"),
+    ("reconciliation_point", "one row a chain"),
     ("reconciliation_break", "breaks of the last runs"),
     ("reconciliation_run", "the last 200 runs a chain"),
     ("relayer_account", "accounts of a chain"),

@@ -2,6 +2,10 @@
 //!
 //! Reads one snapshot of the database and queries one endpoint by the block's hash; [`dvp_domain::reconcile`]
 //! classifies the differences, which are stored as a run and never acted on.
+//!
+//! A run reads the events since the last point up to which everything was read and the stored events agreed with the
+//! contracts' own numbers, and what was open there: its cost does not grow with history. The whole history is read once a
+//! day, on request, and after a block below the point changed.
 
 mod contracts;
 mod wallets;
@@ -19,9 +23,10 @@ use dvp_core::context::now;
 use dvp_core::reconciliation::wallets::InFlight;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
+use dvp_domain::time::Timestamp;
 use dvp_store::chain::{self as chain_store, Cursor};
 use dvp_store::reconcile::wallets::{NewWalletBalance, replace_balances};
-use dvp_store::reconcile::{self as store, AtBlock, NewRun, Scope};
+use dvp_store::reconcile::{self as store, AtBlock, NewPoint, NewRun, OpenKind, Point, Scope};
 use dvp_store::{PgConnection, PgPool, StoreError};
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr as _;
@@ -34,6 +39,8 @@ const PAGE: i64 = 256;
 const SAMPLE: usize = 32;
 /// The number of stored final blocks whose hash is compared.
 const BLOCKS: i64 = 64;
+/// How long comparisons go on from a point before the whole history is read again.
+const FULL_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The number of runs kept for a chain.
 const RUNS: i64 = 200;
 
@@ -68,11 +75,13 @@ pub struct Options {
     pub patience: Patience,
     /// Executions that ended earlier are compared again only if the chain has something open for them.
     pub ended_within: Duration,
+    /// The whole history is read.
+    pub full: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { patience: Patience::default(), ended_within: Duration::from_secs(24 * 3600) }
+        Self { patience: Patience::default(), ended_within: Duration::from_secs(24 * 3600), full: false }
     }
 }
 
@@ -83,6 +92,8 @@ pub struct Report {
     pub chain_id: u64,
     pub block_number: BlockNumber,
     pub block_hash: B256,
+    /// Events after this block were read. `None`: all.
+    pub since: Option<BlockNumber>,
     /// The number of compared ids.
     pub subjects: u64,
     /// The number of ids that the contracts were queried about.
@@ -168,6 +179,8 @@ struct Comparison<'a> {
     subjects: u64,
     queries: u64,
     breaks: Vec<Break>,
+    /// Where the next comparison goes on. `None`: where this one did.
+    point: Option<NewPoint>,
     in_flight: InFlight,
     /// What was read of wallets and the escrow.
     balances: Vec<NewWalletBalance>,
@@ -187,15 +200,21 @@ impl<'a> Comparison<'a> {
         let cursor = cursor.ok_or(ReconcileError::NotIndexed { chain_id })?;
         let (block, ours) = final_block(&mut snapshot, provider, config, &cursor).await?;
         let ended_within = i64::try_from(options.ended_within.as_millis()).unwrap_or(i64::MAX);
+        let block_number = block.number.0.cast_signed();
+        let from =
+            find_start(&mut snapshot, chain_id.cast_signed(), block_number, options, started_at).await?;
         let scope = Scope {
             chain_id: chain_id.cast_signed(),
             facts_number: cursor.facts_number.0.cast_signed(),
-            block_number: block.number.0.cast_signed(),
+            block_number,
+            since: from.as_ref().map(|point| point.block_number),
             ended_since: started_at.plus_millis(ended_within.saturating_neg()).to_utc(),
         };
         let moment = Moment { now: started_at, block_secs: block.timestamp, patience: options.patience };
         let differs = rules::judge_block(block.number.0, &ours.to_string(), Some(&block.hash.to_string()));
         let at = differs.is_none().then(|| ContractsAt::new(provider, &config.deployment, block.hash));
+        let full_at = from.as_ref().map_or_else(|| started_at.to_utc(), |point| point.full_at);
+        let point = Point { block_number, block_hash: ours.to_vec(), full_at };
         let salt = usize::try_from(started_at.millis()).unwrap_or_default();
         let mut comparison = Comparison {
             conn: &mut snapshot,
@@ -206,12 +225,13 @@ impl<'a> Comparison<'a> {
             salt,
             subjects: 0,
             queries: 0,
+            point: differs.is_none().then(|| NewPoint::new(chain_id.cast_signed(), point)),
             breaks: differs.into_iter().collect(),
             in_flight: InFlight::default(),
             balances: Vec::new(),
         };
         comparison.compare(provider).await?;
-        let Comparison { subjects, queries, breaks, balances, .. } = comparison;
+        let Comparison { subjects, queries, breaks, balances, point, .. } = comparison;
         snapshot.rollback().await?;
         let run = NewRun {
             at: Some(AtBlock {
@@ -225,9 +245,19 @@ impl<'a> Comparison<'a> {
             started_at: started_at.to_utc(),
             breaks,
         };
-        let run_id = keep(pool, &run, &balances).await?;
+        let run_id = keep(pool, &run, &balances, point.as_ref()).await?;
         let (block_number, block_hash) = (block.number, ours);
-        Ok(Report { run_id, chain_id, block_number, block_hash, subjects, queries, breaks: run.breaks })
+        let since = scope.since.map(|number| BlockNumber(number.cast_unsigned()));
+        Ok(Report {
+            run_id,
+            chain_id,
+            block_number,
+            block_hash,
+            since,
+            subjects,
+            queries,
+            breaks: run.breaks,
+        })
     }
 
     async fn compare(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
@@ -253,11 +283,18 @@ impl<'a> Comparison<'a> {
     async fn counts(&mut self) -> Result<(), ReconcileError> {
         let Some(at) = &self.at else { return Ok(()) };
         let contracts = at.numbered().map(|contract| contract.to_vec());
-        for count in store::count_events(self.conn, &self.scope, &contracts).await? {
+        let counts = store::count_events(self.conn, &self.scope, &contracts).await?;
+        let mut agrees = true;
+        for count in &counts {
             let contract = alloy::primitives::Address::from_slice(&count.contract);
             let emitted = at.seq(contract).await?;
             let found = rules::judge_count(&contract.to_string(), emitted, count.last, count.kept);
+            agrees &= found.is_none();
             self.breaks.extend(found);
+        }
+        match &mut self.point {
+            Some(point) if agrees => point.counts = counts,
+            Some(_) | None => self.point = None,
         }
         Ok(())
     }
@@ -270,6 +307,7 @@ impl<'a> Comparison<'a> {
             let page = store::list_open_entities(self.conn, &self.scope, &after, PAGE).await?;
             let Some(last) = page.last() else { break };
             after.clone_from(last);
+            leave_open(&mut self.point, OpenKind::Funds, &page);
             let ids: Vec<B256> = page.iter().map(|id| B256::from_slice(id)).collect();
             let reported = reported(self.conn, &self.scope, &ids).await?;
             for (id, contracts) in ids.iter().zip(at.read(&ids, &reported).await?) {
@@ -310,11 +348,20 @@ impl<'a> Comparison<'a> {
             let page = store::list_lone_entities(self.conn, &self.scope, &after, PAGE).await?;
             let Some(last) = page.last() else { break };
             after = entity_of(last)?.to_vec();
+            let ids = page.iter().map(|one| Ok(entity_of(one)?.to_vec()));
+            let ids: Vec<Vec<u8>> = ids.collect::<Result<_, ReconcileError>>()?;
+            leave_open(&mut self.point, OpenKind::Entity, &ids);
             self.judge(page).await?;
         }
-        let anchors = store::list_lone_anchors(self.conn, &self.scope, PAGE).await?;
-        self.breaks.extend(anchors.iter().map(|hash| rules::anchor_without_receipt(hash)));
-        Ok(())
+        let mut after = Vec::new();
+        loop {
+            let page = store::list_lone_anchors(self.conn, &self.scope, &after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after.clone_from(last);
+            leave_open(&mut self.point, OpenKind::Anchor, &page);
+            let hashes = page.iter().map(|hash| format!("0x{}", hex::encode(hash)));
+            self.breaks.extend(hashes.map(|hash| rules::anchor_without_receipt(&hash)));
+        }
     }
 
     async fn judge(&mut self, mut page: Vec<Subject>) -> Result<(), ReconcileError> {
@@ -356,6 +403,29 @@ fn entity_of(subject: &Subject) -> Result<B256, ReconcileError> {
     subject.entity.parse().map_err(|_| ReconcileError::Entity(subject.entity.clone()))
 }
 
+fn leave_open(point: &mut Option<NewPoint>, kind: OpenKind, ids: &[Vec<u8>]) {
+    if let Some(point) = point {
+        point.keep(kind, ids);
+    }
+}
+
+/// The point from which a comparison at a block goes on. `None`: from the beginning.
+async fn find_start(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    block_number: i64,
+    options: &Options,
+    now: Timestamp,
+) -> Result<Option<Point>, ReconcileError> {
+    if options.full {
+        return Ok(None);
+    }
+    let full_every = i64::try_from(FULL_EVERY.as_millis()).unwrap_or(i64::MAX);
+    let oldest = now.plus_millis(full_every.saturating_neg()).to_utc();
+    let found = store::find_point(conn, chain_id).await?;
+    Ok(found.filter(|point| point.block_number <= block_number && point.full_at > oldest))
+}
+
 /// The newest block that is final for the node and whose events are published, with its indexed hash.
 async fn final_block(
     conn: &mut PgConnection,
@@ -395,9 +465,20 @@ async fn reported(
     Ok(reported.collect())
 }
 
-async fn keep(pool: &PgPool, run: &NewRun, balances: &[NewWalletBalance]) -> Result<i64, ReconcileError> {
+async fn keep(
+    pool: &PgPool,
+    run: &NewRun,
+    balances: &[NewWalletBalance],
+    point: Option<&NewPoint>,
+) -> Result<i64, ReconcileError> {
     let mut tx = pool.begin().await?;
     let id = store::insert_run(&mut tx, run).await?;
+    match (point, &run.at) {
+        (Some(point), _) => store::set_point(&mut tx, point).await?,
+        // What does not agree is read again as a whole until it does.
+        (None, Some(at)) => store::forget_above(&mut tx, at.chain_id, -1).await?,
+        (None, None) => {}
+    }
     if let Some(at) = &run.at {
         replace_balances(&mut tx, (at.chain_id, at.number, &at.hash), balances).await?;
     }

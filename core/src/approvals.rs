@@ -20,6 +20,7 @@ use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
 use crate::makers::{self, MAKER, MakerError};
 use crate::operations::{self, EXECUTION, ResolveError};
+use crate::personal_data::{self, ErasureError, PERSONAL_DATA};
 use crate::requests::is_same_operator;
 
 /// Why a request was neither approved nor denied.
@@ -51,6 +52,8 @@ pub enum ApprovalError {
     Credential(#[from] CredentialError),
     #[error(transparent)]
     Invitation(#[from] InvitationError),
+    #[error(transparent)]
+    Erasure(#[from] ErasureError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -108,6 +111,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         MAKER => Ok(makers::carry_out_requested(conn, request).await?),
         CREDENTIAL => Ok(credentials::carry_out_requested(conn, request).await?),
         OPERATOR => Ok(invitations::carry_out_requested(conn, request, checker).await?),
+        PERSONAL_DATA => Ok(personal_data::carry_out_requested(conn, request).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }

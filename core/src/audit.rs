@@ -3,13 +3,18 @@
 //! A row's hash is SHA-256 over the previous hash and the row's number, time, source and text, each on a line of its
 //! own; the first row follows 32 zero bytes. A changed, added or missing row makes every later hash wrong, and a log
 //! that was rewritten as a whole has other heads than the anchored ones.
+//!
+//! An entry from which personal data was erased keeps its hash, which no longer follows from its text: a later entry, of
+//! the source `audit_erasure`, has to name it with the hash of what is left.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dvp_domain::chain::ChainCommand;
-use dvp_store::audit::{self as store, Anchor};
+use dvp_store::audit::{self as store, Anchor, AuditEntry};
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -24,6 +29,8 @@ const EVERY: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub entries: i64,
+    /// Those of which personal data was erased.
+    pub erased: u64,
     pub head: [u8; 32],
     /// The number of heads that are anchored on the chain.
     pub anchored: u64,
@@ -52,12 +59,33 @@ fn link(previous: &[u8], covered: &str) -> [u8; 32] {
     Sha256::new().chain_update(previous).chain_update(covered.as_bytes()).finalize().into()
 }
 
+fn text_hash(text: &str) -> String {
+    format!("\\x{}", hex::encode(Sha256::digest(text.as_bytes())))
+}
+
+/// Takes an erased entry off that this entry names, if it names one with the hash of what is left.
+fn explain(unexplained: &mut BTreeMap<i64, String>, row: &AuditEntry) {
+    #[derive(Deserialize)]
+    struct Named {
+        seq: i64,
+        entry_hash: String,
+    }
+    if row.source != "audit_erasure" {
+        return;
+    }
+    let Ok(named) = serde_json::from_str::<Named>(&row.entry) else { return };
+    if unexplained.get(&named.seq).is_some_and(|hash| *hash == named.entry_hash) {
+        unexplained.remove(&named.seq);
+    }
+}
+
 /// Checks every row, the head and the anchored heads, in one snapshot of the caller's.
 pub async fn verify(conn: &mut PgConnection) -> Result<Verified, AuditError> {
     let head = store::load_head(conn).await?;
     let mut anchors = store::list_anchors(conn, 0, i64::MAX).await?.into_iter().peekable();
     let (mut seq, mut last) = (0_i64, [0_u8; 32]);
     let (mut anchored, mut last_anchor) = (0_u64, None);
+    let (mut erased, mut unexplained) = (0_u64, BTreeMap::new());
     loop {
         let page = store::list(conn, seq, PAGE).await?;
         if page.is_empty() {
@@ -71,9 +99,16 @@ pub async fn verify(conn: &mut PgConnection) -> Result<Verified, AuditError> {
             if row.previous != last {
                 return Err(AuditError::Unlinked(seq));
             }
-            last = link(&last, &row.covered);
-            if row.hash != last {
-                return Err(AuditError::Changed(seq));
+            if row.is_erased {
+                erased = erased.saturating_add(1);
+                unexplained.insert(seq, text_hash(&row.entry));
+                last = row.hash.as_slice().try_into().map_err(|_| AuditError::Changed(seq))?;
+            } else {
+                last = link(&last, &row.covered);
+                if row.hash != last {
+                    return Err(AuditError::Changed(seq));
+                }
+                explain(&mut unexplained, &row);
             }
             while let Some(anchor) = anchors.next_if(|anchor| anchor.seq == seq) {
                 if anchor.hash != last {
@@ -86,13 +121,16 @@ pub async fn verify(conn: &mut PgConnection) -> Result<Verified, AuditError> {
             }
         }
     }
+    if let Some((seq, _)) = unexplained.first_key_value() {
+        return Err(AuditError::Changed(*seq));
+    }
     if let Some(anchor) = anchors.next() {
         return Err(AuditError::Anchor(anchor.seq));
     }
     if (head.seq, head.hash.as_slice()) != (seq, last.as_slice()) {
         return Err(AuditError::Head { found: seq, head: head.seq });
     }
-    Ok(Verified { entries: seq, head: last, anchored, last_anchor })
+    Ok(Verified { entries: seq, erased, head: last, anchored, last_anchor })
 }
 
 /// Hands the head to the relayer once a day, from the first process that finds it due.

@@ -34,6 +34,7 @@ pub mod operators;
 pub mod partners;
 pub mod pauses;
 pub mod permit;
+pub mod personal_data;
 pub mod ranges;
 pub mod reads;
 pub mod reconciliation;

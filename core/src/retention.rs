@@ -4,6 +4,8 @@
 //! expired row is left or the round's time is over; the rest waits for the next round. When a table fails, the failure
 //! is logged, and the others continue.
 //!
+//! Personal data of ended orders is erased from rows that stay ([`crate::personal_data`]).
+//!
 //! Never deleted: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX sessions,
 //! resting orders, payments at a bank and their recalls, the results of screening, and operators' actions.
 
@@ -15,12 +17,16 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use dvp_store::chain::retention as chain;
 use dvp_store::fix::archive;
 use dvp_store::lease::Lease;
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
+use dvp_store::personal::messages;
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
 use dvp_store::{StoreError, limits, operators, retention};
+
+use crate::personal_data::erase_aged;
 
 const LEASE: &str = "retention";
 const LEASE_TIME: Duration = Duration::from_secs(60);
@@ -37,6 +43,10 @@ const LIMIT_USAGE: Duration = Duration::from_secs(90 * 86_400);
 const CONSOLE_SESSIONS: Duration = Duration::from_secs(90 * 86_400);
 /// Rows of one statement.
 const ROWS: i64 = 1000;
+/// Orders of one transaction that erases personal data, a dozen statements each.
+const ORDERS: i64 = 50;
+/// Orders of one statement that deletes a few commands and facts of each.
+const ORDERS_ON_CHAIN: i64 = 200;
 
 /// The minimum retention of an idempotency record (contract section 8).
 pub const IDEMPOTENCY_LEAST: Duration = Duration::from_secs(24 * 3600);
@@ -60,6 +70,10 @@ pub struct Ages {
     pub notices: Duration,
     /// Signed chain transactions that are final.
     pub transactions: Duration,
+    /// Commands and facts of ended orders, anchors by strangers, and blocks that were taken back.
+    pub chain: Duration,
+    /// Personal data of orders, from their end on. `None`: it is kept.
+    pub personal_data: Option<Duration>,
 }
 
 impl Default for Ages {
@@ -72,6 +86,8 @@ impl Default for Ages {
             fix_archive: days(30),
             notices: days(365),
             transactions: days(90),
+            chain: days(90),
+            personal_data: None,
         }
     }
 }
@@ -94,10 +110,15 @@ enum Subject {
     LimitUsage,
     OpenChanges,
     ConsoleSessions,
+    PersonalData,
+    FixAccounts,
+    ChainWork,
+    ChainStrangers,
+    ChainOrphans,
 }
 
 impl Subject {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 20] = [
         Self::Events,
         Self::Deliveries,
         Self::WebhookAnswers,
@@ -113,6 +134,11 @@ impl Subject {
         Self::LimitUsage,
         Self::OpenChanges,
         Self::ConsoleSessions,
+        Self::PersonalData,
+        Self::FixAccounts,
+        Self::ChainWork,
+        Self::ChainStrangers,
+        Self::ChainOrphans,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -132,6 +158,11 @@ impl Subject {
             Self::LimitUsage => "limit_usage",
             Self::OpenChanges => "open_changes",
             Self::ConsoleSessions => "console_sessions",
+            Self::PersonalData => "personal_data",
+            Self::FixAccounts => "fix_accounts",
+            Self::ChainWork => "chain_work",
+            Self::ChainStrangers => "chain_strangers",
+            Self::ChainOrphans => "chain_orphans",
         }
     }
 
@@ -152,6 +183,14 @@ impl Subject {
             Self::LimitUsage => retention::delete_limit_usage(conn, LIMIT_USAGE, ROWS).await,
             Self::OpenChanges => limits::merge_open(conn, ROWS).await,
             Self::ConsoleSessions => operators::sessions::delete_old(conn, CONSOLE_SESSIONS, ROWS).await,
+            Self::PersonalData => match ages.personal_data {
+                Some(age) => erase_aged(conn, age, ORDERS).await,
+                None => Ok(0),
+            },
+            Self::ChainWork => chain::delete_work(conn, ages.chain, ORDERS_ON_CHAIN).await,
+            Self::ChainStrangers => chain::delete_strangers(conn, ages.chain, ROWS).await,
+            Self::ChainOrphans => chain::delete_orphans(conn, ages.chain, ROWS).await,
+            Self::FixAccounts => messages::erase_sent(conn, ROWS).await,
         }
     }
 }

@@ -179,6 +179,9 @@ pub(crate) struct ReconcileArgs {
     /// Compare executions that ended in the last N hours; live ones and open funds are always compared.
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hours: u64,
+    /// Read all events of the chain, not those since the last comparison that agreed.
+    #[arg(long)]
+    pub full: bool,
     /// Show the last N runs instead of comparing.
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,

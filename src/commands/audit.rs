@@ -41,14 +41,17 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
         json!({"entry": one.seq, "hash": format!("0x{}", hex::encode(&one.hash)), "chainId": one.chain_id,
                "txHash": one.tx_hash, "anchoredAt": one.anchored_at})
     });
-    let value = json!({"ok": true, "entries": verified.entries, "head": head, "anchored": verified.anchored,
+    let value = json!({"ok": true, "entries": verified.entries, "erased": verified.erased, "head": head, "anchored": verified.anchored,
                        "lastAnchor": last});
     print(place.json, &value, || {
         let anchored = verified.last_anchor.as_ref().map(|one| {
             format!("anchored up to entry {} by {}", one.seq, one.tx_hash.as_deref().unwrap_or_default())
         });
         let entries = format!("{} entries hold together; the head is {head}", verified.entries);
-        [Some(entries), anchored].into_iter().flatten().collect()
+        let erased = (verified.erased > 0).then(|| {
+            format!("personal data was erased from {} of them, each named by a later entry", verified.erased)
+        });
+        [Some(entries), erased, anchored].into_iter().flatten().collect()
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -80,7 +83,7 @@ async fn export(place: PlaceArgs) -> anyhow::Result<()> {
         after = last.seq;
         for row in &page {
             let line = json!({"entry": row.seq, "covered": row.covered, "previous": hex::encode(&row.previous),
-                              "hash": hex::encode(&row.hash)});
+                              "hash": hex::encode(&row.hash), "erased": row.is_erased});
             writeln!(out, "{line}")?;
         }
     }

@@ -36,15 +36,23 @@ async fn verify(args: ReceiptVerify) -> anyhow::Result<ExitCode> {
         (None, Some(reference)) => from_database(place.as_ref(), reference).await?,
         (None, None) => bail!("give --file or --reference"),
     };
-    let hash = receipt::hash(&body);
+    // Of an erased receipt the hash cannot be computed: what it states is looked up, and it is not called verified.
+    let erased = receipt::erased(&body).map(|erased| erased.fields);
+    let hash = receipt::anchored_hash(&body);
     let fault = receipt::check(&body).err().map(|fault| fault.to_string());
     let anchor = look_up(&args, place.as_ref(), &body, &hash).await?;
-    let verified = anchor.is_some() && fault.is_none();
+    let verified = anchor.is_some() && fault.is_none() && erased.is_none();
     let value = json!({
         "verified": verified, "contentHash": hash, "anchor": anchor, "arithmetic": fault.as_deref().unwrap_or("adds up"),
+        "erased": erased,
     });
     print(args.json, &value, || {
         let mut lines = match &anchor {
+            Some(_) if let Some(fields) = &erased => vec![format!(
+                "NOT verified: {} was erased from this copy; the hash it states, {hash}, is anchored. A copy from before \
+                 verifies, and so does this one with the field put back and \"erased\" removed",
+                fields.join(", ")
+            )],
             Some(anchor) if verified => vec![
                 format!("verified: {hash}"),
                 format!("anchored in transaction {}", anchor["txHash"].as_str().unwrap_or_default()),

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let config = chains::find(&args.chain, &place)?;
     let pool = place.pool(2).await?;
     let ended_within = Duration::from_secs(args.hours.saturating_mul(3_600));
-    let options = Options { ended_within, ..Options::default() };
+    let options = Options { ended_within, full: args.full, ..Options::default() };
     let report = reconcile(&pool, &config, &options).await?;
     let patience = match &place {
         ServiceLocation::Configured(config) => config.bank.as_ref().map(BankSection::patience),
@@ -42,14 +42,14 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn view(report: &Report, bank: Option<&BankReport>, breaks: &[&Break]) -> Value {
-    let Report { run_id, chain_id, block_number, block_hash, subjects, queries, .. } = report;
+    let Report { run_id, chain_id, block_number, block_hash, since, subjects, queries, .. } = report;
     let bank = bank.map(|bank| {
         let BankReport { run_id, accounts, pairs, in_transit, .. } = bank;
         json!({"runId": run_id, "accounts": accounts, "newPairs": pairs, "inTransit": in_transit})
     });
     json!({
         "runId": run_id, "chainId": chain_id, "blockNumber": block_number, "blockHash": block_hash.to_string(),
-        "compared": subjects, "queries": queries, "bank": bank, "breaks": breaks,
+        "since": since, "compared": subjects, "queries": queries, "bank": bank, "breaks": breaks,
     })
 }
 

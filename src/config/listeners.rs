@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use dvp_console::{ProviderSettings, SessionPolicy};
 use dvp_core::context::{PayoutTime, Windows, WindowsError};
+use dvp_core::personal_data::AGE_LEAST;
 use dvp_core::reconciliation;
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
 use dvp_fix_gateway::ForwardConfig;
@@ -288,6 +289,10 @@ pub(crate) struct RetentionSection {
     pub notices: Option<Span>,
     /// Signed chain transactions that are final.
     pub transactions: Option<Span>,
+    /// What the chain side keeps of ended orders.
+    pub chain: Option<Span>,
+    /// Personal data of orders, from their end on; without it, it is kept.
+    pub personal_data: Option<Span>,
 }
 
 impl RetentionSection {
@@ -301,6 +306,8 @@ impl RetentionSection {
             fix_archive: or(&self.fix_archive, usual.fix_archive),
             notices: or(&self.notices, usual.notices),
             transactions: or(&self.transactions, usual.transactions),
+            chain: or(&self.chain, usual.chain),
+            personal_data: self.personal_data.as_ref().map(|span| span.0),
         };
         for (name, age) in [
             ("idempotency", ages.idempotency),
@@ -309,9 +316,15 @@ impl RetentionSection {
             ("fix_archive", ages.fix_archive),
             ("notices", ages.notices),
             ("transactions", ages.transactions),
+            ("chain", ages.chain),
         ] {
             ensure!(age >= IDEMPOTENCY_LEAST, "retention.{name} must be at least 1d");
         }
+        let is_early = ages.personal_data.is_some_and(|age| age < AGE_LEAST);
+        ensure!(
+            !is_early,
+            "retention.personal_data must be at least 400d: a payment may be recalled for 13 months"
+        );
         Ok(ages)
     }
 }

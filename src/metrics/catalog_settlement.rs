@@ -37,6 +37,11 @@ const SUBJECT: Label = (
         "limit_usage",
         "open_changes",
         "console_sessions",
+        "personal_data",
+        "fix_accounts",
+        "chain_work",
+        "chain_strangers",
+        "chain_orphans",
     ]),
 );
 

@@ -24,8 +24,8 @@ fn dvp(sandbox: &Sandbox, words: &[&str]) -> (Output, Value) {
 /// Breaks as (type, execution).
 type Found = BTreeSet<(String, String)>;
 
-fn reconcile(sandbox: &Sandbox) -> (Found, Value) {
-    let (output, said) = dvp(sandbox, &["reconcile"]);
+fn reconcile(sandbox: &Sandbox, words: &[&str]) -> (Found, Value) {
+    let (output, said) = dvp(sandbox, &[&["reconcile"], words].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(said.is_object(), "{errors}");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -39,7 +39,7 @@ fn reconcile(sandbox: &Sandbox) -> (Found, Value) {
 async fn until(sandbox: &Sandbox, expected: &Found) -> Value {
     let deadline = Instant::now() + Duration::from_secs(90);
     loop {
-        let (found, said) = reconcile(sandbox);
+        let (found, said) = reconcile(sandbox, &[]);
         if found == *expected {
             return said;
         }
@@ -143,6 +143,11 @@ async fn exactly_the_planted_breaks_of_every_type_are_found() {
     let more = orders(&sandbox, &partner, &OPEN_TOO).await;
     let said = until(&sandbox, &Found::new()).await;
     assert_eq!(said["compared"], 9, "{said}");
+    // What agreed is not read again, but on request.
+    let (found, said) = reconcile(&sandbox, &[]);
+    assert!(found.is_empty() && said["since"].is_number(), "{said}");
+    let (found, said) = reconcile(&sandbox, &["--full"]);
+    assert!(found.is_empty() && said["since"].is_null(), "{said}");
 
     let mut conn = sandbox.database().await;
     let mut expected = Found::new();
@@ -164,7 +169,6 @@ async fn exactly_the_planted_breaks_of_every_type_are_found() {
     let omitted = "delete from chain_log where event = 'Filled' and entity = \
                    (select entity from execution where reference = $1)";
     run(&mut conn, omitted, &done[3]).await;
-    expect("index_mismatch", "");
     let gave_up = "update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}', \
                    terminal_at = now() where reference = $1";
     run(&mut conn, gave_up, &open[1]).await;
@@ -200,7 +204,15 @@ async fn exactly_the_planted_breaks_of_every_type_are_found() {
     expect("paid_not_settled", &more[0]);
     rob_the_escrow(&sandbox).await;
     expect("escrow_short", "");
-    until(&sandbox, &expected).await;
+    let said = until(&sandbox, &expected).await;
+    assert!(said["since"].is_number(), "{said}");
+    // An old event that vanished is found when everything is read, and from then on until it is back.
+    expected.insert(("index_mismatch".to_owned(), String::new()));
+    let (found, said) = reconcile(&sandbox, &["--full"]);
+    assert_eq!(found, expected, "{said:#}");
+    let (found, said) = reconcile(&sandbox, &[]);
+    assert_eq!(found, expected, "{said:#}");
+    assert!(said["since"].is_null(), "{said}");
 
     // Ten minutes before the timelock: failed orders are due, and live ones are urgent.
     let late = json!([25 * 3600 + 60 - 600]);

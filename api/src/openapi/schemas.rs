@@ -288,7 +288,11 @@ fn receipt() -> Value {
             ("fees", list(reference("FeeItem"))),
             ("issuedAt", time()),
         ]),
-        &[("txHash", hash()), ("finality", reference("Finality"))],
+        &[
+            ("txHash", hash()),
+            ("finality", reference("Finality")),
+            ("erased", object(&[("fields", list(text())), ("contentHash", hash())])),
+        ],
     )
 }
 

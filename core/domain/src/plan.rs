@@ -182,6 +182,20 @@ impl SolvedPath {
     }
 }
 
+impl Plan {
+    /// Replaces the account that the order is paid out to.
+    pub fn forget_account(&mut self) {
+        for step in &mut self.path.steps {
+            match step {
+                PathStep::FiatGateway { beneficiary_account, .. } => {
+                    *beneficiary_account = "[erased]".to_owned()
+                }
+                PathStep::Reserve { .. } => {}
+            }
+        }
+    }
+}
+
 /// Fees the accepted answer shows: only those locked by a firm quote.
 pub fn shown_fees(plan: &Plan) -> Option<&[FeeItem]> {
     plan.quote_id.as_ref().map(|_| plan.priced.fees.as_slice())

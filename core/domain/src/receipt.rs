@@ -2,7 +2,7 @@
 
 mod arithmetic;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::canonical::{canonical_sha256, hex32};
@@ -80,6 +80,41 @@ pub fn hash(body: &Value) -> String {
     hex32(&canonical_sha256(&body))
 }
 
+/// A receipt of which fields were erased: they are null, and `erased` names them, with the content hash of the receipt as
+/// it was issued. Whoever has the fields can put them back and compute the hash again.
+#[must_use]
+pub fn without(body: &Value, field: &str) -> Value {
+    let (mut fields, content_hash) =
+        erased(body).map_or_else(|| (Vec::new(), hash(body)), |erased| (erased.fields, erased.content_hash));
+    let mut body = body.clone();
+    let Some(map) = body.as_object_mut() else { return body };
+    if map.get(field).is_some_and(|value| !value.is_null()) {
+        map.insert(field.to_owned(), Value::Null);
+        fields.push(field.to_owned());
+        map.insert("erased".into(), json!({"fields": fields, "contentHash": content_hash}));
+    }
+    body
+}
+
+/// What was erased of a receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Erased {
+    pub fields: Vec<String>,
+    /// Of the receipt as it was issued.
+    pub content_hash: String,
+}
+
+/// What was erased of a receipt, by its own statement. `None`: nothing.
+pub fn erased(body: &Value) -> Option<Erased> {
+    Erased::deserialize(body.get("erased")?).ok()
+}
+
+/// The content hash that was anchored: computed, or of an erased receipt the stated one.
+pub fn anchored_hash(body: &Value) -> String {
+    erased(body).map_or_else(|| hash(body), |erased| erased.content_hash)
+}
+
 /// The body as readers receive it: with `txHash` and `finality` once the anchor is confirmed.
 pub fn with_finality(body: &Value, finality: Option<&Finality>) -> Value {
     let mut body = body.clone();
@@ -88,4 +123,26 @@ pub fn with_finality(body: &Value, finality: Option<&Finality>) -> Value {
         map.insert("finality".into(), json!(finality));
     }
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_erased_receipt_says_so_and_is_verified_with_the_field_put_back() {
+        let issued = json!({"clientReference": "ref-1", "provider": "lp", "fees": []});
+        let content_hash = hash(&issued);
+        let mut left = without(&issued, "clientReference");
+        assert_eq!(without(&left, "clientReference"), left, "once");
+        assert_eq!(left["clientReference"], Value::Null);
+        let fields = vec!["clientReference".to_owned()];
+        assert_eq!(erased(&left), Some(Erased { fields, content_hash: content_hash.clone() }));
+        assert_eq!(anchored_hash(&left), content_hash);
+        left["clientReference"] = json!("ref-1");
+        left.as_object_mut().unwrap().remove("erased");
+        assert_eq!(hash(&left), content_hash);
+        let without_one = json!({"clientReference": null, "provider": "lp"});
+        assert_eq!(without(&without_one, "clientReference"), without_one, "nothing to erase");
+    }
 }

@@ -17,6 +17,8 @@ pub struct AuditEntry {
     pub hash: Vec<u8>,
     /// The text that the hash covers beside the previous hash.
     pub covered: String,
+    /// Personal data was erased from it, so that the hash does not follow from the text.
+    pub is_erased: bool,
 }
 
 /// The last row's number and hash.
@@ -43,7 +45,8 @@ pub async fn load_head(conn: &mut PgConnection) -> Result<Head, StoreError> {
 /// Rows after a number, in order.
 pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<AuditEntry>, StoreError> {
     let rows = sqlx::query_as(
-        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered \
+        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
+                erased_at is not null as is_erased \
          from audit_entry where seq > $1 order by seq limit $2",
     );
     Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
@@ -56,7 +59,8 @@ pub async fn list_before(
     limit: i64,
 ) -> Result<Vec<AuditEntry>, StoreError> {
     let rows = sqlx::query_as(
-        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered \
+        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
+                erased_at is not null as is_erased \
          from audit_entry where seq < $1 order by seq desc limit $2",
     );
     Ok(rows.bind(before).bind(limit).fetch_all(conn).await?)

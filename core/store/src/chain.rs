@@ -8,6 +8,7 @@ mod events;
 mod facts;
 mod index;
 mod relay;
+pub mod retention;
 mod status;
 
 pub use events::{KeptEvent, list_block_events};

@@ -28,6 +28,7 @@ pub mod orders;
 pub mod overview;
 pub mod partners;
 pub mod pauses;
+pub mod personal;
 pub mod pool;
 pub mod pools;
 pub mod reconcile;

@@ -4,10 +4,12 @@
 //! events are of the same moment.
 
 pub mod bank;
+mod points;
 mod runs;
 mod subjects;
 pub mod wallets;
 
+pub use points::{NewPoint, OpenKind, Point, find_point, forget_above, set_point};
 pub use runs::{
     AtBlock, KeptBreak, KeptRun, NewRun, delete_old_runs, find_break, find_last_run, insert_run, list_breaks,
     list_open_breaks, list_runs,

@@ -296,6 +296,7 @@ impl BankScene {
             chain_id: 31337,
             facts_number: 0,
             block_number: 0,
+            since: None,
             ended_since: DateTime::<Utc>::MAX_UTC,
         };
         let mut conn = self.harness.pool().acquire().await.unwrap();

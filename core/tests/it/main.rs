@@ -34,6 +34,7 @@ mod notify;
 mod older;
 mod operations;
 mod pauses;
+mod personal_data;
 mod pool;
 mod pools;
 mod proxy;

@@ -65,6 +65,79 @@ async fn names(pool: &PgPool) -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_chain_side_keeps_of_old_orders_goes_and_events_of_ours_stay() {
+    let harness = scenes::harness().await;
+    let workers = harness.start_workers();
+    let mut references = Vec::new();
+    for account in ["000123456789", "000123456780", "000123456781"] {
+        let reference = harness.accept(order(account)).await.reference;
+        harness.play_chain(&reference).await;
+        harness.wait_for_state(&reference, "completed").await;
+        references.push(reference);
+    }
+    let finality = "select count(*) from execution where state ->> 'finality' is null";
+    harness.wait_for_count(finality, 0).await;
+    workers.abort();
+    let pool = harness.pool();
+    let carried = "insert into slot_command (chain_id, signer, nonce, command_id) \
+                   select 31337, decode(repeat('01', 20), 'hex'), 0, id from chain_command";
+    insert_transactions(pool).await;
+    for statement in [
+        carried,
+        "update chain_command set state = 'done', done_at = now() - interval '91 days', \
+                created_at = now() - interval '91 days'",
+        "update execution set terminal_at = now() - interval '91 days'",
+        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number) \
+         values (31337, 100, sha256('h'), 90, 100)",
+        // Of a contract: an anchor of ours, three by strangers, two of them younger; a block that was taken back.
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
+                                entity, seq, fact) \
+         select 31337, sha256('b'), 0, 10, now() - interval '91 days', sha256('t'), decode(repeat('ee', 20), 'hex'), \
+                'Anchored', content_hash, 1, null from receipt order by reference limit 1",
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
+                                entity, seq) \
+         select 31337, sha256('b'), n, 10, now() - make_interval(days => 121 - 30 * n), sha256('t'), \
+                decode(repeat('ee', 20), 'hex'), 'Anchored', sha256(n::text::bytea), n + 1 from generate_series(1, 3) n",
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
+                                entity, seq, canonical, observed_at) \
+         values (31337, sha256('o'), 1, 11, now(), sha256('t'), decode(repeat('ee', 20), 'hex'), 'Anchored', sha256('x'), \
+                 9, false, now() - interval '91 days')",
+    ] {
+        sqlx::query(statement).execute(pool).await.unwrap();
+    }
+    // The second order ended lately, and an event of the third one is not applied.
+    for (statement, reference) in [
+        ("update execution set terminal_at = now() where reference = $1", &references[1]),
+        (
+            "update chain_fact set consumed_at = null where id = (select min(f.id) from chain_fact f \
+             join execution e using (entity) where e.reference = $1)",
+            &references[2],
+        ),
+    ] {
+        assert_eq!(sqlx::query(statement).bind(reference).execute(pool).await.unwrap().rows_affected(), 1);
+    }
+    let done = round(pool, &Ages { transactions: Duration::from_secs(86_400), ..Ages::default() }).await;
+    assert_eq!(done.failed, Vec::<&str>::new());
+    let kept = "select distinct reference from chain_command order by 1";
+    let kept: Vec<String> = sqlx::query_scalar(kept).fetch_all(pool).await.unwrap();
+    let mut expected = references[1..].to_vec();
+    expected.sort();
+    assert_eq!(kept, expected, "{done:?}");
+    let lone = "select count(*) from slot_command s where not exists (select from chain_command c where c.id = s.command_id)";
+    assert_eq!(harness.count(lone).await, 0);
+    let facts = "select count(distinct e.reference) from execution e join chain_fact f using (entity)";
+    assert_eq!(harness.count(facts).await, 2);
+    // Of the strangers' three the first is old enough; the newest event of a contract would stay at any age.
+    assert_eq!(done.deleted.get("chain_strangers"), Some(&1), "{done:?}");
+    assert_eq!(harness.count("select events from chain_deleted").await, 1);
+    assert_eq!(done.deleted.get("chain_orphans"), Some(&1), "{done:?}");
+    assert_eq!(harness.count("select count(*) from chain_log where canonical").await, 3);
+    let again = round(pool, &Ages::default()).await;
+    assert!(again.deleted.keys().all(|subject| !subject.starts_with("chain_")), "{again:?}");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn expired_rows_are_deleted_and_younger_ones_and_orders_stay() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;

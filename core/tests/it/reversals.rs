@@ -58,7 +58,7 @@ fn resolved(remedy: Remedy) -> Action {
 /// The breaks of the only order, whenever it ended.
 async fn breaks(harness: &Harness) -> Vec<BreakKind> {
     let ended_since = DateTime::<Utc>::MAX_UTC;
-    let scope = Scope { chain_id: 31337, facts_number: 0, block_number: 0, ended_since };
+    let scope = Scope { chain_id: 31337, facts_number: 0, block_number: 0, since: None, ended_since };
     let mut conn = harness.pool().acquire().await.unwrap();
     let (subjects, _) = list_booked(&mut conn, &scope, &[], "", 10).await.unwrap();
     let moment = Moment { now: Utc::now().into(), block_secs: 0, patience: Patience::default() };

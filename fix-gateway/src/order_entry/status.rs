@@ -78,7 +78,7 @@ impl OrderEntry {
         let found = self.engine.issued_receipt(&self.tenant, RefType::ExecutionId, reference).await?;
         let ReceiptLookup::Found(issued) = found else { return Ok(None) };
         let anchor_tx_hash = issued.finality.map(|finality| finality.tx_hash);
-        Ok(Some(ReceiptFacts { hash: receipt::hash(&issued.body), anchor_tx_hash }))
+        Ok(Some(ReceiptFacts { hash: receipt::anchored_hash(&issued.body), anchor_tx_hash }))
     }
 
     /// The open orders of the session: all of them (7), or those of one symbol (1).

@@ -5,6 +5,7 @@
 
 use super::{address, bigint, block, bulk, facts, hash, relay, unsigned};
 use crate::StoreError;
+use crate::reconcile::forget_above;
 use alloy::primitives::{Address, B256};
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
@@ -211,6 +212,9 @@ pub async fn record_blocks(
     if logs.is_empty() {
         return Ok(());
     }
+    if let Some(lowest) = logs.iter().map(|log| log.block_number).min().filter(|at| *at <= from.head_number) {
+        forget_above(tx, bigint(from.chain_id), bigint(lowest.0).saturating_sub(1)).await?;
+    }
     let several = blocks.len() > 1 && logs.iter().all(|log| log.block_number > from.head_number);
     if several && !has_orphans_above(tx, from).await? {
         return bulk::copy_logs(tx, from.chain_id, logs).await;
@@ -394,6 +398,7 @@ pub async fn unwind_to(
     let chain_id = bigint(from.chain_id);
     relay::reopen_above(tx, from.chain_id, number).await?;
     facts::retract_above(tx, from.chain_id, number).await?;
+    forget_above(tx, chain_id, bigint(number.0)).await?;
     let logs = sqlx::query(
         "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
     )

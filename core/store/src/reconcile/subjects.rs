@@ -12,7 +12,7 @@ use dvp_domain::reconcile::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use sqlx::{PgConnection, PgPool, PgTransaction};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, PgTransaction};
 
 use crate::StoreError;
 use dvp_domain::chain::ChainFact;
@@ -25,6 +25,8 @@ pub struct Scope {
     pub facts_number: i64,
     /// The final block at which the contracts are queried.
     pub block_number: i64,
+    /// Events up to this block agreed before, and what they have left open is stored. `None`: the whole history is read.
+    pub since: Option<i64>,
     /// Executions that ended before, and have nothing open on the chain, are skipped.
     pub ended_since: DateTime<Utc>,
 }
@@ -80,7 +82,7 @@ pub async fn list_booked(
              select reference from execution where terminal_at is null and reference > $5 \
              union select reference from execution where terminal_at >= $4 and reference > $5 \
              union select reference from execution \
-             where exception = 'reversed' and state #>> '{reversal,resolved}' is null and reference > $5 \
+             where unresolved and reference > $5 \
              union select c.reference from chain_command c where c.entity = any($7) and c.reference > $5 \
              union select b.execution from bank_payment b \
              where b.contradicting is not null and b.closed_at is null and b.execution > $5 \
@@ -153,7 +155,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
             let body = serde_json::from_str(body).map_err(|error| StoreError::corrupt("receipt", error))?;
             let anchor = row.anchor_tx.as_ref().zip(row.anchor_contract.as_ref());
             let anchor = anchor.map(|(tx, contract)| Anchored { tx_hash: hex(tx), contract: hex(contract) });
-            Some(Receipted { content_hash: hex(hash), computed_hash: receipt::hash(&body), anchor })
+            Some(Receipted { content_hash: hex(hash), computed_hash: receipt::anchored_hash(&body), anchor })
         }
         _ => None,
     };
@@ -209,6 +211,19 @@ fn kept(events: Value, scope: &Scope) -> Result<StoredEvents, StoreError> {
     })
 }
 
+/// Before every block.
+const BEGINNING: i64 = -1;
+
+/// A statement that reads events after the scope's point. One that reads the whole history says so to the server's log.
+fn since(scope: &Scope, statement: &'static str) -> AssertSqlSafe<String> {
+    let (whole, known) = match scope.since {
+        None => ("/* the whole history */ ", "execution"),
+        // No index of executions has their ids on the chain; commands of late events are there.
+        Some(_) => ("", "chain_command"),
+    };
+    AssertSqlSafe(format!("{whole}{}", statement.replace("KNOWN", known)))
+}
+
 /// Ids that are on the chain and that no execution has, after `after`.
 pub async fn list_lone_entities(
     conn: &mut PgConnection,
@@ -216,22 +231,33 @@ pub async fn list_lone_entities(
     after: &[u8],
     limit: i64,
 ) -> Result<Vec<Subject>, StoreError> {
-    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
-        "select l.entity, jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
-                                                       'amount', l.fact ->> 'amount') \
-                                    order by l.block_number, l.log_index) as events \
-         from chain_log l \
-         where l.chain_id = $1 and l.canonical \
-           and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid') \
-           and l.block_number <= greatest($2, $3) and l.entity > $4 \
-           and not exists (select from execution e where e.entity = l.entity) \
-         group by l.entity order by l.entity limit $5",
-    )
+    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(since(
+        scope,
+        "with seen as ( \
+             select l.entity from chain_log l \
+             where l.chain_id = $1 and l.canonical \
+               and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid') \
+               and l.block_number > $6 and l.block_number <= greatest($2, $3) and l.entity > $4 \
+               and not exists (select from KNOWN e where e.entity = l.entity) \
+             union select o.entity from reconciliation_open o \
+             where o.chain_id = $1 and o.kind = 'entity' and $6 >= 0 and o.entity > $4 \
+               and not exists (select from KNOWN e where e.entity = o.entity) \
+             order by entity limit $5) \
+         select seen.entity, (select jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
+                                                                  'amount', l.fact ->> 'amount') \
+                                               order by l.block_number, l.log_index) \
+                              from chain_log l where l.chain_id = $1 and l.canonical and l.entity = seen.entity \
+                                and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', \
+                                                'Refunded', 'Paid') \
+                                and l.block_number <= greatest($2, $3)) as events \
+         from seen order by seen.entity",
+    ))
     .bind(scope.chain_id)
     .bind(scope.facts_number)
     .bind(scope.block_number)
     .bind(after)
     .bind(limit)
+    .bind(scope.since.unwrap_or(BEGINNING))
     .fetch_all(conn)
     .await?;
     rows.into_iter()
@@ -242,25 +268,28 @@ pub async fn list_lone_entities(
         .collect()
 }
 
-/// Hashes that one of the service's relayers anchored and no receipt has, at most `limit`.
+/// Hashes that one of the service's relayers anchored and no receipt has, after `after`, in order.
 pub async fn list_lone_anchors(
     conn: &mut PgConnection,
     scope: &Scope,
+    after: &[u8],
     limit: i64,
-) -> Result<Vec<String>, StoreError> {
-    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(
-        "select distinct l.entity from chain_log l \
-         where l.chain_id = $1 and l.canonical and l.event = 'Anchored' and l.fact is not null \
-           and l.block_number <= $2 and not exists (select from receipt r where r.content_hash = l.entity) \
-           and not exists (select from audit_anchor a where a.hash = l.entity) \
-         order by l.entity limit $3",
-    )
-    .bind(scope.chain_id)
-    .bind(scope.facts_number)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    rows.iter().map(|(id,)| entity(id)).collect()
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let rows = sqlx::query_scalar(since(
+        scope,
+        "with seen as ( \
+             select l.entity from chain_log l \
+             where l.chain_id = $1 and l.canonical and l.event = 'Anchored' and l.fact is not null \
+               and l.block_number > $5 and l.block_number <= $2 and l.entity > $3 \
+             union select o.entity from reconciliation_open o \
+             where o.chain_id = $1 and o.kind = 'anchor' and $5 >= 0 and o.entity > $3) \
+         select entity from seen \
+         where not exists (select from receipt r where r.content_hash = seen.entity) \
+           and not exists (select from audit_anchor a where a.hash = seen.entity) \
+         order by entity limit $4",
+    ));
+    let rows = rows.bind(scope.chain_id).bind(scope.facts_number).bind(after).bind(limit);
+    Ok(rows.bind(scope.since.unwrap_or(BEGINNING)).fetch_all(conn).await?)
 }
 
 /// Ids with funds in the escrow at the final block, after `after`, in order.
@@ -270,17 +299,24 @@ pub async fn list_open_entities(
     after: &[u8],
     limit: i64,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
-    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(
-        "select l.entity from chain_log l \
-         where l.chain_id = $1 and l.canonical and l.event = 'Locked' and l.block_number <= $2 and l.entity > $3 \
-           and not exists (select from chain_log o where o.chain_id = $1 and o.canonical and o.entity = l.entity \
+    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(since(
+        scope,
+        "with locked as ( \
+             select l.entity from chain_log l \
+             where l.chain_id = $1 and l.canonical and l.event = 'Locked' \
+               and l.block_number > $5 and l.block_number <= $2 and l.entity > $3 \
+             union select o.entity from reconciliation_open o \
+             where o.chain_id = $1 and o.kind = 'funds' and $5 >= 0 and o.entity > $3) \
+         select l.entity from locked l \
+         where not exists (select from chain_log o where o.chain_id = $1 and o.canonical and o.entity = l.entity \
                              and o.event in ('Released', 'Refunded') and o.block_number <= $2) \
          order by l.entity limit $4",
-    )
+    ))
     .bind(scope.chain_id)
     .bind(scope.block_number)
     .bind(after)
     .bind(limit)
+    .bind(scope.since.unwrap_or(BEGINNING))
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| row.0).collect())
@@ -323,16 +359,21 @@ pub async fn count_events(
     scope: &Scope,
     contracts: &[Vec<u8>],
 ) -> Result<Vec<ContractCount>, StoreError> {
-    let rows: Vec<(Vec<u8>, i64, i64)> = sqlx::query_as(
-        "select requested.contract, coalesce(max(l.seq), 0)::int8, count(l.seq)::int8 \
+    let rows: Vec<(Vec<u8>, i64, i64)> = sqlx::query_as(since(
+        scope,
+        "select requested.contract, coalesce(max(l.seq), max(c.last_seq), 0)::int8, \
+                (count(l.seq) + coalesce(max(c.kept), max(d.events), 0))::int8 \
          from unnest($2::bytea[]) as requested (contract) \
+         left join reconciliation_count c on c.chain_id = $1 and c.contract = requested.contract and $4 >= 0 \
+         left join chain_deleted d on d.chain_id = $1 and d.contract = requested.contract \
          left join chain_log l on l.chain_id = $1 and l.canonical and l.contract = requested.contract \
-                              and l.block_number <= $3 \
+                              and l.seq > coalesce(c.last_seq, 0) and l.block_number <= $3 \
          group by requested.contract order by requested.contract",
-    )
+    ))
     .bind(scope.chain_id)
     .bind(contracts)
     .bind(scope.block_number)
+    .bind(scope.since.unwrap_or(BEGINNING))
     .fetch_all(conn)
     .await?;
     let count = |number: i64| u64::try_from(number).map_err(|error| StoreError::corrupt("chain_log", error));
