@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::orders::{Goal, Orders};
+pub(crate) use self::orders::Goal;
+use self::orders::Orders;
 use crate::cpu;
 use crate::figure::{Figure, per_second};
 use crate::fix_client::{self, Client, Driven};
@@ -86,11 +87,14 @@ const PARTS: [Part; 2] = [
     },
 ];
 
+/// The orders in flight of a single session.
+pub(crate) const ONE_SESSION: usize = PARTS[0].window;
+
 /// A rate, and the processor time of an order in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Measured {
+pub(crate) struct Measured {
     orders_a_second: u64,
-    service: u64,
+    pub(crate) service: u64,
     postgres: u64,
     client: u64,
 }
@@ -153,15 +157,19 @@ fn made_beforehand(seconds: u64) -> anyhow::Result<usize> {
 
 /// `POST /v1/intents` by as many callers as there are orders on their way, beside the engine.
 async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow::Result<Figure> {
+    let value = rest_orders(served, part.sessions * part.window, seconds).await?;
+    Ok(Figure { name: part.rest, value, unit: "orders/s", floor: engine })
+}
+
+/// `POST /v1/intents` a second by this number of callers.
+pub(crate) async fn rest_orders(served: &Served, callers: usize, seconds: u64) -> anyhow::Result<u64> {
     let (count, keys) = (made_beforehand(seconds)?, served.keys.clone());
     let requests = tokio::task::spawn_blocking(move || {
         (0..count).map(|_| request(&fiat_order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
     });
     let requests = Mutex::new(requests.await??);
     let next = || requests.lock().ok().and_then(|mut requests| requests.pop());
-    let callers = part.sessions * part.window;
-    let value = drive(served.address, seconds, callers, 202, next).await?;
-    Ok(Figure { name: part.rest, value, unit: "orders/s", floor: engine })
+    drive(served.address, seconds, callers, 202, next).await
 }
 
 /// With settlement in the same process, beside acceptance alone. A database of its own: what was accepted before would
@@ -169,14 +177,7 @@ async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow
 async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
-    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    let stop = watch::Sender::new(false);
-    let settling = tokio::spawn(workflow::run(
-        harness.engine.clone(),
-        RailUse::of(rails.clone()),
-        RailUse::of(rails),
-        stop.subscribe(),
-    ));
+    let (stop, settled) = settling(&harness);
     let gateway = Gateway::start(&harness, subject).await?;
     let mut figures = Vec::new();
     let commits = commits(&harness, seconds).await?;
@@ -192,9 +193,22 @@ async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> 
     }
     gateway.stop().await?;
     stop.send_replace(true);
-    settling.await?;
+    settled.await?;
     harness.stop().await?;
     Ok(figures)
+}
+
+/// Settles the harness's orders in this process, until told to stop.
+pub(crate) fn settling(harness: &DurableHarness) -> (watch::Sender<bool>, JoinHandle<()>) {
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    let stop = watch::Sender::new(false);
+    let run = workflow::run(
+        harness.engine.clone(),
+        RailUse::of(rails.clone()),
+        RailUse::of(rails),
+        stop.subscribe(),
+    );
+    (stop, tokio::spawn(run))
 }
 
 /// The gateway of a harness on loopback, with its sessions.
@@ -236,7 +250,7 @@ impl Gateway {
     }
 
     /// Runs the sessions concurrently, each on a thread of its own.
-    async fn drive(
+    pub(crate) async fn drive(
         &self,
         sessions: usize,
         window: usize,

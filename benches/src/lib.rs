@@ -19,6 +19,7 @@ pub mod hooks;
 pub mod hostile;
 pub mod http;
 pub mod interfaces;
+pub mod metrics;
 pub mod plans;
 pub mod processes;
 pub mod reads;

@@ -47,6 +47,8 @@ enum LoadCommand {
         #[arg(long)]
         without_settlement: bool,
     },
+    /// Metrics of an order over REST, over FIX and to Filled, beside the service's processor time for the order.
+    Metrics,
     /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
     /// behind ten events a block are, and the memory that a million take.
     Backfill {
@@ -165,6 +167,10 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let subject = Subject { archives: !without_archive, settles: !without_settlement };
             runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds, subject))?
+        }
+        LoadCommand::Metrics => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(dvp_benches::metrics::measure(cli.seconds))?
         }
         LoadCommand::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         LoadCommand::BareEcho => {

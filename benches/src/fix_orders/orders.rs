@@ -12,7 +12,7 @@ use crate::harness::ACCOUNT;
 
 /// Which report answers an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(crate) enum Goal {
     /// It is accepted: ExecType(150) is New.
     Accepted,
     /// It is paid: ExecType(150) is Trade.
