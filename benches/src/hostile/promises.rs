@@ -1,15 +1,42 @@
 //! The broken promises, each once with its first case.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Collects from all peers at once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Promises {
     broken: Arc<Mutex<BTreeMap<String, (u64, String)>>>,
+    /// Other work shares the machine: a service without processor time may ask a caller to try again.
+    shares_machine: bool,
+    excused: Arc<AtomicUsize>,
 }
 
 impl Promises {
+    pub(super) fn new(shares_machine: bool) -> Self {
+        Self { shares_machine, ..Self::default() }
+    }
+
+    /// Whether the answer asks the caller to try again, and may.
+    pub(super) fn is_excused(&self, status: u16) -> bool {
+        let is_excused = self.shares_machine && status == 503;
+        if is_excused {
+            self.excused.fetch_add(1, Ordering::Relaxed);
+        }
+        is_excused
+    }
+
+    /// How many answers were excused.
+    pub(super) fn excused(&self) -> usize {
+        self.excused.load(Ordering::Relaxed)
+    }
+
+    /// Whether an error of the log is such an answer.
+    pub(super) fn is_excused_in_log(&self, line: &str) -> bool {
+        self.shares_machine && line.contains("pool timed out")
+    }
+
     /// `promise` is the same text for every case of it; `case` describes the event.
     pub(super) fn broken(&self, promise: &str, case: impl FnOnce() -> String) {
         let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -159,7 +159,7 @@ impl HostileCaller {
         };
         let case = || format!("{what:?} in {pointer}: {status} {answer}; sent {}", visible(body));
         self.promises.check(
-            status < 500,
+            status < 500 || self.promises.is_excused(status),
             &format!("a hostile body is no error of the service ({path})"),
             case,
         );
@@ -204,7 +204,8 @@ impl HostileCaller {
                         answered += 1;
                         let case = || format!("{}: {status} {answer}", visible(path.as_bytes()));
                         let promise = "a hostile path or query is no error of the service";
-                        self.promises.check(status < 500, promise, case);
+                        let is_known = status < 500 || self.promises.is_excused(status);
+                        self.promises.check(is_known, promise, case);
                     }
                     Err(error) => {
                         let case = || format!("{}: {error:#}", visible(path.as_bytes()));

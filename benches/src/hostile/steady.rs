@@ -20,6 +20,8 @@ use crate::crash::rest::Placed;
 const ACCOUNT: &str = "bene_straight:dest_10000000";
 /// Between two orders with permits of one wallet, at least.
 const TOKEN_PAUSE: Duration = Duration::from_secs(1);
+/// Before a request that was told to try again is sent again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long the last answers and reports may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 

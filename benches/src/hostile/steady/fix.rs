@@ -188,6 +188,8 @@ async fn logons(terms: Terms) {
         let due = terms.recorder.due(Interface::FixLogon, Instant::now());
         match come_and_go(&terms, login, due).await {
             Ok(()) => {}
+            // The service without processor time closes the connection; the next Logon may be admitted.
+            Err(_) if terms.promises.is_excused(503) => {}
             Err(error) => {
                 let promise = "a Logon of the well-behaved partner is admitted";
                 terms.promises.broken(promise, || format!("{error:#}"));
