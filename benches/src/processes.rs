@@ -25,6 +25,8 @@ use crate::crash::rest::{RestCaller, Traffic, Wallet, text};
 use crate::failover::{check_webhooks, subscribe};
 use crate::receiver::{Authority, Manner, Receiver, Reply};
 
+/// What a process logs when it accepts a connection for a session of its own from another process.
+const FORWARDED: &str = "forwarded connection accepted";
 /// The time limit for a start, a stop, and for the last orders.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -129,6 +131,12 @@ async fn drilled(
     }
     subscribe(&*fleet.ready(0)?, &receiver.url("127.0.0.1")).await?;
     let (clients, traffic) = begin(plan, fleet)?;
+    // The first process has one of the sessions; the connections of the others are forwarded, before any fault.
+    let deadline = Instant::now() + PATIENCE;
+    while fleet.logged(FORWARDED) == 0 {
+        ensure!(Instant::now() < deadline, "no connection is forwarded");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     let mut report = ProcessesReport::default();
     fire(plan, fleet, &traffic, &mut report).await?;
     let seen = clients.end(PATIENCE).await?;
@@ -150,8 +158,7 @@ async fn drilled(
     .fetch_all(&mut conn)
     .await?;
     ensure!(held.is_empty(), "leases of stopped processes are left: {held:?}");
-    report.forwarded = fleet.logged("forwarded connection accepted");
-    ensure!(report.forwarded > 0, "no connection was forwarded");
+    report.forwarded = fleet.logged(FORWARDED);
     ensure!(fleet.logged("panicked") == 0, "a process panicked");
     Ok(report)
 }

@@ -46,7 +46,7 @@ use dvp_store::lease::{Lease, LeaseGuard};
 use dvp_store::notify::Notifications;
 use dvp_store::{PgPool, StoreError};
 use fees::Market;
-use metrics::gauge;
+use metrics::{counter, gauge};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -105,6 +105,8 @@ pub async fn run_relayers(
     vault: Arc<Vault>,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
+    // Without it the first time would be no increase to who reads the counter.
+    counter!("dvp_relayer_fee_capped_total", "chain" => config.name.clone()).increment(0);
     let mut running = Vec::with_capacity(accounts.len());
     for account in accounts {
         let relayer = Relayer::of(pool.clone(), config.clone(), account, Arc::clone(&vault))?;

@@ -254,6 +254,25 @@ mod tests {
         }
     }
 
+    /// A counter that appears with its first increment is no increase to Prometheus: its first event would page nobody.
+    #[test]
+    fn counters_of_alerts_exist_before_their_first_increment() {
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus/rules");
+        let mut used = 0;
+        for file in std::fs::read_dir(rules).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            for metric in all().filter(|metric| metric.kind == Counter && text.contains(metric.name)) {
+                used += 1;
+                let exists = match metric.only {
+                    None => metric.combinations().is_some(),
+                    Some(when) => when.starts_with("for "),
+                };
+                assert!(exists, "{} exists only {:?}", metric.name, metric.only);
+            }
+        }
+        assert!(used > 5, "{used} counters are in the rules");
+    }
+
     /// The documentation, with a marked part that is written by `UPDATE_EXPECT=1`.
     #[test]
     fn the_documentation_lists_every_metric() {

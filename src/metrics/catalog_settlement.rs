@@ -1,5 +1,7 @@
 //! The metrics of settlement, chains, webhooks and books.
 
+use dvp_core::chain::expected::FIELDS;
+
 use super::catalog::Kind::{Counter, Gauge, Histogram};
 use super::catalog::Values::{self, Named, Of};
 use super::catalog::{Metric, metric};
@@ -46,21 +48,87 @@ const SUBJECT: Label = (
 );
 
 pub(super) const SETTLEMENT: &[Metric] = &[
-    metric("dvp_rail_calls_total", Counter, &[LEG, CALL, ("result", Of(&["done", "in_progress", "failed", "never_seen", "unavailable", "unconfirmed"]))], "calls of rails; `unconfirmed`: the outcome is not known"),
-    metric("dvp_rail_call_seconds", Histogram, &[LEG, CALL], "from a rail's call to its answer").only("after the first one"),
-    metric("dvp_rail_contradictions_total", Counter, &[("by", Of(&["bank", "decision"]))], "later answers of the bank that contradict how an order ended or its answer to a recall, and decisions of operators that were contradicted before they were carried out"),
-    metric("dvp_rail_wrong_answers_total", Counter, &[("rail", Of(&["http_desk"]))], "answers that break the rail's protocol"),
+    metric(
+        "dvp_rail_calls_total",
+        Counter,
+        &[
+            LEG,
+            CALL,
+            ("result", Of(&["done", "in_progress", "failed", "never_seen", "unavailable", "unconfirmed"])),
+        ],
+        "calls of rails; `unconfirmed`: the outcome is not known",
+    ),
+    metric("dvp_rail_call_seconds", Histogram, &[LEG, CALL], "from a rail's call to its answer")
+        .only("after the first one"),
+    metric(
+        "dvp_rail_contradictions_total",
+        Counter,
+        &[("by", Of(&["bank", "decision"]))],
+        "later answers of the bank that contradict how an order ended or its answer to a recall, and decisions of operators that were contradicted before they were carried out",
+    ),
+    metric(
+        "dvp_rail_wrong_answers_total",
+        Counter,
+        &[("rail", Of(&["http_desk"]))],
+        "answers that break the rail's protocol",
+    ),
     metric("dvp_payments_returned_total", Counter, &[], "payments that came back after they were paid"),
-    metric("dvp_payouts_overdue", Gauge, &[], "payouts of locked tokens without a final answer though their rail's longest time is over"),
-    metric("dvp_debts", Gauge, &[], "outputs that are owed: settled before the payout's final answer, neither paid nor given back"),
-    metric("dvp_bank_alarms", Gauge, &[("about", Of(&["payment", "file"]))], "open alarms about the bank's payments and files").only("with a bank"),
+    metric(
+        "dvp_payouts_overdue",
+        Gauge,
+        &[],
+        "payouts of locked tokens without a final answer though their rail's longest time is over",
+    ),
+    metric(
+        "dvp_debts",
+        Gauge,
+        &[],
+        "outputs that are owed: settled before the payout's final answer, neither paid nor given back",
+    ),
+    metric(
+        "dvp_bank_alarms",
+        Gauge,
+        &[("about", Of(&["payment", "file"]))],
+        "open alarms about the bank's payments and files",
+    )
+    .only("with a bank"),
     metric("dvp_recalls_sent_total", Counter, &[], "recalls of payments that were sent to the bank"),
-    metric("dvp_recall_answers_total", Counter, &[("answer", Of(&["pending", "accepted", "partly_accepted", "rejected", "unrequested"]))], "the bank's answers to recalls that changed something; `unrequested`: to one that was never requested"),
-    metric("dvp_workflow_effects_total", Counter, &[("from", Of(&["handed_over", "claimed"]))], "due work that this process began: handed over by its own commit, or claimed"),
-    metric("dvp_workflow_suspects", Gauge, &[("kind", Of(&["effect", "fact"]))], "work that could not be written and is tried again later"),
-    metric("dvp_workflow_unwritable_total", Counter, &[("kind", Of(&["effect", "fact"]))], "failed attempts at such work"),
-    metric("dvp_workflow_differing_facts_total", Counter, &[("field", Named("the field"))], "locks, swaps, fills and payments on the chain that differ from their order's terms; the order does not advance by them").only("after the first one"),
-    metric("dvp_workflow_lost_facts_total", Counter, &[("fact", Of(&["lock", "fill"]))], "locks, and commitments to a payout, that orders counted on and a reorganization took back"),
+    metric(
+        "dvp_recall_answers_total",
+        Counter,
+        &[("answer", Of(&["pending", "accepted", "partly_accepted", "rejected", "unrequested"]))],
+        "the bank's answers to recalls that changed something; `unrequested`: to one that was never requested",
+    ),
+    metric(
+        "dvp_workflow_effects_total",
+        Counter,
+        &[("from", Of(&["handed_over", "claimed"]))],
+        "due work that this process began: handed over by its own commit, or claimed",
+    ),
+    metric(
+        "dvp_workflow_suspects",
+        Gauge,
+        &[("kind", Of(&["effect", "fact"]))],
+        "work that could not be written and is tried again later",
+    ),
+    metric(
+        "dvp_workflow_unwritable_total",
+        Counter,
+        &[("kind", Of(&["effect", "fact"]))],
+        "failed attempts at such work",
+    ),
+    metric(
+        "dvp_workflow_differing_facts_total",
+        Counter,
+        &[("field", Of(&FIELDS))],
+        "locks, swaps, fills and payments on the chain that differ from their order's terms; the order does not advance by them",
+    ),
+    metric(
+        "dvp_workflow_lost_facts_total",
+        Counter,
+        &[("fact", Of(&["lock", "fill"]))],
+        "locks, and commitments to a payout, that orders counted on and a reorganization took back",
+    ),
 ];
 
 pub(super) const CHAIN: &[Metric] = &[
@@ -104,7 +172,7 @@ pub(super) const CHAIN: &[Metric] = &[
         &[CHAIN_NAME],
         "blocks whose events the endpoints return differently",
     )
-    .only("after the first one"),
+    .only("for a chain whose indexer runs here"),
     metric("dvp_chain_fills_waiting", Gauge, &[CHAIN_NAME], "fills at the payout gate")
         .only("for a chain that this process indexes"),
     metric("dvp_chain_commands_waiting", Gauge, &[CHAIN_NAME, COMMAND], "commands without a transaction"),
@@ -159,7 +227,7 @@ pub(super) const CHAIN: &[Metric] = &[
         &[CHAIN_NAME],
         "transactions that wait because gas costs more than `fee_cap_wei`",
     )
-    .only("after the first one"),
+    .only("for a chain whose relayer runs here"),
     metric(
         "dvp_relayer_commands_per_window",
         Gauge,

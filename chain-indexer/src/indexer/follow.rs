@@ -38,6 +38,8 @@ pub async fn run_indexer_on<R: ChainReader>(
     shutdown: CancellationToken,
 ) -> Result<(), IndexError> {
     let name = format!("indexer:{}", indexer.config.chain_id);
+    // Without it the first block would be no increase to who reads the counter.
+    counter!("dvp_chain_disputed_blocks_total", "chain" => indexer.config.name.clone()).increment(0);
     let pool = indexer.pool.clone();
     let news = Arc::new(Notify::new());
     let _waker = indexer.config.ws_url.clone().map(|url| wake::on_heads(url, Arc::clone(&news)));

@@ -18,6 +18,24 @@ pub struct Difference {
     pub reported: String,
 }
 
+/// The fields that may differ.
+pub const FIELDS: [&str; 14] = [
+    "command",
+    "amount",
+    "timelock",
+    "swap",
+    "payout_ref",
+    "receiver",
+    "token",
+    "payer",
+    "maker",
+    "solver",
+    "fill_deadline",
+    "hashlock",
+    "terms",
+    "lock_by",
+];
+
 /// The fact that follows when a command succeeds.
 pub fn goal(command: &ChainCommand) -> ChainFact {
     match command {

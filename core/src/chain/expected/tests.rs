@@ -116,6 +116,7 @@ fn every_field_of_a_lock_a_swap_a_fill_and_a_payment_is_compared() {
         let fact = with(&command, path, value);
         let found = difference(&fact, &[command]).unwrap();
         assert_eq!(Some(&found.field), path.last());
+        assert!(FIELDS.contains(&found.field), "{} is not a metric's label", found.field);
         assert_ne!(found.requested, found.reported);
     }
 }
