@@ -1,27 +1,22 @@
 //! Faults of a sandbox and the alerts that a real Prometheus raises for them: each fault its own alert, and no other.
 //!
-//! Prometheus evaluates a copy of `deploy/prometheus/rules` in which every `for:` is shorter, and so are the ages named
-//! in [`SHORTER`]. Ranges of rates stay as they are.
+//! Ranges of rates stay as they are; the ages named in [`SHORTER`] are shorter.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 
+use crate::alert_prometheus::{Prometheus, Shorter};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
-/// Ages that are too long for a drill: the alert, what its rule says, and what the copy says.
-const SHORTER: [(&str, &str, &str); 2] =
-    [("DvpChainStalled", "> 90", "> 20"), ("DvpAnchorBacklog", "> 3600", "> 15")];
-/// For an alert to fire, or to be resolved.
-const PATIENCE: Duration = Duration::from_secs(180);
+const SHORTER: [Shorter; 2] = [("DvpChainStalled", "> 90", "> 20"), ("DvpAnchorBacklog", "> 3600", "> 15")];
 /// For how long no other alert may fire beside an expected one.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -80,12 +75,17 @@ enum Cure {
 }
 
 /// Processes that are suspended until this is dropped.
-struct Suspended(Vec<String>);
+pub(crate) struct Suspended(Vec<String>);
 
 impl Suspended {
     fn new(pids: Vec<String>) -> Self {
         signal("-STOP", &pids);
         Self(pids)
+    }
+
+    pub(crate) fn node_of(sandbox: &Sandbox) -> Self {
+        let pid = fs::read_to_string(sandbox.dir().join("anvil/pid")).unwrap();
+        Self::new(vec![pid.trim().to_owned()])
     }
 }
 
@@ -103,7 +103,8 @@ fn signal(name: &str, pids: &[String]) {
 /// One sandbox, one Prometheus, one fault after the other. Returns how long each alert took.
 pub(crate) async fn run(faults: &[Fault]) -> String {
     let sandbox = Sandbox::start().await;
-    let prometheus = Prometheus::start(&sandbox.text("/metrics")).await;
+    let expected: BTreeSet<&str> = Fault::ALL.iter().map(|fault| fault.alert()).collect();
+    let prometheus = Prometheus::start(&sandbox.text("/metrics"), &expected, &SHORTER).await;
     let partner = Partner::of(&sandbox);
     partner.is_served().await;
     complete_an_order(&sandbox, &partner, 0).await;
@@ -114,7 +115,7 @@ pub(crate) async fn run(faults: &[Fault]) -> String {
         let cure = inject(*fault, &sandbox, &partner, n + 1).await;
         prometheus.wait_for(&[fault.alert()]).await;
         let fired = began.elapsed().as_secs();
-        prometheus.stays_at(&[fault.alert()]).await;
+        prometheus.stays_at(&[fault.alert()], QUIET).await;
         let is_cured = cure.apply(&sandbox).await;
         write!(said, "{}: {} after {fired} s", fault.name(), fault.alert()).unwrap();
         if is_cured {
@@ -157,10 +158,7 @@ async fn inject(fault: Fault, sandbox: &Sandbox, partner: &Partner, wallet: usiz
             fs::write(&files[0], certificate).unwrap();
             Cure::Files(before)
         }
-        Fault::FrozenNode => {
-            let pid = fs::read_to_string(sandbox.dir().join("anvil/pid")).unwrap();
-            Cure::Resume(Suspended::new(vec![pid.trim().to_owned()]))
-        }
+        Fault::FrozenNode => Cure::Resume(Suspended::node_of(sandbox)),
         Fault::AnchorBacklog => {
             let cure = refuse_anchors(sandbox).await;
             let order = partner.order(sandbox, wallet, "000123456789").await;
@@ -203,7 +201,7 @@ impl Cure {
     }
 }
 
-async fn call_node(sandbox: &Sandbox, method: &str, params: Value) -> Value {
+pub(crate) async fn call_node(sandbox: &Sandbox, method: &str, params: Value) -> Value {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     let answer = reqwest::Client::new().post(sandbox.text("/chain/rpcUrl")).json(&request).send().await;
     let answer: Value = answer.unwrap().json().await.unwrap();
@@ -226,142 +224,4 @@ async fn refuse_anchors(sandbox: &Sandbox) -> Cure {
     );
     call_node(sandbox, "anvil_setCode", json!([anchor, refusing])).await;
     Cure::Code(anchor, code.as_str().unwrap().to_owned())
-}
-
-/// A Prometheus over one target, with the rules' copy.
-struct Prometheus {
-    child: Child,
-    url: String,
-    client: reqwest::Client,
-    _dir: tempfile::TempDir,
-}
-
-impl Prometheus {
-    async fn start(metrics: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus/rules");
-        let rules = if rules.exists() {
-            rules
-        } else {
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/rules")
-        };
-        let copy = ["symptoms.yml", "causes.yml"]
-            .map(|name| shortened(&fs::read_to_string(rules.join(name)).unwrap()));
-        for (name, _, long) in SHORTER.map(|(alert, from, to)| (alert, from, to)) {
-            assert!(
-                copy.iter().any(|text| text.contains(name) && text.contains(long)),
-                "{name} has no {long}"
-            );
-        }
-        for (n, text) in copy.iter().enumerate() {
-            fs::write(dir.path().join(format!("rules-{n}.yml")), text).unwrap();
-        }
-        let target = metrics.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
-        let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
-             rule_files: ['rules-*.yml']\n\
-             scrape_configs: [{{job_name: dvp, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        );
-        let file = dir.path().join("prometheus.yml");
-        fs::write(&file, config).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("prometheus")
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(dir.path().join("log")).unwrap())
-            .spawn();
-        let child = child.unwrap_or_else(|error| {
-            panic!("prometheus: {error}; apt-get update && apt-get install prometheus")
-        });
-        let url = format!("http://127.0.0.1:{port}");
-        let started = Self { child, url, client: reqwest::Client::new(), _dir: dir };
-        let deadline = Instant::now() + PATIENCE;
-        while !started.has_scraped().await {
-            assert!(Instant::now() < deadline, "Prometheus scrapes nothing");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        started
-    }
-
-    async fn get(&self, path: &str) -> Option<Value> {
-        let answer = self.client.get(format!("{}{path}", self.url)).send().await.ok()?;
-        answer.json().await.ok()
-    }
-
-    async fn has_scraped(&self) -> bool {
-        let answer = self.get("/api/v1/query?query=dvp_figures_last_success_timestamp_seconds").await;
-        answer.is_some_and(|answer| answer["data"]["result"].as_array().is_some_and(|rows| !rows.is_empty()))
-    }
-
-    /// The names of the alerts that fire.
-    async fn firing(&self) -> BTreeSet<String> {
-        let answer = self.get("/api/v1/alerts").await.unwrap();
-        let alerts = answer["data"]["alerts"].as_array().unwrap();
-        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
-        firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Waits until these alerts fire. Others may not fire before them, except those that are about to be resolved.
-    async fn wait_for(&self, expected: &[&str]) {
-        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let firing = self.firing().await;
-            if firing == expected {
-                return;
-            }
-            let others: Vec<&String> = firing.difference(&expected).collect();
-            assert!(expected.is_empty() || others.is_empty(), "{others:?} fire, and not only {expected:?}");
-            assert!(Instant::now() < deadline, "{firing:?} fire, and not {expected:?}");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    async fn stays_at(&self, expected: &[&str]) {
-        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
-        let until = Instant::now() + QUIET;
-        while Instant::now() < until {
-            assert_eq!(self.firing().await, expected);
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The seconds that the copy waits: three for an expected alert, a sixth for the others, which may not fire at all.
-fn wait(alert: &str, time: &str) -> u32 {
-    let (number, unit) = time.split_at(time.len() - 1);
-    let seconds = number.parse::<u32>().unwrap() * if unit == "m" { 60 } else { 1 };
-    let is_expected = Fault::ALL.iter().any(|fault| fault.alert() == alert);
-    if is_expected { seconds.min(3) } else { seconds / 6 }
-}
-
-/// The rules with short waits.
-fn shortened(rules: &str) -> String {
-    let mut alert = "";
-    let mut text = String::new();
-    for line in rules.lines() {
-        if let Some(name) = line.trim().strip_prefix("- alert: ") {
-            alert = name;
-        }
-        let mut line = line.to_owned();
-        if let Some(time) = line.trim().strip_prefix("for: ") {
-            line = format!("        for: {}s", wait(alert, time));
-        }
-        for (_, from, to) in SHORTER.iter().filter(|(of, ..)| *of == alert) {
-            line = line.replace(from, to);
-        }
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
 }

@@ -1,7 +1,9 @@
 //! End to end: the real binary, its own PostgreSQL and chain, its two doors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod alert_causes;
 mod alert_faults;
+mod alert_prometheus;
 mod alerts;
 mod bands;
 mod beneficiaries;

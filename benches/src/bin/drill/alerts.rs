@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::json;
 
+use crate::alert_causes::{self, Cause};
 use crate::alert_faults::{Fault, run as run_faults};
 
 #[derive(Args)]
@@ -12,10 +13,17 @@ pub(crate) struct AlertsArgs {
     /// One JSON object at the end instead of sentences.
     #[arg(long)]
     json: bool,
+    /// The causes of the other alerts instead: each must raise its own, and others may fire beside them.
+    #[arg(long)]
+    causes: bool,
 }
 
 pub(crate) async fn run(args: AlertsArgs) -> anyhow::Result<bool> {
-    let ended = tokio::spawn(run_faults(&Fault::ALL)).await;
+    let ended = if args.causes {
+        tokio::spawn(alert_causes::run(&Cause::ALL)).await
+    } else {
+        tokio::spawn(run_faults(&Fault::ALL)).await
+    };
     let kept = ended.is_ok();
     let said = ended.unwrap_or_else(|broken| format!("{broken}\n"));
     let mut out = std::io::stdout().lock();

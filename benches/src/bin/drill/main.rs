@@ -1,9 +1,15 @@
 //! Bad days with a seed: each drill makes one happen and asks whether every promise was kept. It ends with a failure
 //! and the seed when one was not.
 
+#[path = "../../../../tests/e2e/alert_causes.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_causes;
 #[path = "../../../../tests/e2e/alert_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_faults;
+#[path = "../../../../tests/e2e/alert_prometheus.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_prometheus;
 mod alerts;
 #[path = "../../../../tests/e2e/chain_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]

@@ -1,0 +1,168 @@
+//! A real Prometheus over one sandbox, with a copy of `deploy/prometheus/rules` that waits for seconds.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// For an alert to fire, or to be resolved.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A threshold that is too long for a drill: the alert, what its rule says, and what the copy says.
+pub(crate) type Shorter = (&'static str, &'static str, &'static str);
+
+pub(crate) struct Prometheus {
+    child: Child,
+    url: String,
+    client: reqwest::Client,
+    _dir: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// Every `for:` is shorter: three seconds for an expected alert, a sixth for the others.
+    pub(crate) async fn start(metrics: &str, expected: &BTreeSet<&str>, shorter: &[Shorter]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus/rules");
+        let rules = if rules.exists() {
+            rules
+        } else {
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/rules")
+        };
+        let copy = ["symptoms.yml", "causes.yml"].map(|name| fs::read_to_string(rules.join(name)).unwrap());
+        for (alert, from, _) in shorter {
+            let is_said = |text: &String| rule_of(text, alert).is_some_and(|rule| rule.contains(from));
+            assert!(copy.iter().any(is_said), "{alert} does not say {from}");
+        }
+        for alert in expected {
+            assert!(copy.iter().any(|text| rule_of(text, alert).is_some()), "there is no alert {alert}");
+        }
+        for (n, text) in copy.iter().enumerate() {
+            fs::write(dir.path().join(format!("rules-{n}.yml")), shortened(text, expected, shorter)).unwrap();
+        }
+        let target = metrics.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+             rule_files: ['rules-*.yml']\n\
+             scrape_configs: [{{job_name: dvp, static_configs: [{{targets: ['{target}']}}]}}]\n"
+        );
+        let file = dir.path().join("prometheus.yml");
+        fs::write(&file, config).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(dir.path().join("log")).unwrap())
+            .spawn();
+        let child = child.unwrap_or_else(|error| {
+            panic!("prometheus: {error}; apt-get update && apt-get install prometheus")
+        });
+        let url = format!("http://127.0.0.1:{port}");
+        let started = Self { child, url, client: reqwest::Client::new(), _dir: dir };
+        let deadline = Instant::now() + PATIENCE;
+        while !started.has_scraped().await {
+            assert!(Instant::now() < deadline, "Prometheus scrapes nothing");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        started
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let answer = self.client.get(format!("{}{path}", self.url)).send().await.ok()?;
+        answer.json().await.ok()
+    }
+
+    async fn has_scraped(&self) -> bool {
+        let answer = self.get("/api/v1/query?query=dvp_figures_last_success_timestamp_seconds").await;
+        answer.is_some_and(|answer| answer["data"]["result"].as_array().is_some_and(|rows| !rows.is_empty()))
+    }
+
+    /// The names of the alerts that fire.
+    pub(crate) async fn firing(&self) -> BTreeSet<String> {
+        let answer = self.get("/api/v1/alerts").await.unwrap();
+        let alerts = answer["data"]["alerts"].as_array().unwrap();
+        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+        firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until these alerts fire. Others may not fire before them, except those that are about to be resolved.
+    pub(crate) async fn wait_for(&self, expected: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let firing = self.firing().await;
+            if firing == expected {
+                return;
+            }
+            let others: Vec<&String> = firing.difference(&expected).collect();
+            assert!(expected.is_empty() || others.is_empty(), "{others:?} fire, and not only {expected:?}");
+            assert!(Instant::now() < deadline, "{firing:?} fire, and not {expected:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Waits until each of these alerts has fired, whatever others do, and returns the others that fire then.
+    pub(crate) async fn wait_for_each(&self, expected: &[&str]) -> BTreeSet<String> {
+        let mut missing: BTreeSet<&str> = expected.iter().copied().collect();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let firing = self.firing().await;
+            missing.retain(|alert| !firing.contains(*alert));
+            if missing.is_empty() {
+                return firing.into_iter().filter(|alert| !expected.contains(&alert.as_str())).collect();
+            }
+            assert!(Instant::now() < deadline, "{missing:?} do not fire, {firing:?} do");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    pub(crate) async fn stays_at(&self, expected: &[&str], time: Duration) {
+        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            assert_eq!(self.firing().await, expected);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The text of an alert's rule.
+fn rule_of<'a>(rules: &'a str, alert: &str) -> Option<&'a str> {
+    rules.split("- alert: ").find(|rule| rule.lines().next() == Some(alert))
+}
+
+fn shortened(rules: &str, expected: &BTreeSet<&str>, shorter: &[Shorter]) -> String {
+    let mut alert = "";
+    let mut text = String::new();
+    for line in rules.lines() {
+        if let Some(name) = line.trim().strip_prefix("- alert: ") {
+            alert = name;
+        }
+        let mut line = line.to_owned();
+        if let Some(time) = line.trim().strip_prefix("for: ") {
+            let (number, unit) = time.split_at(time.len() - 1);
+            let seconds = number.parse::<u32>().unwrap() * if unit == "m" { 60 } else { 1 };
+            let wait = if expected.contains(alert) { seconds.min(3) } else { seconds / 6 };
+            line = format!("        for: {wait}s");
+        }
+        for (_, from, to) in shorter.iter().filter(|(of, ..)| *of == alert) {
+            line = line.replace(from, to);
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
