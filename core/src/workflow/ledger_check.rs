@@ -21,16 +21,22 @@ const SHARE: u32 = 20;
 pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let begun = Instant::now();
-        if let Err(error) = check(engine).await {
+        let checked = check(engine).await;
+        if let Err(error) = &checked {
             counter!("dvp_ledger_check_failures_total").increment(1);
             warn!(%error, "ledger check failed, will retry in 60 s");
         }
-        let rest = REST.max(begun.elapsed().saturating_mul(SHARE));
+        let rest = rest(begun.elapsed(), checked.is_ok());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = stop.changed() => {}
         }
     }
+}
+
+/// One that failed has read little, however long it waited.
+fn rest(lasted: Duration, has_checked: bool) -> Duration {
+    if has_checked { REST.max(lasted.saturating_mul(SHARE)) } else { REST }
 }
 
 /// Checks once. `None`: another process is checking.
@@ -55,4 +61,16 @@ pub async fn check(engine: &Engine) -> Result<Option<usize>, EngineError> {
     counter!("dvp_ledger_checks_total").increment(1);
     gauge!("dvp_ledger_check_last_success_timestamp_seconds").set(unix_seconds());
     Ok(Some(disagreements.len() + unbalanced.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_waited_for_a_lock_and_failed_is_repeated_soon() {
+        assert_eq!(rest(Duration::from_secs(30), false), REST);
+        assert_eq!(rest(Duration::from_secs(30), true), Duration::from_secs(600));
+        assert_eq!(rest(Duration::from_secs(1), true), REST);
+    }
 }
