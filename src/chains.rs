@@ -8,6 +8,7 @@ use crate::access::ServiceLocation;
 use crate::cli::ChainPlace;
 use crate::sandbox_dir;
 use crate::sandbox_dir::text;
+use serde_json::Value;
 
 /// The service's chain as the indexer reads it.
 pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result<ChainConfig> {
@@ -18,9 +19,19 @@ pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result
     }
     match place {
         ServiceLocation::Sandbox { dir, ready } => {
-            let deployment = sandbox_dir::read_deployment(dir)?;
-            let config = ChainConfig::development(text(ready, "/chain/rpcUrl")?, deployment);
-            Ok(ChainConfig { name: text(ready, "/chain/name")?.to_owned(), ..config })
+            let chains = sandbox_dir::chains(ready);
+            let home = chains.first().context("sandbox.json has no chain")?;
+            let chain = match &args.chain {
+                None => home,
+                Some(name) => (chains.iter())
+                    .find(|chain| chain.get("name").and_then(Value::as_str) == Some(name))
+                    .with_context(|| format!("the sandbox has no chain {name}"))?,
+            };
+            let name = text(chain, "/name")?.to_owned();
+            // A further chain has a directory of its own.
+            let place = if chain == home { dir.clone() } else { dir.join(&name) };
+            let deployment = sandbox_dir::read_deployment(&place)?;
+            Ok(ChainConfig { name, ..ChainConfig::development(text(chain, "/rpcUrl")?, deployment) })
         }
         ServiceLocation::Configured(config) => {
             let section = match (&args.chain, config.chains.as_slice()) {

@@ -242,7 +242,10 @@ pub(crate) struct SandboxArgs {
     /// For drills: use those servers although their commits do not wait for a standby.
     #[arg(long, requires = "database_urls")]
     pub asynchronous_database: bool,
-    /// For drills: put a node that fails, lags and loses between the service and the chain, with this seed.
+    /// The number of private chains. The second has another block time and finality, and tokens of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub chains: u8,
+    /// For drills: put a node that fails, lags and loses between the service and the home chain, with this seed.
     #[arg(long, value_name = "SEED")]
     pub chain_faults: Option<u64>,
     /// Sign the chain's transactions by the signers of this file, in place of a key of the sandbox's own. It has

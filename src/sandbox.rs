@@ -36,6 +36,7 @@ use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::webhooks::leases as endpoint_leases;
 use dvp_store::{MIGRATOR, deployment, lease};
+use futures_util::future::{join_all, try_join_all};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -48,7 +49,9 @@ use crate::config::Role;
 use crate::config::signers::SignersFile;
 use crate::metrics;
 use crate::readiness::Readiness;
-use crate::service::{ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
+use crate::service::{
+    ChainParts, ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts,
+};
 use crate::stop::Stop;
 
 const POOL_CONNECTIONS: u32 = 40;
@@ -80,7 +83,7 @@ struct Running {
     service: Service,
     pools: Pools,
     _faults: Option<Faults>,
-    anvil: Anvil,
+    nodes: Vec<Anvil>,
     /// Unless it uses other servers.
     postgres: Option<Postgres>,
     _metrics: [AbortOnDropHandle<()>; 2],
@@ -96,8 +99,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::listener(files.dir(), addr.ip())?)));
     let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (listener, ca))| ((addr, listener), ca)).unzip();
     let hooks = Hooks::prepare(args, files)?;
-    let (postgres, anvil) =
-        tokio::try_join!(start_postgres(args, files.dir()), chain::start_anvil(files.dir()))?;
+    let nodes = chain::start_nodes(files.dir(), usize::from(args.chains));
+    let (postgres, nodes) = tokio::try_join!(start_postgres(args, files.dir()), nodes)?;
     let database_urls = match &postgres {
         Some(postgres) => vec![postgres.url()],
         None => args.database_urls.clone(),
@@ -105,16 +108,24 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let pools = open_pools(args, postgres.as_ref()).await?;
     let pool = &pools.background;
     let signers = args.signers.as_deref().map(SignersFile::accounts).transpose()?.unwrap_or_default();
-    let chain = SandboxChain::prepare(files, &anvil, signers).await?;
+    let prepared = nodes.iter().map(|node| SandboxChain::prepare(node, signers.clone()));
+    let chains = try_join_all(prepared).await?;
+    let home = chains.first().context("a sandbox has a chain")?;
+    let solver = home.solver.address().to_string();
     let faults = match args.chain_faults {
-        Some(seed) => Some(Faults::start(&anvil.rpc_url(), seed).await?),
+        Some(seed) => Some(Faults::start(&home.rpc_url, seed).await?),
         None => None,
     };
-    let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
+    let mut parts: Vec<ChainParts> = chains.iter().map(|chain| chain.parts(&chain.rpc_url)).collect();
+    if let (Some(faults), Some(home)) = (&faults, parts.first_mut()) {
+        home.config.rpc_url = faults.url().to_owned();
+        home.config.confirmations = FAULTS_CONFIRMATIONS;
+    }
     let vault = Vault::new(secrets.master_key()?);
     let vault = rotation::with_kept_secrets(&mut *pool.acquire().await?, vault).await?;
-    let partners = seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
-    let mut context = market::context(&chain, &anvil.rpc_url(), pool, vault)?;
+    let opening = market::opening_balances(&chains);
+    let partners = seed::seed(pool, &vault, &secrets, (&solver, &opening)).await?;
+    let mut context = market::context(&chains, &parts, pool, vault)?;
     context.screening = market::screening(args)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
@@ -133,10 +144,6 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         None => rails,
         Some(url) => Arc::new(market::desk(url)?),
     };
-    let mut parts = chain.parts(&rpc_url);
-    if faults.is_some() {
-        parts.config.confirmations = FAULTS_CONFIRMATIONS;
-    }
     let console = ConsoleSettings {
         origins: Vec::new(),
         environment: Environment::Test,
@@ -154,8 +161,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     };
     let config = ServiceConfig {
         context,
-        chains: vec![parts],
-        wallets: market::PROVIDERS.map(|id| (id.to_owned(), chain.solver.address().to_string())).to_vec(),
+        chains: parts,
+        wallets: market::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),
         rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         console: Some(ConsoleParts {
@@ -174,7 +181,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     };
     let service = Service::start(&pools, config).await?;
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
-    let mut ready = ready::document((http, fix), &database_urls, &anvil, &chain, &secrets);
+    let mut ready = ready::document((http, fix), &database_urls, &chains, &secrets);
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
         ready["fix"]["ca"] = ca.display().to_string().into();
@@ -187,7 +194,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
     info!(%http, %fix, file = %files.ready().display(), "ready");
-    Ok(Running { service, pools, _faults: faults, anvil, postgres, _metrics: [metrics, watching] })
+    let nodes = nodes.into_iter().map(|node| node.anvil).collect();
+    Ok(Running { service, pools, _faults: faults, nodes, postgres, _metrics: [metrics, watching] })
 }
 
 async fn start_postgres(args: &SandboxArgs, dir: &Path) -> anyhow::Result<Option<Postgres>> {
@@ -228,7 +236,7 @@ impl Running {
                     if self.postgres.as_mut().is_some_and(Postgres::has_exited) {
                         break Err(anyhow::anyhow!("PostgreSQL ended"));
                     }
-                    if self.anvil.has_exited() {
+                    if self.nodes.iter_mut().any(Anvil::has_exited) {
                         break Err(anyhow::anyhow!("anvil ended"));
                     }
                 }
@@ -244,8 +252,9 @@ impl Running {
                 None => Ok(()),
             }
         };
-        let (chain, database) = tokio::join!(self.anvil.stop(), stop_database);
-        for stopped in [chain, database] {
+        let stop_nodes = join_all(self.nodes.into_iter().map(Anvil::stop));
+        let (nodes, database) = tokio::join!(stop_nodes, stop_database);
+        for stopped in nodes.into_iter().chain([database]) {
             if let Err(error) = stopped {
                 warn!(%error, "shutdown was not clean");
             }

@@ -48,6 +48,11 @@ pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
     read(dir, DEPLOYMENT)?.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
 }
 
+/// The chains of a ready file, the home chain first.
+pub(crate) fn chains(ready: &Value) -> &[Value] {
+    ready.get("chains").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
 /// The assets of a ready file, with their decimals.
 pub(crate) fn assets(ready: &Value) -> HashMap<String, u8> {
     let listed = ready.get("assets").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

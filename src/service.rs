@@ -13,7 +13,8 @@ use dvp_chain_indexer::reconcile::Options;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, ChainWallets};
 use dvp_console::{Console, ConsoleSettings};
-use dvp_core::context::Context;
+use dvp_core::chain::WalletReaders;
+use dvp_core::context::{ChainConfig as SettlementChain, Context};
 use dvp_core::engine::Engine;
 use dvp_core::reconciliation;
 use dvp_core::retention::{self, Ages};
@@ -59,6 +60,17 @@ pub(crate) struct ServiceConfig {
 pub(crate) struct ChainParts {
     pub config: ChainConfig,
     pub accounts: Vec<Account>,
+}
+
+impl ChainParts {
+    /// The chain as orders settle on it. `permit_name` is the permit contract's EIP-712 name.
+    pub(crate) fn settles(&self, permit_name: &str) -> anyhow::Result<SettlementChain> {
+        let at = &self.config.deployment;
+        let [escrow, anchor, permit] = [at.escrow, at.anchor, at.permit].map(|address| address.to_string());
+        let chain =
+            SettlementChain::new(&self.config.name, at.chain_id, &escrow, &anchor, &permit, permit_name);
+        chain.with_context(|| format!("the addresses of chain {}", self.config.name))
+    }
 }
 
 /// The REST listener and its limits.
@@ -139,6 +151,7 @@ impl Service {
             config;
         let mut parts = Parts::default();
         register_wallets(&pools.background, &context, &chains, &wallets).await?;
+        context.chains.halts().look(&pools.background).await.context("which chains are halted")?;
         let vault = Arc::new(context.vault.clone());
         let engine = parts.engine(pools, context, &chains)?;
         // No peer is admitted before every listener is open.
@@ -220,18 +233,25 @@ impl Parts {
     /// The core, with its writer and the refreshers of prices and wallets.
     fn engine(&mut self, pools: &Pools, context: Context, chains: &[ChainParts]) -> anyhow::Result<Engine> {
         let context = Arc::new(context);
-        let home = &chains.first().context("no chain")?.config;
-        let endpoints = std::iter::once(&home.rpc_url).chain(&home.further_rpc_urls).map(String::as_str);
-        let wallets = ChainWallets::over(endpoints, home.deployment.permit)?;
+        let mut wallets = WalletReaders::new();
+        for ChainParts { config, .. } in chains {
+            let endpoints = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
+            let reader = ChainWallets::over(endpoints.map(String::as_str), config.deployment.permit)?;
+            wallets.insert(config.chain_id.cast_signed(), Arc::new(reader));
+        }
         let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));
         self.tasks.spawn(named("writer", async { writing.await.unwrap_or(()) }));
-        let (backlog, chain_id) = (context.chain.backlog.clone(), context.chain.chain_id);
-        let following = backlog.run(pools.background.clone(), chain_id, self.workers.subscribe());
-        self.tasks.spawn(named("backlog", following));
+        for chain in context.chains.iter() {
+            let (pool, stop) = (pools.background.clone(), self.workers.subscribe());
+            let following = chain.backlog.clone().run(pool, chain.chain_id, chain.name.clone(), stop);
+            self.tasks.spawn(named("backlog", following));
+        }
+        let halts = context.chains.halts().run(pools.background.clone(), self.workers.subscribe());
+        self.tasks.spawn(named("halts", halts));
         let liquidity = Arc::clone(&context.liquidity);
         self.tasks
             .spawn(named("liquidity", liquidity.run(pools.background.clone(), self.workers.subscribe())));
-        let engine = Engine::new(pools.clone(), writer, context, Arc::new(wallets));
+        let engine = Engine::new(pools.clone(), writer, context, wallets);
         self.tasks.spawn(named("wallets", engine.wallets().clone().run(self.workers.subscribe())));
         Ok(engine)
     }

@@ -105,6 +105,7 @@ fn four_sources(registry: &Registry) -> Liquidity {
     };
     let pool = PoolConfig {
         id: "pool".into(),
+        chain: "anvil".into(),
         address: "0x2".into(),
         desk: deliverer("desk"),
         policy: Policy::default(),

@@ -152,7 +152,7 @@ pub async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
 
 async fn todays(engine: &Engine) -> Result<Option<Anchor>, EngineError> {
     let mut conn = engine.pool.acquire().await?;
-    Ok(anchor(&mut conn, engine.context.chain.chain_id).await?)
+    Ok(anchor(&mut conn, engine.context.chains.home().chain_id).await?)
 }
 
 /// Hands the head to the relayer. `None`: it was done today, or the log has no new row.

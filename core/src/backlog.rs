@@ -112,22 +112,21 @@ impl Backlog {
         self.0.waiting.store(waiting(open), Ordering::Relaxed);
         self.0.accepted.store(0, Ordering::Relaxed);
         self.0.has_looked.store(true, Ordering::Relaxed);
-        gauge!("dvp_lock_wait_seconds").set(self.wait().as_secs_f64());
-        gauge!("dvp_relayer_commands_per_window").set(u32::try_from(next.commands).unwrap_or(u32::MAX));
     }
 
-    /// Takes a sample every second until `stop` turns true.
-    pub async fn run(self, pool: PgPool, chain_id: i64, mut stop: watch::Receiver<bool>) {
+    /// Takes a sample of a chain every second until `stop` turns true.
+    pub async fn run(self, pool: PgPool, chain_id: i64, chain: String, mut stop: watch::Receiver<bool>) {
         let mut is_known = true;
         while !*stop.borrow() {
             let looked = self.look_up(&pool, chain_id).await;
             match &looked {
                 Err(error) if is_known => {
-                    warn!(%error, "chain backlog could not be read; admission uses the last known value");
+                    warn!(%error, chain, "chain backlog could not be read; admission uses the last known value");
                 }
-                Ok(()) if !is_known => info!("reading the chain backlog recovered"),
+                Ok(()) if !is_known => info!(chain, "reading the chain backlog recovered"),
                 Ok(()) | Err(_) => {}
             }
+            self.show(&chain);
             is_known = looked.is_ok();
             tokio::select! {
                 () = tokio::time::sleep(SAMPLE_EVERY) => {}
@@ -140,6 +139,12 @@ impl Backlog {
         let mut conn = pool.acquire().await?;
         self.look(&commands::count_open(&mut conn, chain_id, WINDOW).await?);
         Ok(())
+    }
+
+    fn show(&self, chain: &str) {
+        let commands = u32::try_from(self.rate().commands).unwrap_or(u32::MAX);
+        gauge!("dvp_lock_wait_seconds", "chain" => chain.to_owned()).set(self.wait().as_secs_f64());
+        gauge!("dvp_relayer_commands_per_window", "chain" => chain.to_owned()).set(commands);
     }
 
     fn rate(&self) -> Rate {

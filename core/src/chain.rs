@@ -5,6 +5,9 @@
 
 pub mod expected;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::permit::PermitDefect;
 
@@ -15,13 +18,21 @@ pub struct ChainHead {
     pub hash: [u8; 32],
 }
 
-/// A wallet and the token it pays with.
+/// A wallet and the token it pays with. The same addresses on another chain are another wallet and another token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WalletKey {
+    pub chain_id: i64,
     /// `0x` and lowercase hex.
     pub owner: String,
     /// The token's contract, `0x` and lowercase hex.
     pub token: String,
+}
+
+impl WalletKey {
+    /// The wallet alone, which its permits' nonces belong to.
+    pub(crate) fn wallet(&self) -> (i64, String) {
+        (self.chain_id, self.owner.clone())
+    }
 }
 
 /// The on-chain data of a wallet and a token.
@@ -68,6 +79,9 @@ pub trait WalletReader: Send + Sync {
     /// Permit nonces, balances and allowances at the latest block.
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading>;
 }
+
+/// The readers of the chains, by chain id.
+pub type WalletReaders = BTreeMap<i64, Arc<dyn WalletReader>>;
 
 /// The reserves of a constant-product pool.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,40 +3,91 @@
 use std::sync::Arc;
 
 use alloy::primitives::Address;
-use dvp_domain::asset::Registry;
+use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::ids::Reference;
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::terms::Terms;
 pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
 use dvp_rails::CheckPayout;
+use dvp_store::StoreError;
 
 use crate::backlog::Backlog;
 pub use crate::clock::{Clock, now};
+use crate::halts::{Halt, Halts};
 use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
 use crate::screening::Screening;
 use crate::secrets::Vault;
 
-/// The chain that token inputs are locked on.
+/// A chain that tokens settle on.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
+    /// The name that assets refer to.
+    pub name: String,
     pub chain_id: i64,
     pub escrow: String,
     pub anchor: String,
     pub permit: PermitDomain,
     /// The backlog of accepted orders on the chain.
     pub backlog: Backlog,
+    pub halt: Halt,
 }
 
 impl ChainConfig {
     /// `permit_name` is the permit contract's EIP-712 name. `None` when an address does not parse.
-    pub fn new(chain_id: u64, escrow: &str, anchor: &str, permit: &str, permit_name: &str) -> Option<Self> {
+    pub fn new(
+        name: &str,
+        chain_id: u64,
+        escrow: &str,
+        anchor: &str,
+        permit: &str,
+        permit_name: &str,
+    ) -> Option<Self> {
         let contract: Address = permit.parse().ok()?;
         Some(Self {
+            name: name.to_owned(),
             chain_id: i64::try_from(chain_id).ok()?,
             escrow: escrow.to_owned(),
             anchor: anchor.to_owned(),
             permit: PermitDomain::new(permit_name, chain_id, contract),
             backlog: Backlog::default(),
+            halt: Halt::default(),
         })
+    }
+}
+
+/// The chains of the configuration. What belongs to no token, such as the anchors of orders of money for money, goes to
+/// the home chain.
+#[derive(Debug, Clone)]
+pub struct Chains {
+    home: ChainConfig,
+    further: Vec<ChainConfig>,
+}
+
+impl Chains {
+    pub const fn new(home: ChainConfig, further: Vec<ChainConfig>) -> Self {
+        Self { home, further }
+    }
+
+    pub const fn home(&self) -> &ChainConfig {
+        &self.home
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &ChainConfig> {
+        std::iter::once(&self.home).chain(&self.further)
+    }
+
+    pub fn halts(&self) -> Halts {
+        Halts(self.iter().map(|one| (one.chain_id, one.name.clone(), one.halt.clone())).collect())
+    }
+
+    /// The chain that an asset names. With a single chain it is that one: orders from before it was renamed are still
+    /// its own.
+    pub fn of(&self, name: Option<&str>) -> Option<&ChainConfig> {
+        match name {
+            Some(name) if !self.further.is_empty() => self.iter().find(|chain| chain.name == name),
+            Some(_) | None => Some(&self.home),
+        }
     }
 }
 
@@ -47,7 +98,7 @@ pub struct Context {
     pub liquidity: Arc<Liquidity>,
     /// The payout provider's name on paths and receipts.
     pub payout_provider: String,
-    pub chain: ChainConfig,
+    pub chains: Chains,
     pub windows: Windows,
     pub vault: Vault,
     pub clock: Clock,
@@ -63,5 +114,27 @@ impl Context {
     /// The settlement's id on the chain.
     pub fn entity(reference: &Reference) -> [u8; 32] {
         dvp_domain::canonical::sha256(reference.as_str())
+    }
+
+    /// The chain of an order's commands: its token's. An order never has tokens of two chains.
+    pub fn chain_of(&self, terms: &Terms) -> Result<&ChainConfig, StoreError> {
+        let name = terms.input.chain.as_deref().or(terms.output.chain.as_deref());
+        let unknown = || {
+            let name = name.unwrap_or_default();
+            StoreError::corrupt("execution", format_args!("no chain {name} is configured"))
+        };
+        self.chains.of(name).ok_or_else(unknown)
+    }
+
+    /// Whether the chain of one of these assets is halted.
+    pub fn is_halted(&self, assets: [&Asset; 2]) -> bool {
+        let on_halted = |chain| self.chains.of(Some(chain)).is_some_and(|chain| chain.halt.is_halted());
+        assets.into_iter().filter_map(Asset::chain).any(on_halted)
+    }
+
+    /// The chain that a request's input would be locked on. An unknown asset has none of its own.
+    pub fn chain_of_input(&self, request: &IntentRequest) -> &ChainConfig {
+        let asset = self.registry.resolve(&request.input_asset);
+        self.chains.of(asset.and_then(Asset::chain)).unwrap_or(&self.chains.home)
     }
 }

@@ -22,7 +22,7 @@ pub use self::cancel::CancelOutcome;
 pub use self::error::EngineError;
 pub use self::lookups::{IssuedReceipt, ReceiptLookup};
 pub use self::submit::{JudgedPermit, PermitCheck, SubmitCommand};
-use crate::chain::WalletReader;
+use crate::chain::WalletReaders;
 use crate::context::Context;
 use crate::wallets::Wallets;
 use crate::writer::FixPart;
@@ -44,7 +44,7 @@ impl Engine {
         pools: impl Into<Pools>,
         writer: Writer,
         context: Arc<Context>,
-        wallets: Arc<dyn WalletReader>,
+        wallets: WalletReaders,
     ) -> Self {
         let pools = pools.into();
         Self { pool: pools.orders.clone(), pools, writer, context, wallets: Wallets::new(wallets) }

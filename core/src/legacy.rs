@@ -303,6 +303,8 @@ fn code(reason: Reason) -> &'static str {
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
         | Reason::BeneficiaryAddressRequiredForRail
+        | Reason::DifferentChains
+        | Reason::ChainHalted
         | Reason::Limit(_) => CONSTRAINTS_NOT_MET,
     }
 }

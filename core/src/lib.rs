@@ -21,6 +21,7 @@ pub mod credentials;
 pub mod engine;
 pub mod figures;
 pub mod fix_sessions;
+pub mod halts;
 mod handover;
 pub mod invitations;
 pub mod keys;

@@ -6,19 +6,20 @@
 //! every second: the newest block; after a new one, all cached wallets in batches
 //! ```
 //!
-//! An order waits for the node only when its wallet is unknown. A look-up is requested only after the wallet's
+//! Each chain has a cache of its own, with its own limits: a chain whose node does not answer delays no other chain's
+//! orders. An order waits for the node only when its wallet is unknown. A look-up is requested only after the wallet's
 //! signature on the order's permit was verified. When the node does not answer, cached data expires at [`AGE_MAX`], and
 //! orders that need it are refused after [`LOOK_UP_WITHIN`].
 
 pub(crate) mod pending;
 mod table;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, FutureExt as _, Shared};
+use futures_util::future::{BoxFuture, FutureExt as _, Shared, join_all};
 use futures_util::stream::{StreamExt as _, iter};
 use metrics::{counter, gauge};
 use tokio::sync::{Semaphore, watch};
@@ -26,7 +27,7 @@ use tracing::{info, warn};
 
 pub use self::table::AGE_MAX;
 use self::table::{Dated, Table, WALLETS_MAX};
-use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
+use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReaders};
 
 /// The polling interval of the latest block.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
@@ -50,10 +51,10 @@ const PARTNER_WAITING_MAX: usize = 1024;
 /// A look-up in progress, shared by all tasks that wait for the same wallet. It continues even if no task waits.
 pub type LookUp = Shared<BoxFuture<'static, Result<WalletFacts, ChainUnavailable>>>;
 
-/// The wallet cache. Cheap to clone.
+/// The wallet caches of all chains. Cheap to clone.
 #[derive(Clone)]
 pub struct Wallets {
-    inner: Arc<Inner>,
+    chains: Arc<BTreeMap<i64, Arc<Inner>>>,
 }
 
 struct Inner {
@@ -70,24 +71,29 @@ struct PartnerLookUps {
 }
 
 impl Wallets {
-    pub fn new(reader: Arc<dyn WalletReader>) -> Self {
-        let inner = Inner {
+    pub fn new(readers: WalletReaders) -> Self {
+        let inner = |reader| Inner {
             reader,
             table: Mutex::new(Table::new(WALLETS_MAX)),
             places: Semaphore::new(ALL_AT_ONCE),
             under_way: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        let chains = readers.into_iter().map(|(id, reader)| (id, Arc::new(inner(reader))));
+        Self { chains: Arc::new(chains.collect()) }
     }
 
     /// Fresh data from memory.
     pub fn find(&self, partner_id: &str, wallet: &WalletKey) -> Option<WalletFacts> {
-        self.inner.table().find(partner_id, wallet, Instant::now())
+        self.chains.get(&wallet.chain_id)?.table().find(partner_id, wallet, Instant::now())
     }
 
     /// Queries the chain about a wallet, or joins the partner's query in progress.
     pub fn look_up(&self, partner_id: &str, wallet: &WalletKey) -> LookUp {
-        let mut under_way = self.inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(inner) = self.chains.get(&wallet.chain_id) else {
+            let unknown = Err(ChainUnavailable(format!("no chain {} is configured", wallet.chain_id)));
+            return std::future::ready(unknown).boxed().shared();
+        };
+        let mut under_way = inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let of_partner = under_way.entry(partner_id.to_owned()).or_insert_with(|| PartnerLookUps {
             places: Arc::new(Semaphore::new(PARTNER_AT_ONCE)),
             waiting: HashMap::new(),
@@ -102,11 +108,8 @@ impl Wallets {
             return std::future::ready(refused).boxed().shared();
         }
         let places = Arc::clone(&of_partner.places);
-        let task = Task {
-            inner: Arc::clone(&self.inner),
-            partner_id: partner_id.to_owned(),
-            wallet: wallet.clone(),
-        };
+        let task =
+            Task { inner: Arc::clone(inner), partner_id: partner_id.to_owned(), wallet: wallet.clone() };
         gauge!("dvp_wallet_look_ups_waiting").increment(1.0);
         // A separate task, so that a caller that stops waiting does not cancel it for the others.
         let requested = tokio::spawn(async move { task.run(&places).await });
@@ -117,14 +120,18 @@ impl Wallets {
     }
 
     /// Refreshes the cached wallets until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        join_all(self.chains.values().map(|inner| self.follow(inner, stop.clone()))).await;
+    }
+
+    async fn follow(&self, inner: &Arc<Inner>, mut stop: watch::Receiver<bool>) {
         let mut is_answering = true;
         while !*stop.borrow() {
             tokio::select! {
                 () = tokio::time::sleep(ROUND_EVERY) => {}
                 _ = stop.changed() => continue,
             }
-            let done = self.round().await;
+            let done = inner.round().await;
             match &done {
                 Err(error) if is_answering => {
                     warn!(%error, "refreshing wallets failed; orders of wallets with stale data look them up individually");
@@ -133,35 +140,45 @@ impl Wallets {
                 Ok(()) | Err(_) => {}
             }
             is_answering = done.is_ok();
-            self.inner.show();
+            self.show();
         }
     }
 
+    fn show(&self) {
+        let (mut known, mut oldest) = (0_usize, Duration::ZERO);
+        for inner in self.chains.values() {
+            let table = inner.table();
+            known = known.saturating_add(table.len());
+            oldest = oldest.max(table.oldest(Instant::now()));
+        }
+        gauge!("dvp_wallets_known").set(u32::try_from(known).unwrap_or(u32::MAX));
+        gauge!("dvp_wallet_facts_age_seconds").set(oldest.as_secs_f64());
+    }
+}
+
+impl Inner {
     /// Reads the cached wallets again if the chain has a new block.
     async fn round(&self) -> Result<(), ChainUnavailable> {
-        let inner = &self.inner;
-        inner.table().drop_idle(Instant::now());
-        if inner.table().len() == 0 {
+        self.table().drop_idle(Instant::now());
+        if self.table().len() == 0 {
             return Ok(());
         }
         let requested_at = Instant::now();
-        let head = inner.reader.head().await?;
+        let head = self.reader.head().await?;
         let due = {
-            let mut table = inner.table();
+            let mut table = self.table();
             table.confirm(head, requested_at);
             table.due(head)
         };
         let batches: Vec<Vec<WalletKey>> = due.chunks(BATCH_WALLETS).map(<[WalletKey]>::to_vec).collect();
-        let read_again = |batch: Vec<WalletKey>| inner.read_again(batch);
+        let read_again = |batch: Vec<WalletKey>| self.read_again(batch);
         let mut batches = iter(batches).map(read_again).buffer_unordered(BATCHES_AT_ONCE);
         while let Some(done) = batches.next().await {
             done?;
         }
         Ok(())
     }
-}
 
-impl Inner {
     fn table(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,15 +192,6 @@ impl Inner {
             table.refresh(wallet, Dated { facts, head: reading.head, requested_at }, now);
         }
         Ok(())
-    }
-
-    fn show(&self) {
-        let (known, oldest) = {
-            let table = self.table();
-            (table.len(), table.oldest(Instant::now()))
-        };
-        gauge!("dvp_wallets_known").set(u32::try_from(known).unwrap_or(u32::MAX));
-        gauge!("dvp_wallet_facts_age_seconds").set(oldest.as_secs_f64());
     }
 }
 

@@ -52,6 +52,7 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 pub struct AnvilOptions {
     /// The state lives in `dir/anvil`; `None` is a chain that is gone when it stops.
     pub dir: Option<PathBuf>,
+    pub chain_id: u64,
     /// Time between blocks; `None` makes one for each transaction.
     pub block_time: Option<Duration>,
     /// The distance of `safe` from the head in blocks; that of `finalized` is twice as large.
@@ -74,6 +75,7 @@ impl Default for AnvilOptions {
     fn default() -> Self {
         Self {
             dir: None,
+            chain_id: CHAIN_ID,
             block_time: None,
             slots_in_an_epoch: 4,
             accounts: 10,
@@ -114,9 +116,9 @@ impl Anvil {
     /// [`EmbeddedError::InUse`] when another process runs the directory's chain, [`EmbeddedError::Missing`] when there
     /// is no anvil to run, and what its files or its log say.
     pub async fn start(options: AnvilOptions) -> Result<Self, EmbeddedError> {
-        let block_time = options.block_time;
+        let (block_time, chain_id) = (options.block_time, options.chain_id);
         let anvil = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await??;
-        anvil.wait_until_ready(block_time).await
+        anvil.wait_until_ready(block_time, chain_id).await
     }
 
     /// Over HTTP.
@@ -193,12 +195,16 @@ impl Anvil {
     }
 
     /// A chain is ready once it answers on its port. Then the log, a line for each request, is turned off.
-    async fn wait_until_ready(mut self, block_time: Option<Duration>) -> Result<Self, EmbeddedError> {
+    async fn wait_until_ready(
+        mut self,
+        block_time: Option<Duration>,
+        chain_id: u64,
+    ) -> Result<Self, EmbeddedError> {
         let url = self.rpc_url().parse().expect("a loopback URL parses");
         let provider = ProviderBuilder::new().connect_http(url);
         let until = Instant::now() + READY_DEADLINE;
         loop {
-            if provider.get_chain_id().await.is_ok_and(|id| id == CHAIN_ID) {
+            if provider.get_chain_id().await.is_ok_and(|id| id == chain_id) {
                 let quiet = provider.raw_request::<_, ()>("anvil_setLoggingEnabled".into(), (false,)).await;
                 if quiet.is_ok() && go_on_from_latest(&provider).await.is_ok() {
                     self.miner = block_time.map(|every| Miner::start(provider.erased(), every));
@@ -298,7 +304,7 @@ impl Home {
         };
         arg("--host", &"127.0.0.1");
         arg("--port", &port.unwrap_or(0));
-        arg("--chain-id", &CHAIN_ID);
+        arg("--chain-id", &options.chain_id);
         arg("--accounts", &options.accounts);
         arg("--slots-in-an-epoch", &options.slots_in_an_epoch);
         arg("--config-out", &self.root.join("accounts.json").display());

@@ -20,7 +20,7 @@ use crate::cli::DoctorArgs;
 use crate::config::Role;
 use crate::config::chain::ChainSection;
 use crate::output::print;
-use crate::sandbox_dir::text;
+use crate::sandbox_dir::{self, text};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -80,7 +80,9 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
     ];
     match place {
         ServiceLocation::Sandbox { ready, .. } => {
-            checks.push(Check { name: "chain", found: chain(ready).await });
+            for one in sandbox_dir::chains(ready) {
+                checks.push(Check { name: "chain", found: chain(one).await });
+            }
             checks.push(Check { name: "REST", found: rest(ready).await });
         }
         ServiceLocation::Configured(config) => {
@@ -124,10 +126,10 @@ async fn master_key(place: &ServiceLocation) -> anyhow::Result<String> {
     }
 }
 
-async fn chain(ready: &Value) -> anyhow::Result<String> {
-    let provider = rpc::connect(text(ready, "/chain/rpcUrl")?)?;
-    let head = within(async { Ok(rpc::head(&provider).await?) }).await?;
-    Ok(format!("at block {}", head.number))
+async fn chain(chain: &Value) -> anyhow::Result<String> {
+    let (name, provider) = (text(chain, "/name")?, rpc::connect(text(chain, "/rpcUrl")?)?);
+    let head = within(async { Ok(rpc::head(&provider).await?) }).await.context(name.to_owned())?;
+    Ok(format!("{name} at block {}", head.number))
 }
 
 /// Every endpoint answers, and there is a record of the contracts.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::access::ServiceLocation;
 use crate::cli::{ReceiptCommand, ReceiptVerify};
 use crate::output::print;
-use crate::sandbox_dir::text;
+use crate::sandbox_dir::{self, text};
 
 /// A receipt has a few hundred bytes.
 const RECEIPT_BYTES_MAX: u64 = 1 << 20;
@@ -97,19 +97,22 @@ async fn look_up(
     hash: &str,
 ) -> anyhow::Result<Option<Value>> {
     let hash: B256 = hash.parse()?;
-    let node = match (&args.rpc_url, &args.anchor, place) {
-        (Some(url), Some(anchor), _) => Some((url.clone(), anchor.clone())),
-        (_, _, Some(ServiceLocation::Sandbox { ready, .. })) => Some((
-            text(ready, "/chain/rpcUrl")?.to_owned(),
-            text(ready, "/chain/contracts/anchor")?.to_owned(),
-        )),
-        _ => None,
+    let nodes = match (&args.rpc_url, &args.anchor, place) {
+        (Some(url), Some(anchor), _) => vec![(url.clone(), anchor.clone())],
+        // A receipt before its finality does not say which chain it is anchored on.
+        (_, _, Some(ServiceLocation::Sandbox { ready, .. })) => sandbox_dir::chains(ready)
+            .iter()
+            .map(|chain| Ok((text(chain, "/rpcUrl")?.into(), text(chain, "/contracts/anchor")?.into())))
+            .collect::<anyhow::Result<_>>()?,
+        (_, _, Some(place)) => return in_index(place, hash).await,
+        (_, _, None) => bail!("give --rpc-url and --anchor, or --dir, or --config"),
     };
-    match (node, place) {
-        (Some((url, anchor)), _) => on_chain(&url, &anchor, hash, body).await,
-        (None, Some(place)) => in_index(place, hash).await,
-        (None, None) => bail!("give --rpc-url and --anchor, or --dir, or --config"),
+    for (url, anchor) in nodes {
+        if let Some(seen) = on_chain(&url, &anchor, hash, body).await? {
+            return Ok(Some(seen));
+        }
     }
+    Ok(None)
 }
 
 async fn on_chain(url: &str, anchor: &str, hash: B256, body: &Value) -> anyhow::Result<Option<Value>> {

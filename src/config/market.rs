@@ -13,6 +13,7 @@ use super::value::{Span, protected, within};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssetSection {
+    /// Of a token on another chain than its ticker's default one: `TICKER.CHAIN`.
     pub symbol: String,
     /// Decimal places.
     pub exponent: u8,
@@ -197,6 +198,18 @@ const fn pool_refresh() -> Span {
 }
 
 impl AssetSection {
+    /// The chain and the ticker of a token.
+    fn token(&self) -> Option<(&str, &str)> {
+        let chain = self.chain.as_deref()?;
+        let ticker = self.symbol.strip_suffix(chain).and_then(|rest| rest.strip_suffix('.'));
+        Some((chain, ticker.filter(|ticker| !ticker.is_empty()).unwrap_or(&self.symbol)))
+    }
+
+    /// Whether a descriptor with ticker and chain could name both.
+    fn is_same_token(&self, other: &Self) -> bool {
+        self.token().is_some_and(|token| other.token() == Some(token))
+    }
+
     fn check(&self, chains: &HashSet<&str>) -> anyhow::Result<()> {
         match (&self.chain, &self.address, &self.currency) {
             (Some(chain), Some(_), None) => {
@@ -230,7 +243,14 @@ pub(super) fn check(
     for (n, asset) in assets.iter().enumerate() {
         asset.check(chains).with_context(|| format!("assets[{n}]"))?;
         ensure!(symbols.insert(asset.symbol.as_str()), "assets[{n}].symbol: {} is there twice", asset.symbol);
+        let same = assets.iter().take(n).find(|other| other.is_same_token(asset));
+        if let Some(other) = same {
+            anyhow::bail!("assets[{n}].symbol: {} is {}", asset.symbol, other.symbol);
+        }
     }
+    let chain_of = |symbol: &str| {
+        assets.iter().find(|asset| asset.symbol == symbol).and_then(|asset| asset.chain.as_deref())
+    };
     let known = |place: &str, symbol: &str| -> anyhow::Result<()> {
         ensure!(symbols.contains(symbol), "{place}: no [[assets]] has the symbol {symbol}");
         Ok(())
@@ -238,6 +258,12 @@ pub(super) fn check(
     for (n, pair) in pairs.iter().enumerate() {
         known(&format!("pairs[{n}].base"), &pair.base)?;
         known(&format!("pairs[{n}].quote"), &pair.quote)?;
+        ensure!(
+            chain_of(&pair.base).zip(chain_of(&pair.quote)).is_none_or(|(base, quote)| base == quote),
+            "pairs[{n}]: {} and {} are tokens of different chains, which no transaction exchanges",
+            pair.base,
+            pair.quote
+        );
         ensure!(
             pair.max_input_minor.is_none_or(|max| max >= pair.min_input_minor),
             "pairs[{n}].max_input_minor is below min_input_minor"

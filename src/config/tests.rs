@@ -31,6 +31,35 @@ fn the_example_parses() {
     assert_eq!((config.chains[0].relayer_keys.len(), config.chains[0].relayers()), (2, 4));
 }
 
+/// The example with a second chain and further assets.
+fn with_base(further: &str) -> anyhow::Result<Config> {
+    let chain = "\n[[chains]]\nname = \"base\"\nchain_id = 8453\nrpc_urls = [\"https://base.example.com\"]\n\
+                 deployment = \"/etc/dvp/base.json\"\n";
+    Config::parse(&format!("{EXAMPLE}{chain}{further}"))
+}
+
+fn token(symbol: &str, chain: &str) -> String {
+    let address = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
+    format!("[[assets]]\nsymbol = \"{symbol}\"\nexponent = 6\nchain = \"{chain}\"\naddress = \"{address}\"\n")
+}
+
+#[test]
+fn a_token_of_a_second_chain_is_an_asset_of_its_own() {
+    let config = with_base(&token("USDC.base", "base")).unwrap();
+    assert_eq!((config.chains.len(), config.assets.len()), (2, 5));
+    let pair = |base: &str, quote: &str| format!("[[pairs]]\nbase = \"{base}\"\nquote = \"{quote}\"\n");
+    assert!(with_base(&(token("USDC.base", "base") + &pair("USDC.base", "USD"))).is_ok());
+    for (further, expected) in [
+        (token("USDC", "base"), "USDC is there twice"),
+        (token("USDC.sepolia", "sepolia"), "USDC.sepolia is USDC"),
+        (token("DAI", "optimism"), "no [[chains]] is called optimism"),
+        (token("USDC.base", "base") + &pair("USDC", "USDC.base"), "tokens of different chains"),
+    ] {
+        let error = with_base(&further).err().map(|error| format!("{error:#}")).unwrap_or_default();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
 #[test]
 fn the_example_contains_every_key() {
     // Keys with defaults are in the example, too.

@@ -231,10 +231,10 @@ pub(super) const CHAIN: &[Metric] = &[
     metric(
         "dvp_relayer_commands_per_window",
         Gauge,
-        &[],
+        &[CHAIN_NAME],
         "the rate that is assumed for new locks, in commands within 30 s",
     ),
-    metric("dvp_lock_wait_seconds", Gauge, &[], "how long a new lock is expected to wait"),
+    metric("dvp_lock_wait_seconds", Gauge, &[CHAIN_NAME], "how long a new lock is expected to wait"),
 ];
 
 pub(super) const WEBHOOKS: &[Metric] = &[

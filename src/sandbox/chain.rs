@@ -1,4 +1,4 @@
-//! The sandbox's chain: a private node with the contracts, tokens and wallets on it.
+//! The sandbox's chains: private nodes with the contracts, tokens and wallets on them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,14 +13,31 @@ use dvp_chain_indexer::deploy::{
     deploy_market, fund_gas, fund_solvers, fund_wallets,
 };
 use dvp_chain_indexer::signing::Account;
-use dvp_sandbox::anvil::{Anvil, AnvilOptions};
+use dvp_sandbox::anvil::{Anvil, AnvilOptions, CHAIN_ID};
+use futures_util::future::try_join_all;
 
 use super::files::{DEPLOYMENT, Files};
 use super::market;
 use crate::service::ChainParts;
 
-/// The name assets and the ready file call the chain by.
-pub(super) const NAME: &str = "anvil";
+/// The chains that a sandbox can have.
+const PLANS: [Plan; 2] = [
+    Plan {
+        name: "anvil",
+        chain_id: CHAIN_ID,
+        block_time: Duration::from_secs(1),
+        slots_in_an_epoch: 1,
+        confirmations: 1,
+    },
+    // Fast blocks, and more of them to a confirmation and to finality.
+    Plan {
+        name: "anvil2",
+        chain_id: CHAIN_ID + 1,
+        block_time: Duration::from_millis(250),
+        slots_in_an_epoch: 4,
+        confirmations: 4,
+    },
+];
 /// Accounts 0 to 2 are the service's own: administrator, relayer, liquidity provider.
 const SERVICE_ACCOUNTS: usize = 3;
 const ACCOUNTS: u32 = 10;
@@ -41,19 +58,58 @@ const POOL_FEE_BPS: u64 = 30;
 const WETH_PRICE: i64 = 300_000_000_000;
 const FEED_DECIMALS: u8 = 8;
 
-pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
+/// How a chain of the sandbox is run.
+struct Plan {
+    /// The name that assets and the ready file call it by.
+    name: &'static str,
+    chain_id: u64,
+    block_time: Duration,
+    slots_in_an_epoch: u64,
+    confirmations: u64,
+}
+
+impl Plan {
+    const fn is_home(&self) -> bool {
+        self.chain_id == CHAIN_ID
+    }
+}
+
+/// A running node, with its directory: the home chain's is the sandbox's, a further chain's is named after it.
+pub(super) struct Node {
+    plan: &'static Plan,
+    files: Files,
+    pub anvil: Anvil,
+}
+
+/// Starts the nodes of this many chains.
+pub(super) async fn start_nodes(dir: &Path, count: usize) -> anyhow::Result<Vec<Node>> {
+    let further = PLANS.iter().skip(count).find(|plan| dir.join(plan.name).join(DEPLOYMENT).exists());
+    if let Some(plan) = further {
+        anyhow::bail!("{} has orders of the chain {}: give --chains as before", dir.display(), plan.name);
+    }
+    try_join_all(PLANS.iter().take(count).map(|plan| start_node(dir, plan))).await
+}
+
+async fn start_node(dir: &Path, plan: &'static Plan) -> anyhow::Result<Node> {
+    let files = if plan.is_home() { Files::open(dir)? } else { Files::open(&dir.join(plan.name))? };
     let options = AnvilOptions {
-        dir: Some(dir.to_owned()),
-        block_time: Some(Duration::from_secs(1)),
-        slots_in_an_epoch: 1,
+        dir: Some(files.dir().to_owned()),
+        chain_id: plan.chain_id,
+        block_time: Some(plan.block_time),
+        slots_in_an_epoch: plan.slots_in_an_epoch,
         accounts: ACCOUNTS,
         ..AnvilOptions::default()
     };
-    Anvil::start(options).await.context("anvil")
+    let anvil = Anvil::start(options).await.with_context(|| format!("anvil of {}", plan.name))?;
+    Ok(Node { plan, files, anvil })
 }
 
 /// The deployed contracts and accounts.
 pub(super) struct SandboxChain {
+    plan: &'static Plan,
+    /// The node's endpoints.
+    pub rpc_url: String,
+    pub ws_url: String,
     pub deployment: Deployment,
     pub market: MarketContracts,
     /// The accounts that send the service's transactions.
@@ -66,7 +122,8 @@ pub(super) struct SandboxChain {
 impl SandboxChain {
     /// Deploys missing contracts and funds the wallets. The same record at each start: the contracts stay where they
     /// are.
-    pub(super) async fn prepare(files: &Files, anvil: &Anvil, signers: Vec<Account>) -> anyhow::Result<Self> {
+    pub(super) async fn prepare(node: &Node, signers: Vec<Account>) -> anyhow::Result<Self> {
+        let Node { plan: chain, files, anvil } = node;
         let keys: Vec<PrivateKeySigner> = anvil
             .accounts()
             .iter()
@@ -131,13 +188,34 @@ impl SandboxChain {
             files.write(DEPLOYMENT, &deployment)?;
         }
         files.write(MARKET_RECORD, &market)?;
-        Ok(Self { deployment, market, accounts, solver: solver.clone(), wallets: wallets.to_vec() })
+        Ok(Self {
+            plan: *chain,
+            rpc_url: rpc,
+            ws_url: anvil.ws_url(),
+            deployment,
+            market,
+            accounts,
+            solver: solver.clone(),
+            wallets: wallets.to_vec(),
+        })
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        self.plan.name
+    }
+
+    /// The symbol of this chain's token: the ticker on the home chain.
+    pub(super) fn symbol(&self, ticker: &str) -> String {
+        if self.plan.is_home() { ticker.to_owned() } else { format!("{ticker}.{}", self.plan.name) }
     }
 
     /// As the service uses it, over this endpoint.
     pub(super) fn parts(&self, rpc_url: &str) -> ChainParts {
-        let config =
-            ChainConfig { name: NAME.into(), ..ChainConfig::development(rpc_url, self.deployment.clone()) };
+        let config = ChainConfig {
+            name: self.plan.name.into(),
+            confirmations: self.plan.confirmations,
+            ..ChainConfig::development(rpc_url, self.deployment.clone())
+        };
         ChainParts { config, accounts: self.accounts.clone() }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainConfig, Clock, Context, Windows};
+use dvp_chain_indexer::deploy::DeployedToken;
+use dvp_core::context::{Chains, Clock, Context, Windows};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
@@ -27,15 +28,15 @@ use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 use dvp_store::orders::resting_orders::NewRestingOrder;
 
-use super::chain::{NAME, SandboxChain};
+use super::chain::SandboxChain;
 use crate::cli::SandboxArgs;
-use crate::service::BankParts;
+use crate::service::{BankParts, ChainParts};
 
 /// The name the permit contract signs with (EIP-712 domain).
 const PERMIT_NAME: &str = "Permit";
 const DESK_TOKEN: &str = "sandbox";
 /// A provider's inventory of each asset: a trillion of a currency; of tokens its wallet's balance.
-pub(super) const OPENING_BALANCES: [(&str, Minor); 4] = [
+const OPENING_BALANCES: [(&str, Minor); 4] = [
     ("USD", Minor::new(100_000_000_000_000)),
     ("EUR", Minor::new(100_000_000_000_000)),
     ("USDC", Minor::new(200_000_000_000_000)),
@@ -113,23 +114,21 @@ pub(super) fn desk(url: &reqwest::Url) -> anyhow::Result<HttpDesk> {
     Ok(HttpDesk::new(config)?)
 }
 
+/// `chains`: the home chain first.
 pub(super) fn context(
-    chain: &SandboxChain,
-    rpc_url: &str,
+    chains: &[SandboxChain],
+    parts: &[ChainParts],
     pool: &PgPool,
     vault: Vault,
 ) -> anyhow::Result<Context> {
-    let at = &chain.deployment;
-    let text = |address: &dyn std::fmt::Display| address.to_string();
-    let facts =
-        ChainConfig::new(at.chain_id, &text(&at.escrow), &text(&at.anchor), &text(&at.permit), PERMIT_NAME)
-            .context("the deployment's addresses")?;
-    let registry = registry(chain)?;
+    let mut settling = parts.iter().map(|chain| chain.settles(PERMIT_NAME));
+    let home = settling.next().context("a sandbox has a chain")??;
+    let registry = registry(chains)?;
     Ok(Context {
-        liquidity: Arc::new(liquidity(&registry, chain, rpc_url, pool)?),
+        liquidity: Arc::new(liquidity(&registry, chains, pool)?),
         registry,
         payout_provider: simulated::PROVIDER.into(),
-        chain: facts,
+        chains: Chains::new(home, settling.collect::<anyhow::Result<_>>()?),
         windows: WINDOWS,
         vault,
         clock: Clock::default(),
@@ -151,29 +150,56 @@ pub(super) fn screening(args: &SandboxArgs) -> anyhow::Result<Screening> {
     Ok(Screening::new(list, hook, 2 * LOOK_EVERY)?)
 }
 
-fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
-    let mut assets: Vec<Asset> = chain
-        .deployment
-        .tokens
-        .iter()
-        .map(|token| {
-            let kind =
-                AssetKind::Erc20 { chain: NAME.into(), address: token.address.to_string().to_lowercase() };
-            Asset { symbol: token.symbol.clone(), exponent: token.decimals, kind }
-        })
-        .collect();
+fn registry(chains: &[SandboxChain]) -> anyhow::Result<Registry> {
+    let token = |chain: &SandboxChain, token: &DeployedToken| {
+        let address = token.address.to_string().to_lowercase();
+        let kind = AssetKind::Erc20 { chain: chain.name().into(), address };
+        Asset { symbol: chain.symbol(&token.symbol), exponent: token.decimals, kind }
+    };
+    let tokens =
+        chains.iter().flat_map(|chain| chain.deployment.tokens.iter().map(move |one| token(chain, one)));
+    let mut assets: Vec<Asset> = tokens.collect();
     for currency in CURRENCIES {
         let kind = AssetKind::Fiat { currency: currency.into() };
         assets.push(Asset { symbol: currency.into(), exponent: 2, kind });
     }
-    let pair = |(base, quote, price): (&str, &str, Option<&str>)| -> anyhow::Result<Pair> {
-        let price = price.map(|price| price.parse().map_err(|error| anyhow!("price {price}: {error}")));
-        let (base, quote) = (base.to_owned(), quote.to_owned());
-        let fees = fees(&base, &quote);
-        let min_input = min_input(&base);
-        Ok(Pair { base, quote, reference_price: price.transpose()?, fees, min_input, max_input: None })
+    let mut pairs: Vec<Pair> = Vec::new();
+    for chain in chains {
+        for listed in PAIRS {
+            let pair = pair(chain, listed)?;
+            if !pairs.iter().any(|known| (&known.base, &known.quote) == (&pair.base, &pair.quote)) {
+                pairs.push(pair);
+            }
+        }
+    }
+    Ok(Registry { assets, pairs })
+}
+
+/// A pair with the tokens of this chain.
+fn pair(chain: &SandboxChain, (base, quote, price): (&str, &str, Option<&str>)) -> anyhow::Result<Pair> {
+    let price = price.map(|price| price.parse().map_err(|error| anyhow!("price {price}: {error}")));
+    let symbol = |asset: &str| {
+        if CURRENCIES.contains(&asset) { asset.to_owned() } else { chain.symbol(asset) }
     };
-    Ok(Registry { assets, pairs: PAIRS.into_iter().map(pair).collect::<anyhow::Result<_>>()? })
+    Ok(Pair {
+        base: symbol(base),
+        quote: symbol(quote),
+        reference_price: price.transpose()?,
+        fees: fees(base, quote),
+        min_input: min_input(base),
+        max_input: None,
+    })
+}
+
+/// What each provider has at first: currencies once, tokens on each chain.
+pub(super) fn opening_balances(chains: &[SandboxChain]) -> Vec<(String, Minor)> {
+    let (currencies, tokens): (Vec<_>, Vec<_>) =
+        OPENING_BALANCES.into_iter().partition(|(asset, _)| CURRENCIES.contains(asset));
+    let of_chain = |chain: &SandboxChain| -> Vec<(String, Minor)> {
+        tokens.iter().map(|(ticker, amount)| (chain.symbol(ticker), *amount)).collect()
+    };
+    let currencies = currencies.iter().map(|(asset, amount)| ((*asset).to_owned(), *amount));
+    currencies.chain(chains.iter().flat_map(of_chain)).collect()
 }
 
 /// About one dollar: twice the cost of a payout.
@@ -200,41 +226,37 @@ fn fees(base: &str, quote: &str) -> FeeSchedule {
     }
 }
 
-fn liquidity(
-    registry: &Registry,
-    chain: &SandboxChain,
-    rpc_url: &str,
-    pool: &PgPool,
-) -> anyhow::Result<Liquidity> {
-    let prices = Arc::new(ChainPrices::new(rpc_url)?);
-    let wallet = chain.solver.address().to_string();
+fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> anyhow::Result<Liquidity> {
+    let wallet = chains.first().context("a sandbox has a chain")?.solver.address().to_string();
     let configured = |provider| -> Arc<dyn LiquiditySource> { Arc::new(ConfiguredProvider::new(provider)) };
-    let amm = PoolConfig {
-        id: "weth-usdc".into(),
-        address: chain.market.pool.to_string(),
-        desk: Deliverer { provider_id: PROVIDERS[2].into(), wallet: wallet.clone() },
-        policy: Policy::default(),
-        refresh_every: LOOK_EVERY,
-        good_for: Duration::from_secs(15),
-        candidate_ttl_sec: 5,
-    };
-    let feed = FeedConfig {
-        id: "weth-usdc-feed".into(),
-        address: chain.market.feed.to_string(),
-        base: "WETH".into(),
-        quote: "USDC".into(),
-        refresh_every: LOOK_EVERY,
-        stale_after: FEED_STALE_AFTER,
-    };
     let [northwind, meridian] = providers(&wallet);
-    let sources: Vec<Arc<dyn LiquiditySource>> = vec![
-        configured(northwind),
-        configured(meridian),
-        Arc::new(AmmPool::new(amm, prices.clone())),
-        Arc::new(OrderBook::new(BookConfig::default(), pool.clone())),
-    ];
-    let references: Vec<Arc<dyn ReferenceSource>> =
-        vec![Arc::new(ConfiguredPrices::of(registry)), Arc::new(OnChainFeed::new(feed, prices))];
+    let mut sources = vec![configured(northwind), configured(meridian)];
+    let mut references: Vec<Arc<dyn ReferenceSource>> = vec![Arc::new(ConfiguredPrices::of(registry))];
+    for chain in chains {
+        let prices = Arc::new(ChainPrices::new(&chain.rpc_url)?);
+        let id = chain.symbol("weth-usdc");
+        let amm = PoolConfig {
+            id: id.clone(),
+            chain: chain.name().into(),
+            address: chain.market.pool.to_string(),
+            desk: Deliverer { provider_id: PROVIDERS[2].into(), wallet: wallet.clone() },
+            policy: Policy::default(),
+            refresh_every: LOOK_EVERY,
+            good_for: Duration::from_secs(15),
+            candidate_ttl_sec: 5,
+        };
+        let feed = FeedConfig {
+            id: format!("{id}-feed"),
+            address: chain.market.feed.to_string(),
+            base: chain.symbol("WETH"),
+            quote: chain.symbol("USDC"),
+            refresh_every: LOOK_EVERY,
+            stale_after: FEED_STALE_AFTER,
+        };
+        sources.push(Arc::new(AmmPool::new(amm, prices.clone())));
+        references.push(Arc::new(OnChainFeed::new(feed, prices)));
+    }
+    sources.push(Arc::new(OrderBook::new(BookConfig::default(), pool.clone())));
     Ok(Liquidity::new(registry.clone(), sources, references))
 }
 

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::deploy::DeployedToken;
 use dvp_domain::operator::OperatorRole;
-use dvp_sandbox::anvil::Anvil;
 use serde_json::{Value, json};
 
-use super::chain::{NAME, SandboxChain};
+use super::chain::SandboxChain;
 use super::files::{OPERATORS, PartnerSecrets, Secrets};
 use super::market::CURRENCIES;
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
@@ -27,31 +28,16 @@ const BENEFICIARIES: [&str; 9] = [
 pub(super) fn document(
     (http, fix): (SocketAddr, SocketAddr),
     database_urls: &[String],
-    anvil: &Anvil,
-    chain: &SandboxChain,
+    chains: &[SandboxChain],
     secrets: &Secrets,
 ) -> Value {
-    let at = &chain.deployment;
-    let tokens: Vec<Value> = at
-        .tokens
-        .iter()
-        .map(|t| json!({"symbol": t.symbol, "address": t.address.to_string(), "decimals": t.decimals}))
-        .collect();
+    let tokens =
+        chains.iter().flat_map(|chain| chain.deployment.tokens.iter().map(move |token| (chain, token)));
+    let tokens = tokens
+        .map(|(chain, token)| json!({"symbol": chain.symbol(&token.symbol), "decimals": token.decimals}));
     let fiat = CURRENCIES.map(|symbol| json!({"symbol": symbol, "decimals": 2}));
-    let assets: Vec<Value> = at
-        .tokens
-        .iter()
-        .map(|token| json!({"symbol": token.symbol, "decimals": token.decimals}))
-        .chain(fiat)
-        .collect();
-    let wallets: Vec<Value> = chain
-        .wallets
-        .iter()
-        .map(|wallet| {
-            let key = format!("0x{}", hex::encode(wallet.to_bytes()));
-            json!({"address": wallet.address().to_string(), "privateKey": key})
-        })
-        .collect();
+    let assets: Vec<Value> = tokens.chain(fiat).collect();
+    let chains: Vec<Value> = chains.iter().map(chain_view).collect();
     json!({
         "http": format!("http://{http}"),
         "databaseUrl": database_urls.first(),
@@ -63,25 +49,45 @@ pub(super) fn document(
             "port": fix.port(),
             "sessions": SESSIONS.map(|session| fix_session(session, secrets)),
         },
-        "chain": {
-            "rpcUrl": anvil.rpc_url(),
-            "wsUrl": anvil.ws_url(),
-            "chainId": at.chain_id,
-            "name": NAME,
-            "contracts": {
-                "permit": at.permit.to_string(),
-                "escrow": at.escrow.to_string(),
-                "settler": at.settler.to_string(),
-                "anchor": at.anchor.to_string(),
-                "payouts": at.payouts.to_string(),
-            },
-            "tokens": tokens,
-            "wallets": wallets,
-        },
+        "chain": chains.first(),
+        "chains": chains,
         "assets": assets,
         "beneficiaries": BENEFICIARIES,
         "consoleToken": secrets.operators.get(OPERATORS[0]),
         "operators": OPERATORS[1..].iter().map(|name| operator(name, secrets)).collect::<Vec<_>>(),
+    })
+}
+
+/// A token's `symbol` is its ticker, as in an intent that names the chain; its `asset` is the symbol by which the rest
+/// of the service knows it, as in FIX.
+fn chain_view(chain: &SandboxChain) -> Value {
+    let at = &chain.deployment;
+    let token = |token: &DeployedToken| {
+        json!({
+            "symbol": token.symbol,
+            "asset": chain.symbol(&token.symbol),
+            "address": token.address.to_string(),
+            "decimals": token.decimals,
+        })
+    };
+    let wallet = |wallet: &PrivateKeySigner| {
+        let key = format!("0x{}", hex::encode(wallet.to_bytes()));
+        json!({"address": wallet.address().to_string(), "privateKey": key})
+    };
+    json!({
+        "rpcUrl": chain.rpc_url,
+        "wsUrl": chain.ws_url,
+        "chainId": at.chain_id,
+        "name": chain.name(),
+        "contracts": {
+            "permit": at.permit.to_string(),
+            "escrow": at.escrow.to_string(),
+            "settler": at.settler.to_string(),
+            "anchor": at.anchor.to_string(),
+            "payouts": at.payouts.to_string(),
+        },
+        "tokens": at.tokens.iter().map(token).collect::<Vec<_>>(),
+        "wallets": chain.wallets.iter().map(wallet).collect::<Vec<_>>(),
     })
 }
 

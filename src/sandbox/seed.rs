@@ -7,6 +7,7 @@ use dvp_core::keys::SCOPES;
 use dvp_core::operators::token_hash;
 use dvp_core::secrets::Vault;
 use dvp_domain::ledger::Owner;
+use dvp_domain::money::Minor;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::PgPool;
 use dvp_store::fix::{self, NewFixSession};
@@ -18,7 +19,7 @@ use dvp_store::orders::{legacy, resting_orders};
 use dvp_store::partners::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
-use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, prefunding, resting};
+use super::market::{CURRENCIES, PREFUNDED, PROVIDERS, prefunding, resting};
 
 /// Requests a minute: high enough not to be reached by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;
@@ -41,12 +42,12 @@ pub(super) async fn seed(
     pool: &PgPool,
     vault: &Vault,
     secrets: &Secrets,
-    solver: &str,
+    (solver, opening): (&str, &[(String, Minor)]),
 ) -> anyhow::Result<[String; 2]> {
     let mut tx = pool.begin().await?;
     for provider in PROVIDERS {
-        for (asset, amount) in OPENING_BALANCES {
-            balances::insert_opening(&mut tx, provider, asset, amount).await?;
+        for (asset, amount) in opening {
+            balances::insert_opening(&mut tx, provider, asset, *amount).await?;
         }
     }
     if resting_orders::list_open(&mut tx).await?.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainConfig, Clock, Context};
+use dvp_core::context::{Chains, Clock, Context};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, DemandConfig, ExternalConfig,
     ExternalProvider, FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource,
@@ -24,6 +24,7 @@ use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 
 use crate::config::Config;
+use crate::config::chain::ChainSection;
 use crate::config::listeners::PayoutKind;
 use crate::config::market::{AssetSection, ExternalSection, LiquiditySection, PairSection, ProviderSection};
 use crate::config::value::Span;
@@ -49,7 +50,7 @@ pub(super) fn context(
         liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),
         registry,
         payout_provider: payout_provider.into(),
-        chain: facts(config, chains)?,
+        chains: settlement_chains(config, chains)?,
         windows: config.settlement.windows(rails.payout.time())?,
         vault,
         clock: Clock::default(),
@@ -59,20 +60,12 @@ pub(super) fn context(
     })
 }
 
-fn facts(config: &Config, chains: &[ChainParts]) -> anyhow::Result<ChainConfig> {
-    let [section] = config.chains.as_slice() else {
-        anyhow::bail!("chains: tokens settle on one chain, but there are {}", config.chains.len());
-    };
-    let at = &chains.first().context("no chain")?.config.deployment;
-    let text = |address: &dyn std::fmt::Display| address.to_string();
-    ChainConfig::new(
-        at.chain_id,
-        &text(&at.escrow),
-        &text(&at.anchor),
-        &text(&at.permit),
-        &section.permit_name,
-    )
-    .context("the deployment's addresses")
+/// The first is the home chain.
+fn settlement_chains(config: &Config, chains: &[ChainParts]) -> anyhow::Result<Chains> {
+    let of = |(section, parts): (&ChainSection, &ChainParts)| parts.settles(&section.permit_name);
+    let mut chains = config.chains.iter().zip(chains).map(of);
+    let home = chains.next().context("chains: there is no [[chains]]")??;
+    Ok(Chains::new(home, chains.collect::<anyhow::Result<_>>()?))
 }
 
 fn registry(config: &Config) -> anyhow::Result<Registry> {
@@ -144,6 +137,7 @@ fn liquidity(
     for section in &sections.pools {
         let config = PoolConfig {
             id: section.id.clone(),
+            chain: section.chain.clone(),
             address: section.address.clone(),
             desk: Deliverer { provider_id: section.provider_id.clone(), wallet: section.wallet.clone() },
             policy: Policy::default(),

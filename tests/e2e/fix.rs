@@ -146,12 +146,23 @@ impl FixClient {
     }
 
     pub(crate) async fn new_order(&mut self, cl_ord_id: &str, account: &str, permit: &Value) {
+        self.new_order_of("USDC/USD", cl_ord_id, account, permit).await;
+    }
+
+    /// A sale of 100 of the symbol's base asset.
+    pub(crate) async fn new_order_of(
+        &mut self,
+        symbol: &str,
+        cl_ord_id: &str,
+        account: &str,
+        permit: &Value,
+    ) {
         let now = sending_time();
         let deadline = permit["deadline"].to_string();
         let fields = [
             (11, cl_ord_id),
             (1, account),
-            (55, "USDC/USD"),
+            (55, symbol),
             (54, "2"),
             (60, now.as_str()),
             (38, "100"),

@@ -22,6 +22,7 @@ pub(crate) struct Partner {
     key: String,
     secret: String,
     token: String,
+    chain: String,
     client: reqwest::Client,
 }
 
@@ -41,6 +42,7 @@ impl Partner {
             key: text(service, "/partner/apiKey"),
             secret: text(service, "/partner/signingSecret"),
             token: text(service, "/chain/tokens/0/address"),
+            chain: text(service, "/chain/name"),
             client: reqwest::Client::new(),
         }
     }
@@ -73,7 +75,7 @@ impl Partner {
     }
 
     fn assets(&self) -> (Value, Value) {
-        let input = json!({"type": "erc20", "symbol": "USDC", "address": self.token, "chain": "anvil"});
+        let input = json!({"type": "erc20", "symbol": "USDC", "address": self.token, "chain": self.chain});
         (input, json!({"type": "fiat", "symbol": "USD", "currency": "USD"}))
     }
 

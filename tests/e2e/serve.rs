@@ -209,7 +209,7 @@ spread_bps = 10
             "http": format!("http://{http}"),
             "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
             "chain": {
-                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id,
+                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id, "name": "anvil",
                 "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
                 "tokens": [{"address": deployment.tokens[0].address}],
                 "wallets": [{"privateKey": format!("0x{}", hex::encode(wallet.to_bytes()))}],

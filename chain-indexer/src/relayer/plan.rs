@@ -40,6 +40,19 @@ pub(super) const ORDER: [CommandKind; 9] = [
     CommandKind::Anchor,
 ];
 
+/// Whether commands of a kind wait while the chain is halted: those that lock, commit or pay. The others release or return
+/// what is locked already, and have deadlines.
+pub(super) const fn waits_while_halted(kind: CommandKind) -> bool {
+    match kind {
+        CommandKind::Fill | CommandKind::Transfer | CommandKind::Create | CommandKind::Swap => true,
+        CommandKind::Settle
+        | CommandKind::ReturnFilled
+        | CommandKind::Cancel
+        | CommandKind::Refund
+        | CommandKind::Anchor => false,
+    }
+}
+
 /// Items: limited by a block's gas beside other transactions, and by the 128 KiB that nodes accept as one transaction.
 /// Later kinds in [`ORDER`] leave room for earlier ones.
 pub(super) const fn limits(kind: CommandKind) -> CommandLimits {

@@ -136,9 +136,14 @@ impl Relayer {
             return Ok(());
         }
         let share = store::find_share(&mut conn, chain_id, signer).await?;
+        let cursor = store::find_cursor(&mut conn, chain_id).await?;
+        let is_halted = cursor.is_some_and(|cursor| cursor.halted.is_some());
         drop(conn);
         let scene = Scene { lease, head, mined, market, send };
         for kind in plan::ORDER {
+            if is_halted && plan::waits_while_halted(kind) {
+                continue;
+            }
             // Without a signer nothing more needs to be simulated.
             if self.failures.is_resting() {
                 break;

@@ -461,6 +461,7 @@ async fn wallets_are_read_from_the_chain_or_reported_unavailable() {
     let permit = scene.deployment.permit;
     let wallets = ChainWallets::over([rpc_url.as_str()], permit).unwrap();
     let wallet = |owner: &PrivateKeySigner| WalletKey {
+        chain_id: 31337,
         owner: format!("{:#x}", owner.address()),
         token: format!("{:#x}", scene.token),
     };
@@ -489,6 +490,6 @@ async fn wallets_are_read_from_the_chain_or_reported_unavailable() {
     assert!(nowhere.head().await.is_err());
     let no_contract = ChainWallets::over([rpc_url.as_str()], key(1).address()).unwrap();
     assert!(no_contract.read(&requested).await.is_err());
-    let no_address = WalletKey { owner: "0x12".to_owned(), token: String::new() };
+    let no_address = WalletKey { chain_id: 31337, owner: "0x12".to_owned(), token: String::new() };
     assert!(wallets.read(&[no_address]).await.is_err());
 }

@@ -17,6 +17,9 @@ pub enum AssetKind {
 }
 
 /// An asset of the registry. `exponent` is the count of decimal places of its minor unit.
+///
+/// A token on two chains is two assets. On the ticker's default chain the symbol is the ticker (`USDC`), on any other
+/// it is the ticker and the chain's name (`USDC.base`), so that everything keyed by symbol tells the two apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asset {
     pub symbol: String,
@@ -35,6 +38,12 @@ impl Asset {
             AssetKind::Erc20 { chain, .. } => Some(chain),
             AssetKind::Fiat { .. } => None,
         }
+    }
+
+    /// The symbol without the chain's name.
+    pub fn ticker(&self) -> &str {
+        let on_chain = |chain| self.symbol.strip_suffix(chain)?.strip_suffix('.');
+        self.chain().and_then(on_chain).filter(|ticker| !ticker.is_empty()).unwrap_or(&self.symbol)
     }
 }
 
@@ -113,9 +122,15 @@ impl Registry {
         self.pairs.iter().find(|pair| pair.base == base && pair.quote == quote)
     }
 
-    /// The asset that a descriptor names. Every field that the caller filled in must agree with the registry.
+    /// The asset that a descriptor names: by its symbol, or by its ticker and chain. Every field that the caller filled
+    /// in must agree with the registry.
     pub fn resolve(&self, descriptor: &AssetDescriptor) -> Option<&Asset> {
-        let asset = self.find(&descriptor.symbol)?;
+        let AssetDescriptor { symbol, chain, .. } = descriptor;
+        let on_chain = chain.as_ref().and_then(|chain| {
+            let is_on = |asset: &Asset| asset.chain().is_some_and(|on| on.eq_ignore_ascii_case(chain));
+            self.assets.iter().find(|asset| asset.ticker() == symbol && is_on(asset))
+        });
+        let asset = on_chain.or_else(|| self.find(symbol))?;
         let agrees =
             |said: &Option<String>, known: &str| said.as_ref().is_none_or(|s| s.eq_ignore_ascii_case(known));
         let same = match (&asset.kind, descriptor.kind) {
@@ -133,6 +148,14 @@ impl Registry {
         };
         same.then_some(asset)
     }
+
+    /// Gives a descriptor the symbol of its asset, by which everything behind the interfaces knows it. One that names no
+    /// asset stays as it is.
+    pub fn normalise(&self, descriptor: &mut AssetDescriptor) {
+        if let Some(asset) = self.resolve(descriptor) {
+            descriptor.symbol.clone_from(&asset.symbol);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -140,11 +163,16 @@ mod tests {
     use super::*;
 
     fn registry() -> Registry {
-        let kind = AssetKind::Erc20 { chain: "anvil".into(), address: "0xab".into() };
+        let token = |symbol: &str, chain: &str| {
+            let kind = AssetKind::Erc20 { chain: chain.into(), address: "0xab".into() };
+            Asset { symbol: symbol.into(), exponent: 6, kind }
+        };
         let usd = AssetKind::Fiat { currency: "USD".into() };
         Registry {
             assets: vec![
-                Asset { symbol: "USDC".into(), exponent: 6, kind },
+                token("USDC", "anvil"),
+                token("USDC.base2", "base2"),
+                token("EURC.e", "base2"),
                 Asset { symbol: "USD".into(), exponent: 2, kind: usd },
             ],
             pairs: vec![],
@@ -165,5 +193,27 @@ mod tests {
         assert!(!resolves(r#"{"type":"fiat","symbol":"USD","currency":"EUR"}"#));
         assert!(resolves(r#"{"type":"fiat","symbol":"USD","currency":"USD"}"#));
         assert!(!resolves(r#"{"type":"fiat","symbol":"GBP"}"#));
+    }
+
+    #[test]
+    fn a_token_on_two_chains_is_two_assets() {
+        let registry = registry();
+        let symbol = |json: &str| {
+            let mut descriptor: AssetDescriptor = serde_json::from_str(json).unwrap();
+            registry.normalise(&mut descriptor);
+            let again = registry.resolve(&descriptor).map(|asset| asset.symbol.clone());
+            assert!(again.is_none_or(|again| again == descriptor.symbol), "{json}");
+            descriptor.symbol
+        };
+        assert_eq!(symbol(r#"{"type":"erc20","symbol":"USDC"}"#), "USDC", "the default chain");
+        assert_eq!(symbol(r#"{"type":"erc20","symbol":"USDC","chain":"anvil"}"#), "USDC");
+        assert_eq!(symbol(r#"{"type":"erc20","symbol":"USDC","chain":"Base2"}"#), "USDC.base2");
+        assert_eq!(symbol(r#"{"type":"erc20","symbol":"USDC.base2"}"#), "USDC.base2");
+        assert_eq!(symbol(r#"{"type":"erc20","symbol":"USDC.base2","chain":"base2"}"#), "USDC.base2");
+        assert!(!resolves(r#"{"type":"erc20","symbol":"USDC.base2","chain":"anvil"}"#));
+        assert!(!resolves(r#"{"type":"erc20","symbol":"USDC","chain":"base"}"#));
+        let ticker = |symbol| registry.find(symbol).map(Asset::ticker);
+        assert_eq!(ticker("USDC.base2"), Some("USDC"));
+        assert_eq!(ticker("EURC.e"), Some("EURC.e"), "a dot that is not the chain's");
     }
 }

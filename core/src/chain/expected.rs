@@ -131,6 +131,16 @@ pub fn difference(fact: &ChainFact, requested: &[ChainCommand]) -> Option<Differ
     Some(first.unwrap_or_else(unrequested))
 }
 
+/// An order's commands are all on one chain. The same id on another chain is a foreign use of its contracts.
+pub fn difference_of_chain(reported: i64, requested: i64) -> Option<Difference> {
+    let differs = reported != requested;
+    differs.then(|| Difference {
+        field: "chain",
+        requested: requested.to_string(),
+        reported: reported.to_string(),
+    })
+}
+
 /// Whether a fact contains fields that are compared with the commands.
 pub const fn is_compared(fact: &ChainFact) -> bool {
     match fact {

@@ -17,6 +17,9 @@ impl Engine {
     /// Candidates for a pair, best first. The context is stored under the requestId with the answer.
     pub async fn quote(&self, request: &IndicativeRequest<'_>) -> Result<Vec<Candidate>, EngineError> {
         let started = Instant::now();
+        if self.context.is_halted([request.input, request.output]) {
+            return Ok(Vec::new());
+        }
         let liquidity = &self.context.liquidity;
         let holdings = liquidity.balances().read(&self.pool).await?;
         let pair = PairAssets { input: request.input, output: request.output };
@@ -32,8 +35,11 @@ impl Engine {
         Ok(indicative(&market, request, latency_ms))
     }
 
-    /// A locked price, not yet stored. `None`: no liquidity.
+    /// A locked price, not yet stored. `None`: no liquidity, or a halted chain.
     pub async fn firm_quote(&self, request: &FirmRequest<'_>) -> Result<Option<FirmTerms>, EngineError> {
+        if self.context.is_halted([request.input, request.output]) {
+            return Ok(None);
+        }
         let liquidity = &self.context.liquidity;
         let holdings = liquidity.balances().read(&self.pool).await?;
         let market = Market {

@@ -108,7 +108,8 @@ impl Engine {
         let refused = |defect| PermitCheck::Judged(JudgedPermit::without_wallet(Err(defect)));
         let fine = PermitCheck::Judged(JudgedPermit::without_wallet(Ok(None)));
         let Some(permit) = &request.permit else { return fine };
-        if let Some(defect) = permit::form_defect(request, &self.context.chain.escrow, self.now()) {
+        let chain = self.context.chain_of_input(request);
+        if let Some(defect) = permit::form_defect(request, &chain.escrow, self.now()) {
             return refused(defect);
         }
         let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {
@@ -118,13 +119,14 @@ impl Engine {
         if token.is_some_and(|address| !address.eq_ignore_ascii_case(&permit.token)) {
             return refused(PermitDefect::Token);
         }
-        let recovered = if signer.is_none() { self.context.chain.permit.signer(permit) } else { None };
+        let recovered = if signer.is_none() { chain.permit.signer(permit) } else { None };
         let is_users = |signer: &Signer| signer.as_str().eq_ignore_ascii_case(&request.user);
         if !signer.or(recovered.as_ref()).is_some_and(is_users) {
             return refused(PermitDefect::Signer);
         }
-        // The chain is queried about registered tokens only; any other token cannot be locked.
-        if token.is_none() {
+        // The chain is queried about registered tokens only; any other token cannot be locked. A halted chain takes no
+        // order, and its nodes are not waited for.
+        if token.is_none() || chain.halt.is_halted() {
             return fine;
         }
         self.wallet_of(tenant, request).unwrap_or(fine)
@@ -135,8 +137,11 @@ impl Engine {
         request.permit.as_ref()?;
         let asset = self.context.registry.resolve(&request.input_asset)?;
         let AssetKind::Erc20 { address, .. } = &asset.kind else { return None };
-        let wallet =
-            WalletKey { owner: request.user.to_ascii_lowercase(), token: address.to_ascii_lowercase() };
+        let wallet = WalletKey {
+            chain_id: self.context.chain_of_input(request).chain_id,
+            owner: request.user.to_ascii_lowercase(),
+            token: address.to_ascii_lowercase(),
+        };
         Some(match self.wallets.find(&tenant.partner_id, &wallet) {
             Some(facts) => PermitCheck::Judged(JudgedPermit::of_wallet(wallet, facts)),
             None => PermitCheck::UnknownWallet(wallet),

@@ -20,6 +20,8 @@ use crate::clock::now;
 pub struct PoolConfig {
     /// The source's id.
     pub id: String,
+    /// The name of the chain that it is on: tokens of other chains may have the same addresses.
+    pub chain: String,
     /// The pool contract, `0x` and hex.
     pub address: String,
     /// The provider whose balance delivers.
@@ -59,6 +61,7 @@ impl LiquiditySource for AmmPool {
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
         let (reserves, at) = self.read.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let contract = |kind| contract(kind, &self.config.chain);
         let (input, output) = (contract(&pair.input.kind)?, contract(&pair.output.kind)?);
         let is = |token: &str, known: &str| token.eq_ignore_ascii_case(known);
         let PoolReserves { token0, token1, reserve0, reserve1, fee_bps } = &reserves;
@@ -95,9 +98,9 @@ impl LiquiditySource for AmmPool {
     }
 }
 
-fn contract(kind: &AssetKind) -> Option<&str> {
+fn contract<'a>(kind: &'a AssetKind, on: &str) -> Option<&'a str> {
     match kind {
-        AssetKind::Erc20 { address, .. } => Some(address),
-        AssetKind::Fiat { .. } => None,
+        AssetKind::Erc20 { address, chain } if chain == on => Some(address),
+        AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } => None,
     }
 }

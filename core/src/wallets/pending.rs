@@ -137,7 +137,7 @@ mod tests {
 
     fn hold(nonce: u128, amount: u128) -> PermitHold {
         let (owner, reference) = (String::new(), String::new());
-        PermitHold { owner, nonce, token: AA.into(), amount, reference }
+        PermitHold { chain_id: 1, owner, nonce, token: AA.into(), amount, reference }
     }
 
     fn pending(nonces: impl IntoIterator<Item = u128>) -> PendingPermits {

@@ -159,7 +159,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn wallet(n: u32) -> WalletKey {
-        WalletKey { owner: format!("0x{n:040x}"), token: "0xaa".to_owned() }
+        WalletKey { chain_id: 1, owner: format!("0x{n:040x}"), token: "0xaa".to_owned() }
     }
 
     const fn head(number: u64) -> ChainHead {

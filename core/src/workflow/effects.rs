@@ -256,14 +256,9 @@ async fn carry_out(
             EffectKind::Offramp => (&rails.offramp, LegKind::Offramp),
             EffectKind::Payout => (&rails.payout, LegKind::Payout),
         };
-        let call = Call {
-            engine,
-            rail: rail.rail.as_ref(),
-            poll_max: rail.poll_max,
-            leg,
-            claim,
-            is_paused: pauses.stops_leg(leg),
-        };
+        let chain = engine.context.chain_of(&execution.terms).map_err(EngineError::from)?;
+        let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && chain.halt.is_halted();
+        let call = Call { engine, rail: rail.rail.as_ref(), poll_max: rail.poll_max, leg, claim, is_paused };
         let carried = trace::within(context, call.carry_out(execution));
         if carried.instrument(span).await? != StepResult::Stale {
             return Ok(());

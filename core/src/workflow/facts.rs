@@ -23,7 +23,8 @@ use uuid::Uuid;
 use super::putting_off::{Failed, PutOff};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, Wake};
-use crate::chain::expected::{Difference, difference, is_compared};
+use crate::chain::expected::{Difference, difference, difference_of_chain, is_compared};
+use crate::context::ChainConfig;
 use crate::engine::{Engine, EngineError};
 use crate::trace;
 use crate::writer::Consumed;
@@ -115,6 +116,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     if !open_facts::is_next(&mut conn, fact.id).await? {
         return Ok(StepResult::Ignored);
     }
+    let chain = engine.context.chain_of(&execution.terms).map_err(EngineError::from)?;
     let requested = if is_compared(reported) {
         commands::list_requested(&mut conn, &fact.entity).await?
     } else {
@@ -132,10 +134,11 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     );
     let placed = execution.terms.trace;
     trace::mark(&span, trace::child(placed), placed);
-    if let Some(difference) = difference(reported, &requested) {
+    let of_chain = difference_of_chain(fact.chain_id, chain.chain_id);
+    if let Some(difference) = of_chain.or_else(|| difference(reported, &requested)) {
         return set_aside(engine, fact, &difference).instrument(span).await;
     }
-    let happened = span.in_scope(|| happened(engine, fact, reported))?;
+    let happened = span.in_scope(|| happened(engine, chain, fact, reported))?;
     let consumed = Consumed { fact: Some(fact.id), ..Consumed::default() };
     let version = execution.version;
     let is_suspect = fact.unwritten > 0;
@@ -163,7 +166,12 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
     Ok(StepResult::Ignored)
 }
 
-fn happened(engine: &Engine, fact: &OpenFact, reported: &ChainFact) -> Result<Happened, Failed> {
+fn happened(
+    engine: &Engine,
+    chain: &ChainConfig,
+    fact: &OpenFact,
+    reported: &ChainFact,
+) -> Result<Happened, Failed> {
     let at = fact.block_time.map_or_else(|| engine.now(), Timestamp::from);
     let happened = match reported {
         ChainFact::LockLost => {
@@ -200,7 +208,7 @@ fn happened(engine: &Engine, fact: &OpenFact, reported: &ChainFact) -> Result<Ha
         },
         ChainFact::Anchored => Happened::Anchored(Finality {
             tx_hash: fact.tx_hash.clone(),
-            contract_address: engine.context.chain.anchor.clone(),
+            contract_address: chain.anchor.clone(),
             chain_id: u64::try_from(fact.chain_id)
                 .map_err(|_| Failed::Unwritable(format!("{} is no chain id", fact.chain_id)))?,
         }),

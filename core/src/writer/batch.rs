@@ -139,7 +139,7 @@ async fn write<'u>(
     let given_back = levels_given_back(taken());
     submit::lock_levels(conn, &mut known, &requested, given_back).await?;
     let handover = Arc::clone(&place.handover);
-    let mut rows = Rows { chain_id: context.chain.chain_id, handover, ..Rows::default() };
+    let mut rows = Rows { handover, ..Rows::default() };
     let keys = balance_keys(&known, &requested, taken());
     if !keys.is_empty() {
         rows.balances = balances::lock(conn, &keys).await?;

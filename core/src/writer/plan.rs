@@ -111,37 +111,37 @@ fn gather_effect(
     (version, now): (i64, Timestamp),
 ) -> Result<(), StoreError> {
     let reference = terms.reference.to_string();
-    let mut due = |kind, at: Timestamp| rows.due(kind, &reference, [at, now], after);
+    let chain_id = context.chain_of(terms)?.chain_id;
+    let due = |rows: &mut Rows, kind, at: Timestamp| rows.due(kind, &reference, [at, now], after);
+    let order = |rows: &mut Rows, command| rows.command(terms, chain_id, terms.entity.clone(), command);
     match effect {
-        Effect::StartAt(at) => due(EffectKind::Lock, *at),
-        Effect::CallOfframp => due(EffectKind::Offramp, now),
-        Effect::CallPayout => due(EffectKind::Payout, now),
+        Effect::StartAt(at) => due(rows, EffectKind::Lock, *at),
+        Effect::CallOfframp => due(rows, EffectKind::Offramp, now),
+        Effect::CallPayout => due(rows, EffectKind::Payout, now),
         Effect::CreateOnChain => {
-            rows.command(terms, terms.entity.clone(), create_command(context, terms, now)?)
+            order(rows, create_command(context, terms, now)?);
         }
-        Effect::SwapOnChain => {
-            rows.command(terms, terms.entity.clone(), swap_command(context, terms, now)?);
-        }
+        Effect::SwapOnChain => order(rows, swap_command(context, terms, now)?),
         Effect::Fill => {
             let payout_ref = hex32(&LegKind::Payout.reference(&terms.reference));
             let fill = ChainCommand::Fill { entity: terms.entity.clone(), payout_ref };
-            rows.command(terms, terms.entity.clone(), fill);
+            order(rows, fill);
         }
         Effect::Settle => {
             let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage: None };
-            rows.command(terms, terms.entity.clone(), settle);
+            order(rows, settle);
         }
         Effect::GiveBack => {
             let cancel = ChainCommand::Cancel { entity: terms.entity.clone() };
-            rows.command(terms, terms.entity.clone(), cancel);
+            order(rows, cancel);
         }
-        Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
-        Effect::DropTimers => rows.drop_timers(terms, next),
+        Effect::IssueReceipt => issue_receipt(rows, (terms, chain_id), next, now),
+        Effect::DropTimers => rows.drop_timers(terms, chain_id, next),
         Effect::Rest => rows.rested.extend(NewRestingRange::of(terms)),
         Effect::EndRest => rows.unrested.push(reference),
         Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {
-            rows.command(terms, terms.entity.clone(), transfer_command(context, terms, now)?);
+            order(rows, transfer_command(context, terms, now)?);
         }
         Effect::Post(posting) => rows.post(&reference, version, posting)?,
     }
@@ -231,10 +231,11 @@ fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<
     })))
 }
 
-fn issue_receipt(rows: &mut Rows, terms: &Terms, next: &State, now: Timestamp) {
+/// The receipt's hash is anchored on the order's chain.
+fn issue_receipt(rows: &mut Rows, (terms, chain_id): (&Terms, i64), next: &State, now: Timestamp) {
     let State::Completed { offramp, payout, .. } = next else { return };
     let receipt = receipt::issue(terms, offramp.as_ref(), payout, now);
     let content_hash = receipt.content_hash.clone();
-    rows.command(terms, content_hash.clone(), ChainCommand::Anchor { content_hash });
+    rows.command(terms, chain_id, content_hash.clone(), ChainCommand::Anchor { content_hash });
     rows.receipts.push((terms.reference.to_string(), receipt, now));
 }

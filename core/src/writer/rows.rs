@@ -62,7 +62,6 @@ pub(super) struct Rows {
     pub counted: BTreeMap<LimitKey, Minor>,
     /// The amounts that ended orders subtract from the sums of open orders.
     pub closed: BTreeMap<LimitKey, Minor>,
-    pub chain_id: i64,
     pub handover: Arc<Handover>,
 }
 
@@ -108,9 +107,9 @@ impl Rows {
 
     /// The settlement leaves the accepted state for `next`: no effect is due any more, and its permit was used, or
     /// never will be.
-    pub(super) fn drop_timers(&mut self, terms: &Terms, next: &State) {
+    pub(super) fn drop_timers(&mut self, terms: &Terms, chain_id: i64, next: &State) {
         self.timers_dropped.push(terms.reference.to_string());
-        let Some(hold) = PermitHold::of(terms) else { return };
+        let Some(hold) = PermitHold::of(terms, chain_id) else { return };
         if matches!(next, State::Cancelled | State::Expired | State::Failed { .. }) {
             self.permits_dropped.push(hold);
         } else {
@@ -118,9 +117,10 @@ impl Rows {
         }
     }
 
-    pub(super) fn command(&mut self, terms: &Terms, entity: String, command: ChainCommand) {
+    /// A command of an order, on its chain.
+    pub(super) fn command(&mut self, terms: &Terms, chain_id: i64, entity: String, command: ChainCommand) {
         self.commands.push(NewChainCommand {
-            chain_id: self.chain_id,
+            chain_id,
             reference: terms.reference.to_string(),
             intent_id: terms.request.intent_id.clone(),
             entity,
@@ -181,10 +181,10 @@ impl Rows {
             effects::delete_timers(conn, &references).await?;
         }
         if !self.permits_dropped.is_empty() {
-            permits::delete(conn, self.chain_id, &self.permits_dropped).await?;
+            permits::delete(conn, &self.permits_dropped).await?;
         }
         if !self.permits_locked.is_empty() {
-            permits::mark_locked(conn, self.chain_id, &self.permits_locked).await?;
+            permits::mark_locked(conn, &self.permits_locked).await?;
         }
         self.write_ranges(conn).await?;
         if !self.counted.is_empty() {
@@ -207,7 +207,6 @@ impl Rows {
             postings: &self.postings,
             intents,
             executions: &self.accepted,
-            chain_id: self.chain_id,
             permits: &self.permits,
             effects: &self.effects,
             lease_secs: LEASE_SECS,
@@ -222,7 +221,7 @@ impl Rows {
             executions::update_matched(conn, &self.matched).await?;
         }
         if !self.permits_settled.is_empty() {
-            permits::set_amounts(conn, self.chain_id, &self.permits_settled).await?;
+            permits::set_amounts(conn, &self.permits_settled).await?;
         }
         if !self.brought_forward.is_empty() {
             effects::bring_forward(conn, &self.brought_forward).await?;

@@ -127,7 +127,21 @@ fn decide_as_new(
 ) -> Decision {
     let decision = limited_decision(context, known, rows, submission, now);
     let decision = in_time(context, known, submission, decision, now);
-    known.unless_paused(context, submission, decision)
+    let decision = known.unless_paused(context, submission, decision);
+    unless_halted(context, submission, decision)
+}
+
+/// A halted chain takes no order. A lock whose wallet was not read is one, too: only those of halted chains are not.
+fn unless_halted(context: &Context, submission: &Submission, decision: Decision) -> Decision {
+    let (Decision::Accepted(plan) | Decision::Rests(plan)) = &decision else { return decision };
+    let Submission { request, wallet, .. } = submission;
+    let find = |descriptor| context.registry.resolve(descriptor);
+    let assets = find(&request.input_asset).zip(find(&request.output_asset));
+    let is_halted = assets.is_none_or(|(input, output)| context.is_halted([input, output]));
+    if is_halted || plan.kind.locks_input() && wallet.is_none() {
+        return Decision::Rejected(Reason::ChainHalted);
+    }
+    decision
 }
 
 /// Checks with the payout rail, from the order and the registry of beneficiaries; a token is paid out by the chain.
@@ -180,7 +194,7 @@ fn in_time(
         // An order that rests has the nonce before it, and would be filled too late.
         return Decision::Rejected(Reason::NoLiquidity);
     }
-    if context.chain.backlog.admits(left) {
+    if context.chain_of_input(request).backlog.admits(left) {
         return decision;
     }
     backlog::count_refused();

@@ -275,7 +275,7 @@ async fn an_order_that_cannot_be_locked_in_time_is_refused_and_reserves_nothing(
     harness.deposit("USD", 50_000_000).await;
     harness.fund("south", "EUR", 100_000_000).await;
     let engine = engine(&harness, RICH);
-    let backlog = engine.context().chain.backlog.clone();
+    let backlog = engine.context().chains.home().backlog.clone();
     let look = async || {
         let mut conn = harness.pool().acquire().await.unwrap();
         backlog.look(&count_open(&mut conn, 31337, backlog::WINDOW).await.unwrap());

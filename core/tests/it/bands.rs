@@ -154,6 +154,7 @@ async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
     {
         let config = PoolConfig {
             id: "pool".into(),
+            chain: "anvil".into(),
             address: "0xpool".into(),
             desk: Deliverer { provider_id: "desk".into(), wallet: "0x9".into() },
             policy: Policy::default(),

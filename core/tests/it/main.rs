@@ -10,6 +10,7 @@ mod bank_files;
 mod bank_intake;
 mod bank_statements;
 mod beneficiaries;
+mod chains;
 mod commitment;
 mod compared;
 mod control_model;

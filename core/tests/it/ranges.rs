@@ -279,6 +279,7 @@ async fn attempt(harness: &Harness, reference: &str) -> Unit {
     let execution = executions::find_by_reference(&mut conn, reference).await.unwrap().unwrap();
     let request = execution.terms.request.clone();
     let key = dvp_core::chain::WalletKey {
+        chain_id: 31337,
         owner: request.user.to_ascii_lowercase(),
         token: dvp_testing::market::TOKEN.into(),
     };

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use dvp_core::chain::WalletReader;
 use dvp_core::engine::Engine;
 use dvp_core::liquidity::{Liquidity, ReferenceSource};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, Writer, WriterLimits};
@@ -14,6 +15,7 @@ use dvp_store::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixRows};
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
+use dvp_testing::harness::readers;
 use dvp_testing::market::pair;
 use dvp_testing::{Harness, Market};
 use rust_decimal::Decimal;
@@ -100,7 +102,9 @@ pub(crate) async fn engine_behind_proxy(harness: &Harness, limits: WriterLimits)
     let proxy = Proxy::before(direct).await;
     let context = harness.context();
     let (writer, _) = Writer::start_with(proxy.pool(), Arc::clone(&context), limits);
-    (Engine::new(harness.pool().clone(), writer, context, harness.node.clone()), proxy)
+    let node: Arc<dyn WalletReader> = harness.node.clone();
+    let wallets = readers(&context, &node);
+    (Engine::new(harness.pool().clone(), writer, context, wallets), proxy)
 }
 
 /// A FIX session of a partner, with numbers that begin at 1. Returns its id.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dvp_core::chain::{
-    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
+    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReaders,
+    WalletReading,
 };
 use dvp_core::engine::{Engine, EngineError, SubmitCommand};
 use dvp_core::wallets::Wallets;
@@ -79,8 +80,14 @@ async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> R
     engine.submit(command).await.map(|done| done.outcome)
 }
 
+const CHAIN: i64 = 1;
+
+fn readers(node: Arc<Node>) -> WalletReaders {
+    WalletReaders::from([(CHAIN, node as Arc<dyn WalletReader>)])
+}
+
 fn wallet(n: usize) -> WalletKey {
-    WalletKey { owner: format!("0x{n:040x}"), token: TOKEN.to_owned() }
+    WalletKey { chain_id: CHAIN, owner: format!("0x{n:040x}"), token: TOKEN.to_owned() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,7 +185,7 @@ async fn a_wallet_without_balance_or_allowance_is_refused_with_the_reason() {
 #[tokio::test]
 async fn one_partners_look_ups_leave_the_node_to_the_others() {
     let node = Node::answering(RICH, 0);
-    let wallets = Wallets::new(node.clone());
+    let wallets = Wallets::new(readers(node.clone()));
     let flood: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
     let _joined: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
     while node.requested() < 8 {
@@ -202,7 +209,7 @@ async fn one_partners_look_ups_leave_the_node_to_the_others() {
 
 #[tokio::test]
 async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
-    let wallets = Wallets::new(Node::answering(RICH, 0));
+    let wallets = Wallets::new(readers(Node::answering(RICH, 0)));
     let waiting: Vec<_> = (0..1024).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
     assert!(wallets.look_up("hostile", &wallet(1024)).await.is_err());
     assert!(waiting.iter().all(|look_up| look_up.peek().is_none()), "the others still wait");
@@ -211,7 +218,7 @@ async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
 #[tokio::test]
 async fn known_wallets_are_read_again_after_a_new_block() {
     let node = Node::answering(RICH, 1000);
-    let wallets = Wallets::new(node.clone());
+    let wallets = Wallets::new(readers(node.clone()));
     wallets.look_up("acme", &wallet(1)).await.unwrap();
     let stop = tokio::sync::watch::Sender::new(false);
     let running = tokio::spawn(wallets.clone().run(stop.subscribe()));

@@ -94,7 +94,7 @@ impl OrderEntry {
         let session = &self.session;
         parse::order(
             message,
-            &parse::OrderContext { session, chain: &context.chain, market, quoted, received_at },
+            &parse::OrderContext { session, chains: &context.chains, market, quoted, received_at },
         )
     }
 

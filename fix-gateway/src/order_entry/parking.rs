@@ -245,7 +245,7 @@ impl OrderEntry {
 
     /// Marks an order as ready that needs no look-up any more, for example because its permit has expired.
     fn decide_next(&mut self, cl_ord_id: String, parked: Parked) {
-        let no_wallet = WalletKey { owner: String::new(), token: String::new() };
+        let no_wallet = WalletKey { chain_id: 0, owner: String::new(), token: String::new() };
         let ticket = self.parked.waiting.push(cl_ord_id, no_wallet, parked);
         let not_queried = Err(ChainUnavailable("not queried".to_owned()));
         self.parked.waiting.answered(ticket, Answer { facts: not_queried, at: Instant::now() });

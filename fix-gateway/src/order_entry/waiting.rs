@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn wallet(n: usize) -> WalletKey {
-        WalletKey { owner: format!("0x{n}"), token: "0xaa".to_owned() }
+        WalletKey { chain_id: 1, owner: format!("0x{n}"), token: "0xaa".to_owned() }
     }
 
     fn waiting(orders: &[(&str, usize)]) -> (Waiting<(), u8>, Vec<Ticket>) {

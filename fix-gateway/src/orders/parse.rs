@@ -2,7 +2,7 @@
 
 use std::str::FromStr as _;
 
-use dvp_core::{context::ChainConfig, permit::Signer};
+use dvp_core::{context::Chains, permit::Signer};
 use dvp_domain::{
     asset::{Asset, AssetDescriptor, AssetKind, AssetType, Registry},
     beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
@@ -46,7 +46,7 @@ pub(crate) fn bounding_quote(message: MessageRef<'_>) -> Option<&str> {
 /// The inputs of [`order`] besides the message.
 pub(crate) struct OrderContext<'a> {
     pub(crate) session: &'a FixSessionRow,
-    pub(crate) chain: &'a ChainConfig,
+    pub(crate) chains: &'a Chains,
     /// The pairs and their current prices.
     pub(crate) market: Market<'a>,
     /// The terms of the order's [`bounding_quote`].
@@ -56,7 +56,7 @@ pub(crate) struct OrderContext<'a> {
 
 /// Reads an order that the dictionary has passed.
 pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Result<Order, Rejection> {
-    let OrderContext { session, chain, received_at, .. } = *context;
+    let OrderContext { session, chains, received_at, .. } = *context;
     let refuse = Refuse { version: Version::of(&session.begin_string) };
     fields::check(message).map_err(|fault| refuse.field(&fault))?;
     let cl_ord_id = fields::id(message, tags::CL_ORD_ID).map_err(|fault| refuse.field(&fault))?;
@@ -69,6 +69,7 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
         Side::Buy => (quote, base),
     };
     let bounds = OrderBounds { message, side, quantity, base, quote }.bounds(context, &refuse)?;
+    let chain = chains.of(input.chain()).unwrap_or_else(|| chains.home());
     let permit = permit(message, input, bounds, &chain.escrow).map_err(|problem| refuse.other(&problem))?;
     let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
     let signer = permit.as_ref().and_then(|permit| chain.permit.signer(permit));

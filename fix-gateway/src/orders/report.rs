@@ -228,6 +228,8 @@ fn rejection(reason: Reason, version: Version) -> Rejection {
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
         | Reason::BeneficiaryAddressRequiredForRail
+        | Reason::DifferentChains
+        | Reason::ChainHalted
         | Reason::Limit(_) => other_reason(version),
     };
     Rejection { ord_rej_reason, text: reason.as_str().to_owned() }

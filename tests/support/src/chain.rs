@@ -23,7 +23,7 @@ pub async fn report(pool: &PgPool, entity: &[u8], fact: &ChainFact) {
     report_all(pool, &[(entity, fact.clone())]).await;
 }
 
-/// Puts facts of entities into the database, in order, and wakes the workers, as the indexer does.
+/// Puts facts of entities into the database, on the chain of their commands, in order, and wakes the workers, as the indexer does.
 pub async fn report_all(pool: &PgPool, facts: &[(&[u8], ChainFact)]) {
     if facts.is_empty() {
         return;
@@ -33,7 +33,8 @@ pub async fn report_all(pool: &PgPool, facts: &[(&[u8], ChainFact)]) {
     sqlx::query(
         "with reported as ( \
              insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-             select 31337, entity, 'x', payload, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now() \
+             select coalesce((select chain_id from chain_command c where c.entity = f.entity limit 1), 31337), \
+                    entity, 'x', payload, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now() \
              from unnest($1::bytea[], $2::jsonb[]) with ordinality as f (entity, payload, n) order by n) \
          select pg_notify('dvp_facts', '')",
     )

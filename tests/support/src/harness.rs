@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dvp_core::chain::WalletReader;
-use dvp_core::context::{ChainConfig, Clock, Context};
+use dvp_core::chain::{WalletReader, WalletReaders};
+use dvp_core::context::{ChainConfig, Chains, Clock, Context};
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::screening::Screening;
@@ -292,6 +292,11 @@ impl<D: Database> Harness<D> {
     }
 }
 
+/// The same reader for every chain.
+pub fn readers(context: &Context, reader: &Arc<dyn WalletReader>) -> WalletReaders {
+    context.chains.iter().map(|chain| (chain.chain_id, Arc::clone(reader))).collect()
+}
+
 fn configured(market: &Market) -> Liquidity {
     Liquidity::configured(&market.registry, market.providers.iter().cloned())
 }
@@ -303,6 +308,7 @@ fn engine(
 ) -> (Engine, JoinHandle<()>) {
     let pools = pools.into();
     let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));
+    let wallets = readers(&context, &wallets);
     (Engine::new(pools, writer, context, wallets), writing)
 }
 
@@ -315,7 +321,10 @@ fn context_under(market: &Market, liquidity: Liquidity, clock: Clock, screening:
         liquidity: Arc::new(liquidity),
         registry: market.registry.clone(),
         payout_provider: simulated::PROVIDER.into(),
-        chain: ChainConfig::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        chains: Chains::new(
+            ChainConfig::new("anvil", CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+            market.further_chains.clone(),
+        ),
         windows: market.windows,
         vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         clock,

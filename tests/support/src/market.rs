@@ -1,5 +1,6 @@
 //! Assets, pairs and providers, and the addresses of the contracts.
 
+use dvp_core::context::ChainConfig;
 use dvp_core::secrets::MasterKey;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
@@ -23,6 +24,8 @@ pub struct Market {
     pub providers: Vec<LiquidityProvider>,
     /// Initial balances of providers: provider, asset and minor units.
     pub funds: Vec<(String, String, u128)>,
+    /// The chains beside the home chain.
+    pub further_chains: Vec<ChainConfig>,
     /// The time that each part of a settlement has.
     pub windows: Windows,
 }
@@ -37,6 +40,7 @@ impl Market {
             registry: Registry { assets, pairs },
             providers: vec![north()],
             funds: Vec::new(),
+            further_chains: Vec::new(),
             windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: PAYOUT_TIME },
         }
     }

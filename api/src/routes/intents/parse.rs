@@ -3,7 +3,7 @@
 //! Fields are read in the order of the contract's table, so that the first fault in that order is reported. A violation
 //! with a rejection reason in the contract (a missing beneficiary, permit or rail detail) is no fault here.
 
-use dvp_domain::asset::{AssetDescriptor, AssetType};
+use dvp_domain::asset::{AssetDescriptor, AssetType, Registry};
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
 use dvp_domain::intent::{Bounds, IntentRequest, Permit, is_address};
 use dvp_domain::time::Timestamp;
@@ -21,17 +21,19 @@ pub(crate) fn is_intent(body: &Value) -> bool {
         .any(|name| body.get(name).is_some_and(|value| !value.is_null()))
 }
 
-/// A valid request. Its deadline is compared with `now`.
-pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiError> {
+/// A valid request. Its deadline is compared with `now`; its assets have the registry's symbols, if it knows them.
+pub(crate) fn intent(body: &Value, registry: &Registry, now: Timestamp) -> Result<IntentRequest, ApiError> {
     let body = Object::root(body)?;
     let intent_id = body.id("intentId")?.to_owned();
     let client_reference = body.opt_id("clientReference")?.map(str::to_owned);
     let user = body.id("user")?.to_owned();
-    let input_asset = asset(&body, "inputAsset")?;
+    let mut input_asset = asset(&body, "inputAsset")?;
     if input_asset.kind == AssetType::Erc20 && !is_address(&user) {
         return Err(body.fault("user", "must be the address of the wallet that signed the permit"));
     }
-    let output_asset = asset(&body, "outputAsset")?;
+    let mut output_asset = asset(&body, "outputAsset")?;
+    registry.normalise(&mut input_asset);
+    registry.normalise(&mut output_asset);
     let bounds = bounds(&body, now)?;
     let quote_id = body.opt_id("quoteId")?.map(str::to_owned);
     let deadline = Timestamp::from_millis(body.millis("deadline")?);

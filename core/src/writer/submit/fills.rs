@@ -83,10 +83,11 @@ pub(in crate::writer) fn decide_fill(
         now,
     };
     plan::gather(context, rows, &terms, &step, at)?;
-    if let Some(hold) = PermitHold::of(&terms) {
+    let chain = context.chain_of(&terms)?;
+    if let Some(hold) = PermitHold::of(&terms, chain.chain_id) {
         known.end_rest(&hold);
         rows.permits_settled.push(hold);
-        context.chain.backlog.accepted();
+        chain.backlog.accepted();
     }
     known.limits.take(&amounts);
     rows.count(amounts);

@@ -52,10 +52,11 @@ pub(super) fn gather_accepted(
     }
     let accepted = accepted(request, &reference, &plan);
     let terms = terms(context, submission, plan, reference, now)?;
-    if let Some(hold) = PermitHold::of(&terms) {
-        known.pending.entry(hold.owner.clone()).or_default().hold(&hold);
+    let chain = context.chain_of(&terms)?;
+    if let Some(hold) = PermitHold::of(&terms, chain.chain_id) {
+        known.pending.entry(hold.wallet()).or_default().hold(&hold);
         rows.permits.push(hold);
-        context.chain.backlog.accepted();
+        chain.backlog.accepted();
     }
     let step = accept(&terms);
     let at = plan::At { version: 1, last_sequence: 0, last_occurred_at: terms.accepted_at, now };
@@ -82,9 +83,9 @@ pub(super) fn gather_resting(
     // The most that it takes and the least that it delivers; both are final when it is filled.
     (terms.input.amount, terms.output.amount) = (range.max_input, range.min_output);
     (terms.lock_at, terms.counts_as_open) = (request.deadline, false);
-    if let Some(hold) = PermitHold::of(&terms) {
+    if let Some(hold) = PermitHold::of(&terms, context.chain_of(&terms)?.chain_id) {
         let rested = NewRestingRange::of(&terms).ok_or_else(fault)?;
-        known.pending.entry(hold.owner.clone()).or_default().rest(&hold, rested);
+        known.pending.entry(hold.wallet()).or_default().rest(&hold, rested);
         rows.permits.push(hold);
     }
     let step = rest(&terms);

@@ -44,8 +44,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) limits: Limits,
     /// The registered destinations of recipients that submissions name by reference, by partner and reference.
     pub(super) destinations: HashMap<(String, String), Destination>,
-    /// The holds of the paying wallets, by owner.
-    pub(super) pending: HashMap<String, PendingPermits>,
+    /// The holds of the paying wallets, by chain and owner.
+    pub(super) pending: HashMap<(i64, String), PendingPermits>,
     pub(super) quotes: HashMap<String, FirmQuote>,
     /// The holds of open firm quotes on the locked balances.
     pub(in crate::writer) holds: QuoteHolds,
@@ -69,7 +69,7 @@ impl BatchSnapshot {
         let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
         nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
             nonce < wallet.facts.nonce
-                || self.pending.get(&wallet.key.owner).is_some_and(|pending| pending.holds(nonce))
+                || self.pending.get(&wallet.key.wallet()).is_some_and(|pending| pending.holds(nonce))
         })
     }
 
@@ -99,7 +99,7 @@ impl BatchSnapshot {
             return Ok(());
         };
         let KnownWallet { key, facts } = wallet;
-        let pending = self.pending.entry(key.owner.clone()).or_default();
+        let pending = self.pending.entry(key.wallet()).or_default();
         pending.check_nonce(facts, permit.nonce.get())?;
         amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
     }
@@ -111,13 +111,13 @@ impl BatchSnapshot {
             return Ok(());
         };
         let KnownWallet { key, facts } = wallet;
-        let pending = self.pending.entry(key.owner.clone()).or_default();
+        let pending = self.pending.entry(key.wallet()).or_default();
         pending.check_held(facts, &key.token, permit.nonce.get(), amount.get())
     }
 
     /// A resting order was filled: its hold is what it locks.
     pub(super) fn end_rest(&mut self, hold: &PermitHold) {
-        self.pending.entry(hold.owner.clone()).or_default().end_rest(hold);
+        self.pending.entry(hold.wallet()).or_default().end_rest(hold);
     }
 
     /// Whether the orders that rest with a nonce before the submission's would be filled by then, at present prices.
@@ -131,7 +131,7 @@ impl BatchSnapshot {
         let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
             return true;
         };
-        let Some(pending) = self.pending.get(&wallet.key.owner) else { return true };
+        let Some(pending) = self.pending.get(&wallet.key.wallet()) else { return true };
         let market =
             Market { registry: &context.registry, snapshot: &self.snapshot, holdings: &Unlimited, now };
         pending.resting_before(wallet.facts.nonce, permit.nonce.get()).all(|rested| {
@@ -263,7 +263,7 @@ pub(in crate::writer) async fn load(
     if !turns.is_empty() {
         known.turns = legacy::lock_turns(conn, &turns).await?;
     }
-    known.pending = load_pending(conn, context, submissions).await?;
+    known.pending = load_pending(conn, submissions).await?;
     // The permit of a repeated submission is held or used: the answer is that it is a repetition.
     let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
     let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
@@ -332,20 +332,19 @@ async fn load_destinations(
 /// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.
 async fn load_pending(
     conn: &mut PgConnection,
-    context: &Context,
     submissions: &[&Submission],
-) -> Result<HashMap<String, PendingPermits>, StoreError> {
-    let mut wallets: BTreeMap<&str, u128> = BTreeMap::new();
+) -> Result<HashMap<(i64, String), PendingPermits>, StoreError> {
+    let mut wallets: BTreeMap<(i64, &str), u128> = BTreeMap::new();
     for wallet in submissions.iter().filter_map(|s| s.wallet.as_ref()) {
-        let from = wallets.entry(&wallet.key.owner).or_insert(wallet.facts.nonce);
+        let from = wallets.entry((wallet.key.chain_id, &wallet.key.owner)).or_insert(wallet.facts.nonce);
         *from = wallet.facts.nonce.min(*from);
     }
-    let mut pending: HashMap<String, PendingPermits> = HashMap::new();
+    let mut pending: HashMap<(i64, String), PendingPermits> = HashMap::new();
     if !wallets.is_empty() {
-        let held = permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await?;
+        let held = permits::list_held(conn, &Vec::from_iter(wallets)).await?;
         for (hold, rests) in &held {
             if !rests {
-                pending.entry(hold.owner.clone()).or_default().hold(hold);
+                pending.entry(hold.wallet()).or_default().hold(hold);
             }
         }
         load_resting(conn, held, &mut pending).await?;
@@ -357,7 +356,7 @@ async fn load_pending(
 async fn load_resting(
     conn: &mut PgConnection,
     held: Vec<(PermitHold, bool)>,
-    pending: &mut HashMap<String, PendingPermits>,
+    pending: &mut HashMap<(i64, String), PendingPermits>,
 ) -> Result<(), StoreError> {
     let resting: HashMap<String, PermitHold> = held
         .into_iter()
@@ -374,7 +373,7 @@ async fn load_resting(
         .map(|found| (found.rested.reference.clone(), found.rested))
         .collect();
     for (reference, hold) in &resting {
-        let wallet = pending.entry(hold.owner.clone()).or_default();
+        let wallet = pending.entry(hold.wallet()).or_default();
         match ranges.remove(reference) {
             Some(range) => wallet.rest(hold, range),
             // It was filled or has ended since.

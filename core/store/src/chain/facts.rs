@@ -96,7 +96,8 @@ async fn emit_facts(
 ) -> Result<DerivedFacts, StoreError> {
     let (all, ours): (i64, i64) = sqlx::query_as(
         "select count(*),
-                count(*) filter (where expecting and exists (select from chain_command where entity = log.entity))
+                count(*) filter (where expecting and exists (
+                    select from chain_command where entity = log.entity and chain_id + 0 = log.chain_id))
          from chain_log log, (select exists (select from chain_command)) any_command (expecting)
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
     )
@@ -118,7 +119,7 @@ async fn emit_facts(
                      then 'new' end
          from chain_log log
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
-           and exists (select from chain_command where entity = log.entity)
+           and exists (select from chain_command where entity = log.entity and chain_id + 0 = log.chain_id)
          order by block_number, log_index
          on conflict on constraint chain_fact_log_key do update
          set retracted_at = null, turn = nextval('chain_fact_turn'), gate = excluded.gate, gate_number = null,

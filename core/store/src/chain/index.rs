@@ -117,6 +117,13 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
     }))
 }
 
+/// The ids of the halted chains.
+pub async fn list_halted(conn: &mut PgConnection) -> Result<Vec<i64>, StoreError> {
+    Ok(sqlx::query_scalar("select chain_id from chain_cursor where halted is not null")
+        .fetch_all(conn)
+        .await?)
+}
+
 /// Inserts the first cursor of a chain, at `block`; an existing one stays.
 pub async fn insert_cursor(
     tx: &mut PgTransaction<'_>,

@@ -29,7 +29,6 @@ pub struct InsertBatch<'a> {
     pub intents: &'a [IntentRow<'a>],
     /// Terms, state, and the sequence of the last event.
     pub executions: &'a [(Terms, State, i64)],
-    pub chain_id: i64,
     pub permits: &'a [PermitHold],
     pub effects: &'a [NewEffect],
     /// The lease of those that are inserted as claimed.
@@ -78,9 +77,9 @@ executions as ( \
     returning 1), \
 permits as ( \
     insert into permit_use (chain_id, owner, nonce, token, amount, reference) \
-    select {permit.chain_id}, o, n::numeric, t, a::numeric, r \
-    from unnest({permit.owner}::text[], {permit.nonce}::text[], {permit.token}::text[], \
-        {permit.amount}::text[], {permit.reference}::text[]) as u (o, n, t, a, r) returning 1), \
+    select c, o, n::numeric, t, a::numeric, r \
+    from unnest({permit.chain_id}::int8[], {permit.owner}::text[], {permit.nonce}::text[], {permit.token}::text[], \
+        {permit.amount}::text[], {permit.reference}::text[]) as u (c, o, n, t, a, r) returning 1), \
 effects as ( \
     insert into effect (reference, kind, run_at, called, called_at, attempts, fence, lease_until) \
     select r, k, a, c, case when c then now() end, c::int, c::int, \
@@ -164,7 +163,6 @@ fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
     bind_postings(&mut all, rows.postings)?;
     bind_intents(&mut all, rows.intents)?;
     bind_executions(&mut all, rows.executions)?;
-    all.bind("permit.chain_id", rows.chain_id)?;
     bind_permits(&mut all, rows.permits)?;
     all.bind("effect.reference", column(rows.effects, |effect| effect.reference.as_str()))?;
     all.bind("effect.kind", column(rows.effects, |effect| effect.kind.as_str()))?;
@@ -234,6 +232,7 @@ fn bind_executions(all: &mut Parameters, rows: &[(Terms, State, i64)]) -> Result
 }
 
 fn bind_permits(all: &mut Parameters, held: &[PermitHold]) -> Result<(), StoreError> {
+    all.bind("permit.chain_id", column(held, |hold| hold.chain_id))?;
     all.bind("permit.owner", column(held, |hold| hold.owner.as_str()))?;
     all.bind("permit.nonce", column(held, |hold| hold.nonce.to_string()))?;
     all.bind("permit.token", column(held, |hold| hold.token.as_str()))?;

@@ -8,6 +8,7 @@ use crate::StoreError;
 /// A permit nonce that a settlement holds, and the amount it locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermitHold {
+    pub chain_id: i64,
     /// Lowercase address.
     pub owner: String,
     pub nonce: u128,
@@ -19,10 +20,11 @@ pub struct PermitHold {
 }
 
 impl PermitHold {
-    /// The hold of an accepted order, if its input is pulled with a permit.
-    pub fn of(terms: &Terms) -> Option<Self> {
+    /// The hold of an accepted order, if its input is pulled with a permit, on its chain.
+    pub fn of(terms: &Terms, chain_id: i64) -> Option<Self> {
         let permit = terms.request.permit.as_ref().filter(|_| terms.locks())?;
         Some(Self {
+            chain_id,
             owner: terms.request.user.to_lowercase(),
             nonce: permit.nonce.get(),
             token: permit.token.to_lowercase(),
@@ -30,46 +32,52 @@ impl PermitHold {
             reference: terms.reference.to_string(),
         })
     }
+
+    /// The wallet that the nonce belongs to.
+    pub fn wallet(&self) -> (i64, String) {
+        (self.chain_id, self.owner.clone())
+    }
 }
 
 /// The holds of wallets, each from a nonce on, and whether its order rests. The cost is proportional to the holds of
 /// each wallet's pending orders. `offset 0` keeps the planner from scanning all holds.
 pub async fn list_held(
     conn: &mut PgConnection,
-    chain_id: i64,
-    wallets: &[(&str, u128)],
+    wallets: &[((i64, &str), u128)],
 ) -> Result<Vec<(PermitHold, bool)>, StoreError> {
-    let (owners, from): (Vec<&str>, Vec<String>) =
-        wallets.iter().map(|(owner, from)| (*owner, from.to_string())).unzip();
-    let rows: Vec<(String, String, String, String, String, bool)> = sqlx::query_as(
-        "select held.owner, held.nonce, held.token, held.amount, held.reference, \
+    let (of, from): (Vec<(i64, &str)>, Vec<String>) =
+        wallets.iter().map(|(wallet, from)| (*wallet, from.to_string())).unzip();
+    let (chains, owners): (Vec<i64>, Vec<&str>) = of.into_iter().unzip();
+    let rows: Vec<(i64, String, String, String, String, String, bool)> = sqlx::query_as(
+        "select c, held.owner, held.nonce, held.token, held.amount, held.reference, \
                 exists (select from resting_range r where r.reference = held.reference) \
-         from unnest($2::text[], $3::text[]) as requested (o, n), lateral \
+         from unnest($1::int8[], $2::text[], $3::text[]) as requested (c, o, n), lateral \
               (select owner, nonce::text, token, amount::text, reference from permit_use \
-               where chain_id = $1 and owner = o and nonce >= n::numeric offset 0) as held",
+               where chain_id = c and owner = o and nonce >= n::numeric offset 0) as held",
     )
-    .bind(chain_id)
+    .bind(chains)
     .bind(owners)
     .bind(from)
     .fetch_all(conn)
     .await?;
     let number = |text: &str| text.parse::<u128>().map_err(|error| StoreError::corrupt("permit_use", error));
     rows.into_iter()
-        .map(|(owner, nonce, token, amount, reference, rests)| {
+        .map(|(chain_id, owner, nonce, token, amount, reference, rests)| {
             let (nonce, amount) = (number(&nonce)?, number(&amount)?);
-            Ok((PermitHold { owner, nonce, token, amount, reference }, rests))
+            Ok((PermitHold { chain_id, owner, nonce, token, amount, reference }, rests))
         })
         .collect()
 }
 
 /// Deletes the holds of settlements that ended without a lock. A hold that now belongs to another settlement stays.
-pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold]) -> Result<(), StoreError> {
+pub async fn delete(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
     let keys = Keys::of(held);
     sqlx::query(
-        "delete from permit_use p using unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
-         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+        "delete from permit_use p \
+         using unnest($1::int8[], $2::text[], $3::text[], $4::text[]) as u (chain, owner, nonce, reference) \
+         where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
     )
-    .bind(chain_id)
+    .bind(keys.chains)
     .bind(keys.owners)
     .bind(keys.nonces)
     .bind(keys.references)
@@ -79,18 +87,15 @@ pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold])
 }
 
 /// Sets what the holds of filled range orders lock: they held the order's cap.
-pub async fn set_amounts(
-    conn: &mut PgConnection,
-    chain_id: i64,
-    held: &[PermitHold],
-) -> Result<(), StoreError> {
+pub async fn set_amounts(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
     let keys = Keys::of(held);
     sqlx::query(
         "update permit_use p set amount = u.amount::numeric \
-         from unnest($2::text[], $3::text[], $4::text[], $5::text[]) as u (owner, nonce, reference, amount) \
-         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+         from unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[]) \
+              as u (chain, owner, nonce, reference, amount) \
+         where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
     )
-    .bind(chain_id)
+    .bind(keys.chains)
     .bind(keys.owners)
     .bind(keys.nonces)
     .bind(keys.references)
@@ -101,18 +106,14 @@ pub async fn set_amounts(
 }
 
 /// Marks the holds of settlements whose lock was indexed.
-pub async fn mark_locked(
-    conn: &mut PgConnection,
-    chain_id: i64,
-    held: &[PermitHold],
-) -> Result<(), StoreError> {
+pub async fn mark_locked(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
     let keys = Keys::of(held);
     sqlx::query(
         "update permit_use p set locked_at = now() \
-         from unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
-         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+         from unnest($1::int8[], $2::text[], $3::text[], $4::text[]) as u (chain, owner, nonce, reference) \
+         where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
     )
-    .bind(chain_id)
+    .bind(keys.chains)
     .bind(keys.owners)
     .bind(keys.nonces)
     .bind(keys.references)
@@ -122,6 +123,7 @@ pub async fn mark_locked(
 }
 
 struct Keys<'a> {
+    chains: Vec<i64>,
     owners: Vec<&'a str>,
     nonces: Vec<String>,
     references: Vec<&'a str>,
@@ -130,6 +132,7 @@ struct Keys<'a> {
 impl<'a> Keys<'a> {
     fn of(held: &'a [PermitHold]) -> Self {
         Self {
+            chains: held.iter().map(|hold| hold.chain_id).collect(),
             owners: held.iter().map(|hold| hold.owner.as_str()).collect(),
             nonces: held.iter().map(|hold| hold.nonce.to_string()).collect(),
             references: held.iter().map(|hold| hold.reference.as_str()).collect(),
