@@ -9,6 +9,7 @@ mod bands;
 mod beneficiaries;
 mod browser;
 mod chain_faults;
+mod chain_isolation;
 mod cli;
 mod console;
 mod console_orders;
@@ -45,6 +46,7 @@ mod serve;
 mod signers;
 mod suffixes;
 mod traces;
+mod two_chains;
 mod two_operators;
 mod webhooks;
 

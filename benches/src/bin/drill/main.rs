@@ -14,6 +14,9 @@ mod alerts;
 #[path = "../../../../tests/e2e/chain_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]
 mod chain_faults;
+#[path = "../../../../tests/e2e/chain_isolation.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]
+mod chain_isolation;
 mod chain_sim;
 mod crash;
 mod failover;
@@ -65,6 +68,9 @@ enum DrillCommand {
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
     /// `dvp` binary beside this one.
     ChainFaults(Seeds),
+    /// Orders of two chains while one of them is frozen, halted, reorganized or out of gas: do the other's go on, and are
+    /// all paid once? Needs the `dvp` binary beside this one.
+    Chains(Seeds),
     /// Orders through both interfaces while the service is killed with SIGKILL and started again.
     Crash(crash::CrashArgs),
     /// Orders through both interfaces while the primary of a replicated database is killed, frozen or cut off, a standby
@@ -90,7 +96,13 @@ fn main() -> anyhow::Result<ExitCode> {
         match cli.what {
             DrillCommand::Alerts(args) => alerts::run(args).await,
             DrillCommand::ChainSim(seeds) => chain_sim::run(seeds).await,
-            DrillCommand::ChainFaults(seeds) => chain_faults_of(seeds).await,
+            DrillCommand::ChainFaults(seeds) => {
+                let scale = chain_faults::Scale { wallets: 7, orders_of_each: 4, reorgs: 15 };
+                each_seed("chain-faults", seeds, |seed| chain_faults::run(seed, scale)).await
+            }
+            DrillCommand::Chains(seeds) => {
+                each_seed("chains", seeds, |seed| chain_isolation::run(seed, 16)).await
+            }
             DrillCommand::Crash(args) => crash::run(args).await,
             DrillCommand::Failover(args) => failover::run(args).await,
             DrillCommand::Feed(seeds) => feed::run(seeds).await,
@@ -103,12 +115,14 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One sandbox after the other.
-async fn chain_faults_of(seeds: Seeds) -> anyhow::Result<bool> {
-    let scale = chain_faults::Scale { wallets: 7, orders_of_each: 4, reorgs: 15 };
+/// One sandbox after the other. A run that breaks a promise panics.
+async fn each_seed<F>(drill: &str, seeds: Seeds, run: impl Fn(u64) -> F) -> anyhow::Result<bool>
+where
+    F: Future<Output = String> + Send + 'static,
+{
     let mut failed = Vec::new();
     for seed in seeds.seed..seeds.seed.saturating_add(seeds.count) {
-        let ended = tokio::spawn(chain_faults::run(seed, scale)).await;
+        let ended = tokio::spawn(run(seed)).await;
         let mut err = std::io::stderr().lock();
         match ended {
             Ok(said) => writeln!(err, "seed {seed}: {said}")?,
@@ -121,7 +135,7 @@ async fn chain_faults_of(seeds: Seeds) -> anyhow::Result<bool> {
     let (count, kept) = (seeds.count, failed.is_empty());
     let mut out = std::io::stdout().lock();
     if seeds.json {
-        writeln!(out, "{}", serde_json::json!({"drill": "chain-faults", "seeds": count, "failed": failed}))?;
+        writeln!(out, "{}", serde_json::json!({"drill": drill, "seeds": count, "failed": failed}))?;
     } else {
         writeln!(out, "{count} seeds, {} failed", failed.len())?;
     }

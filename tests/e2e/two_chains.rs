@@ -1,0 +1,191 @@
+//! Orders of tokens of two chains through REST and FIX. A chain whose node is frozen, or that is halted, holds up its own
+//! orders only.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::chain_isolation::{self, OnChain, SLOW, STRAIGHT};
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+struct Scene {
+    sandbox: Sandbox,
+    chains: [OnChain; 2],
+    partners: [Partner; 2],
+    orders: usize,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let sandbox = Sandbox::start_with(&["--chains", "2"]).await;
+        let chains = [0, 1].map(|chain| OnChain::of(&sandbox, chain));
+        let partners = [0, 1].map(|chain| Partner::of(&chains[chain]));
+        Self { sandbox, chains, partners, orders: 0 }
+    }
+
+    /// The body of an order of a chain, by a wallet.
+    async fn body(&self, chain: usize, wallet: usize, account: &str) -> Value {
+        self.partners[chain].order(&self.chains[chain], wallet, account).await
+    }
+
+    /// Submits an order over REST. Returns its reference.
+    async fn submit(&self, chain: usize, wallet: usize, account: &str) -> String {
+        let body = self.body(chain, wallet, account).await;
+        self.partners[chain].submit_accepted(&body).await;
+        body["clientReference"].as_str().unwrap().to_owned()
+    }
+
+    /// Places an order over FIX. Returns its ClOrdID.
+    async fn place(&mut self, client: &mut FixClient, chain: usize, wallet: usize, account: &str) -> String {
+        let body = self.body(chain, wallet, account).await;
+        self.orders += 1;
+        let id = format!("O-{}", self.orders);
+        client.new_order_of(&self.symbol(chain), &id, account, &body["permit"]).await;
+        id
+    }
+
+    /// The symbol of a chain's first token against US dollars.
+    fn symbol(&self, chain: usize) -> String {
+        let token = &self.chains[chain].as_ref()["chain"]["tokens"][0];
+        format!("{}/USD", token["asset"].as_str().unwrap())
+    }
+
+    async fn completed(&self, chain: usize, reference: &str) {
+        chain_isolation::completed(&self.chains[chain], &self.partners[chain], reference).await;
+    }
+
+    async fn one<T>(&self, sql: &'static str) -> T
+    where
+        (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
+        T: Send + Unpin,
+    {
+        let mut conn = self.sandbox.database().await;
+        sqlx::query_as::<_, (T,)>(sql).fetch_one(&mut conn).await.unwrap().0
+    }
+
+    /// Every payout was executed once, and every command of an order is on the chain of its token.
+    async fn check_books(&self) {
+        let twice: i64 =
+            self.one("select count(*) from simulated_rail where leg = 'payout' and executed <> 1").await;
+        let strayed: i64 = self
+            .one(
+                "select count(*) from chain_command c join execution e on e.reference = c.reference \
+                 where (e.terms #>> '{input,chain}' = 'anvil2') <> (c.chain_id = 31338)",
+            )
+            .await;
+        assert_eq!((twice, strayed), (0, 0));
+    }
+}
+
+async fn filled(client: &mut FixClient, id: &str) {
+    let report = client.report(|r| r.get(11) == id && (r.get(150) == "F" || r.get(150) == "8")).await;
+    assert_eq!((report.get(150), report.get(39)), ("F", "2"), "{}", report.get(58));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_two_chains_settle_each_on_its_own() {
+    let mut scene = Scene::start().await;
+    let ready = scene.sandbox.as_ref().clone();
+    assert_eq!(ready["chain"], ready["chains"][0]);
+    let quotes = json!({"requestId": "r1", "actorId": "a", "source": "USDC.anvil2", "target": "USD",
+                        "amount": "100", "side": "sell"});
+    let (status, quoted) = scene.partners[1].post("/v1/quotes", &quotes).await;
+    assert_eq!((status, quoted["candidates"].as_array().unwrap().is_empty()), (200, false), "{quoted}");
+
+    // The same wallets on both chains: the nonces of their permits are each chain's own.
+    let mut client = FixClient::log_on(&scene.sandbox).await;
+    let mut references = Vec::new();
+    for chain in [0, 1] {
+        let (status, firm) = scene.partners[chain].firm_quote("100000000").await;
+        assert_eq!((status, firm["pair"].as_str()), (201, Some(scene.symbol(chain).as_str())));
+        let mut order = scene.body(chain, 0, STRAIGHT).await;
+        order["quoteId"] = firm["quoteId"].clone();
+        order["minOutputAmountMinor"] = firm["output"]["amountMinor"].clone();
+        let (status, accepted) = scene.partners[chain].submit(&order).await;
+        assert_eq!(status, 202, "{accepted}");
+        references.push((chain, order["clientReference"].as_str().unwrap().to_owned()));
+    }
+    for chain in [0, 1] {
+        let id = scene.place(&mut client, chain, 1, "bene_a:dest_10000000").await;
+        filled(&mut client, &id).await;
+        references.push((chain, id));
+    }
+    for (chain, reference) in &references {
+        scene.completed(*chain, reference).await;
+    }
+
+    // A permit for the other chain's escrow signs nothing here, and no transaction exchanges tokens of two chains.
+    let mut strayed = scene.body(1, 2, STRAIGHT).await;
+    strayed["permit"] = scene.body(0, 2, STRAIGHT).await["permit"].clone();
+    let (status, answer) = scene.partners[1].submit(&strayed).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("INVALID_PERMIT")), "{answer}");
+    let mut across = scene.body(0, 2, STRAIGHT).await;
+    across["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": "anvil2"});
+    across["outputRecipient"] = across["user"].clone();
+    let (status, answer) = scene.partners[0].submit(&across).await;
+    assert_eq!((status, answer["reason"].as_str()), (422, Some("different_chains")), "{answer}");
+
+    let held: Vec<String> = {
+        let mut conn = scene.sandbox.database().await;
+        sqlx::query_scalar(
+            "select distinct asset from ledger_entry where owner_kind = 'escrow' order by asset",
+        )
+        .fetch_all(&mut conn)
+        .await
+        .unwrap()
+    };
+    assert_eq!(held, ["USDC", "USDC.anvil2"]);
+    scene.check_books().await;
+    scene.sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
+    let mut scene = Scene::start().await;
+    let mut client = FixClient::log_on(&scene.sandbox).await;
+    let before = [scene.submit(0, 0, SLOW).await, scene.submit(1, 0, SLOW).await];
+    scene.chains[1].signal(&scene.sandbox, "-STOP");
+    let during = scene.submit(0, 1, STRAIGHT).await;
+    let placed = scene.place(&mut client, 0, 2, "bene_a:dest_10000000").await;
+    filled(&mut client, &placed).await;
+    for reference in [&before[0], &during, &placed] {
+        scene.completed(0, reference).await;
+    }
+    let (_, frozen) = scene.partners[1].get(&format!("/v1/executions/{}", before[1])).await;
+    assert_ne!(frozen["status"], "completed", "{frozen}");
+    scene.chains[1].signal(&scene.sandbox, "-CONT");
+    scene.completed(1, &before[1]).await;
+
+    // Halted while an order is under way.
+    let under_way = scene.submit(1, 1, SLOW).await;
+    scene.chains[1].halt(&scene.sandbox).await;
+    let refused = scene.body(1, 2, STRAIGHT).await;
+    let (status, answer) = scene.partners[1].submit(&refused).await;
+    assert_eq!((status, answer["reason"].as_str()), (422, Some("chain_halted")), "{answer}");
+    let placed = scene.place(&mut client, 1, 2, "bene_a:dest_10000000").await;
+    let report = client.report(|r| r.get(11) == placed).await;
+    assert_eq!((report.get(150), report.get(58)), ("8", "chain_halted"));
+    let (status, quote) = scene.partners[1].firm_quote("100000000").await;
+    assert_eq!((status, quote["error"]["code"].as_str()), (422, Some("INSUFFICIENT_LIQUIDITY")), "{quote}");
+    let other = scene.submit(0, 2, STRAIGHT).await;
+    scene.completed(0, &other).await;
+    let paid = "select count(*) from simulated_rail where leg = 'payout'";
+    let before_resume: i64 = scene.one(paid).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(scene.one::<i64>(paid).await, before_resume, "a payout began on a halted chain");
+
+    scene.chains[1].resume(&scene.sandbox).await;
+    scene.completed(1, &under_way).await;
+    let after = scene.submit(1, 2, STRAIGHT).await;
+    scene.completed(1, &after).await;
+    scene.check_books().await;
+    scene.chains[1].agrees(&scene.sandbox);
+    scene.sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
+    chain_isolation::run(1, 4).await;
+}
