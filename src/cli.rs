@@ -1,6 +1,8 @@
 //! The command line's arguments and help.
 
 mod approval;
+#[cfg(feature = "archive")]
+mod archive;
 mod audit;
 mod band;
 mod bank;
@@ -38,6 +40,10 @@ use crate::logging::LogFormat;
 
 pub(crate) use self::approval::{
     ApprovalApprove, ApprovalCommand, ApprovalDeny, ApprovalList, ApprovalShow, ApprovalState,
+};
+#[cfg(feature = "archive")]
+pub(crate) use self::archive::{
+    ArchiveCommand, ArchiveExport, ArchivePlace, ArchiveReceipt, ArchiveStatement,
 };
 pub(crate) use self::audit::{AuditAnchor, AuditCommand, AuditList};
 pub(crate) use self::band::{BandCommand, BandRemove, BandSet, BandWhich};
@@ -130,6 +136,10 @@ pub(crate) enum Command {
     /// Actions that move money: requested by one operator, approved by another.
     #[command(subcommand)]
     Approval(ApprovalCommand),
+    /// The archive: ended orders and closed days of the ledger as Parquet files.
+    #[cfg(feature = "archive")]
+    #[command(subcommand)]
+    Archive(ArchiveCommand),
     /// The audit log of operators' actions, in a chain of hashes.
     #[command(subcommand)]
     Audit(AuditCommand),

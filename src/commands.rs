@@ -1,6 +1,8 @@
 //! Commands that do one thing beside a running service and end.
 
 pub(crate) mod approval;
+#[cfg(feature = "archive")]
+pub(crate) mod archive;
 pub(crate) mod audit;
 pub(crate) mod band;
 pub(crate) mod bank;

@@ -77,6 +77,8 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Operator(command) => commands::operator::run(command).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
         Command::Approval(command) => commands::approval::run(command).await?,
+        #[cfg(feature = "archive")]
+        Command::Archive(command) => return commands::archive::run(command).await,
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
         Command::Statement(args) => commands::statement::run(args).await?,

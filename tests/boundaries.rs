@@ -10,12 +10,13 @@ use xtask::modules;
 use xtask::workspace::{self, Member};
 
 /// Each crate and the crates of ours it may use. Optional dependencies count.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("dvp-domain", &[]),
     ("dvp-store", &["dvp-domain"]),
     ("dvp-rails", &["dvp-domain", "dvp-store"]),
     ("dvp-sandbox", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-fix", &[]),
+    ("dvp-archive", &["dvp-domain", "dvp-store"]),
     ("dvp-core", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-api", &["dvp-core", "dvp-domain", "dvp-store"]),
     ("dvp-console", &["dvp-core", "dvp-domain", "dvp-store"]),
@@ -25,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "dvp",
         &[
             "dvp-api",
+            "dvp-archive",
             "dvp-chain-indexer",
             "dvp-console",
             "dvp-core",
@@ -56,7 +58,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// The members of the workspace.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     ".",
     "core",
     "core/domain",
@@ -68,6 +70,7 @@ const FOLDERS: [&str; 14] = [
     "api",
     "console",
     "sandbox",
+    "archive",
     "benches",
     "tests/support",
     "xtask",

@@ -2,10 +2,11 @@
 
 use alloy::primitives::Address;
 use anyhow::{Context as _, ensure};
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::audit;
 use dvp_core::statements::{TimeRange, balances, exposure, fees};
 use dvp_domain::chain::CommandKind;
+use dvp_store::archive;
 use dvp_store::chain::{self, CommandFilter};
 use dvp_store::orders::operations::{self, ExecutionFilter};
 use dvp_store::reconcile::{self, NewPoint, OpenKind, Point, Scope};
@@ -217,5 +218,23 @@ pub async fn commands(harness: &DurableHarness) -> anyhow::Result<()> {
     fees(&mut conn, TimeRange { from: now - TimeDelta::days(1), to: now }).await?;
     audit::verify(&mut conn).await?;
     dvp_store::fix::find_session(&mut conn, SESSION).await?;
+    archive_day(&mut conn, now - TimeDelta::days(2)).await
+}
+
+/// What the archive reads of a day.
+async fn archive_day(conn: &mut PgConnection, from: DateTime<Utc>) -> anyhow::Result<()> {
+    let to = from + TimeDelta::days(1);
+    archive::find_closed_until(conn).await?;
+    archive::find_beginning(conn).await?;
+    // A share of the history as small as a page of the archive is of a real one.
+    let orders = archive::list_ended(conn, (from, to), "", 20).await?;
+    ensure!(!orders.is_empty(), "no order of the history ended on the day");
+    let references: Vec<&str> = orders.iter().map(|order| order.reference.as_str()).collect();
+    archive::count_unended(conn, &references).await?;
+    archive::list_events(conn, &references).await?;
+    archive::list_receipts(conn, &references).await?;
+    archive::list_entries(conn, from, to).await?;
+    archive::has_entries(conn, to).await?;
+    archive::list_openings(conn, from).await?;
     Ok(())
 }

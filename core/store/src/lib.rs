@@ -7,6 +7,7 @@
 //! Rows become domain types here; a row that violates a rule is [`StoreError::Corrupt`], not a panic.
 
 pub mod approvals;
+pub mod archive;
 pub mod audit;
 pub mod bands;
 pub mod beneficiaries;

@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::orders::receipts;
 
 /// What keeps the order `e` from having ended, in words; null: nothing does.
-const UNENDED: &str = "case \
+pub(crate) const UNENDED: &str = "case \
      when e.terminal_at is null then 'the order has not ended' \
      when e.held_until is not null then 'its funds are still locked' \
      when e.unresolved then 'its returned payment is not resolved' \
@@ -99,18 +99,24 @@ pub fn remainder(beneficiary: &Beneficiary) -> Beneficiary {
     }
 }
 
-/// Erases an order's own documents: its terms, its events and its receipt; with `client_reference` also the caller's
-/// reference in them.
-///
-/// The version grows, so that a step that was decided on the earlier terms is decided again.
-pub async fn erase(conn: &mut PgConnection, terms: &Terms, client_reference: bool) -> Result<(), StoreError> {
-    let reference = terms.reference.as_str();
+/// The terms without personal data.
+pub fn without_personal_data(terms: &Terms) -> Terms {
     let mut left = terms.clone();
     left.request.beneficiary = terms.request.beneficiary.as_ref().map(remainder);
     left.request.metadata = None;
     if !terms.request.beneficiary.as_ref().is_some_and(Beneficiary::is_reference) {
         left.plan.forget_account();
     }
+    left
+}
+
+/// Erases an order's own documents: its terms, its events and its receipt; with `client_reference` also the caller's
+/// reference in them.
+///
+/// The version grows, so that a step that was decided on the earlier terms is decided again.
+pub async fn erase(conn: &mut PgConnection, terms: &Terms, client_reference: bool) -> Result<(), StoreError> {
+    let reference = terms.reference.as_str();
+    let mut left = without_personal_data(terms);
     if client_reference {
         left.request.client_reference = None;
     }

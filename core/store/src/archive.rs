@@ -1,0 +1,218 @@
+//! What the archive reads of a day: orders that ended on it, with their events and receipts, the ledger's entries of it,
+//! and what accounts held at its beginning. Nobody's personal data is read.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::terms::Terms;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::personal::orders::{UNENDED, without_personal_data};
+
+/// Until when the ledger is closed: no entry of an earlier time is added any more.
+pub async fn find_closed_until(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    Ok(sqlx::query_scalar("select until from ledger_closed").fetch_optional(conn).await?)
+}
+
+/// When the first order ended, or the first entry was posted.
+pub async fn find_beginning(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let first = sqlx::query_scalar(
+        "select least((select min(until) - interval '24 hours' from ledger_closing), \
+                      (select terminal_at from execution where terminal_at is not null order by terminal_at limit 1))",
+    );
+    Ok(first.fetch_one(conn).await?)
+}
+
+/// How many of these orders have something on its way: funds, payments, work, decisions.
+pub async fn count_unended(conn: &mut PgConnection, references: &[&str]) -> Result<i64, StoreError> {
+    let statement =
+        format!("select count(*) from execution e where e.reference = any($1) and ({UNENDED}) is not null");
+    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).bind(references).fetch_one(conn).await?)
+}
+
+/// An ended order without personal data.
+#[derive(Debug, Clone)]
+pub struct ArchivedOrder {
+    pub reference: String,
+    pub partner_id: String,
+    pub livemode: bool,
+    pub intent_id: String,
+    pub client_reference: Option<String>,
+    pub entity: Vec<u8>,
+    /// JSON.
+    pub terms: String,
+    pub state_name: String,
+    /// JSON.
+    pub state: String,
+    pub accepted_at: DateTime<Utc>,
+    pub terminal_at: DateTime<Utc>,
+}
+
+type OrderRow = (
+    String,
+    String,
+    bool,
+    String,
+    Option<String>,
+    Vec<u8>,
+    Value,
+    String,
+    Value,
+    DateTime<Utc>,
+    DateTime<Utc>,
+);
+
+/// A page of the orders that ended from a time on and before another, after a place, in the order of their ends.
+pub async fn list_ended(
+    conn: &mut PgConnection,
+    (from, to): (DateTime<Utc>, DateTime<Utc>),
+    after: &str,
+    limit: i64,
+) -> Result<Vec<ArchivedOrder>, StoreError> {
+    let rows: Vec<OrderRow> = sqlx::query_as(
+        "select reference, partner_id, livemode, intent_id, client_reference, entity, terms, state_name, state, \
+                accepted_at, terminal_at \
+         from execution \
+         where terminal_at is not null and terminal_at >= $1 and terminal_at < $2 and (terminal_at, reference) > ($1, $3) \
+         order by terminal_at, reference limit $4",
+    )
+    .bind(from)
+    .bind(to)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(order).collect()
+}
+
+fn order(row: OrderRow) -> Result<ArchivedOrder, StoreError> {
+    let corrupt = |error: serde_json::Error| StoreError::corrupt("execution", error);
+    let (
+        reference,
+        partner_id,
+        livemode,
+        intent_id,
+        client_reference,
+        entity,
+        terms,
+        state_name,
+        state,
+        at,
+        end,
+    ) = row;
+    let terms: Terms = serde_json::from_value(terms).map_err(corrupt)?;
+    Ok(ArchivedOrder {
+        reference,
+        partner_id,
+        livemode,
+        intent_id,
+        client_reference,
+        entity,
+        terms: serde_json::to_string(&without_personal_data(&terms)).map_err(corrupt)?,
+        state_name,
+        state: state.to_string(),
+        accepted_at: at,
+        terminal_at: end,
+    })
+}
+
+/// An event, without its beneficiary.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ArchivedEvent {
+    pub reference: String,
+    pub sequence: i64,
+    pub event_id: String,
+    #[sqlx(rename = "type")]
+    pub kind: String,
+    pub position: i64,
+    pub occurred_at: DateTime<Utc>,
+    pub observed_at: DateTime<Utc>,
+    /// JSON.
+    pub object: String,
+}
+
+pub async fn list_events(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<Vec<ArchivedEvent>, StoreError> {
+    let rows = sqlx::query_as(
+        "select v.reference, v.sequence, v.event_id, v.type, v.position, v.occurred_at, v.observed_at, \
+                jsonb_set(v.object::jsonb, '{beneficiary}', \
+                          '{\"nameMasked\": null, \"accountLast4\": null, \"accountHash\": null}', false)::text as object \
+         from event_record v where v.reference = any($1) order by v.reference, v.sequence",
+    );
+    Ok(rows.bind(references).fetch_all(conn).await?)
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ArchivedReceipt {
+    pub reference: String,
+    /// The canonical JSON.
+    pub body: String,
+    pub content_hash: Vec<u8>,
+    pub issued_at: DateTime<Utc>,
+}
+
+pub async fn list_receipts(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<Vec<ArchivedReceipt>, StoreError> {
+    let rows = sqlx::query_as(
+        "select reference, body, content_hash, issued_at from receipt where reference = any($1) order by reference",
+    );
+    Ok(rows.bind(references).fetch_all(conn).await?)
+}
+
+/// An entry of the ledger.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ArchivedEntry {
+    pub reference: String,
+    pub step: i64,
+    pub line: i32,
+    pub reason: String,
+    pub owner_kind: String,
+    pub owner: String,
+    pub part: String,
+    pub asset: String,
+    pub amount: String,
+    pub recorded_at: DateTime<Utc>,
+}
+
+/// The entries from a time on and before another, in no order.
+pub async fn list_entries(
+    conn: &mut PgConnection,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+) -> Result<Vec<ArchivedEntry>, StoreError> {
+    let rows = sqlx::query_as(
+        "select reference, step, line, reason, owner_kind, owner, part, asset, trim_scale(amount)::text as amount, \
+                recorded_at from ledger_entry where recorded_at >= $1 and recorded_at < $2",
+    );
+    Ok(rows.bind(from).bind(to).fetch_all(conn).await?)
+}
+
+/// Whether a closed day has entries: each account that had any has a closing at its end.
+pub async fn has_entries(conn: &mut PgConnection, end: DateTime<Utc>) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar("select exists (select from ledger_closing where until = $1)");
+    Ok(found.bind(end).fetch_one(conn).await?)
+}
+
+/// What an account held.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Opening {
+    pub owner_kind: String,
+    pub owner: String,
+    pub part: String,
+    pub asset: String,
+    pub amount: String,
+}
+
+/// What every account held at the beginning of a day. Recipients and debts of single orders, and wallets, are summed up.
+pub async fn list_openings(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<Opening>, StoreError> {
+    let rows = sqlx::query_as(
+        "select distinct on (owner_kind, owner, part, asset) owner_kind, owner, part, asset, \
+                trim_scale(amount)::text as amount \
+         from ledger_closing where until <= $1 order by owner_kind, owner, part, asset, until desc",
+    );
+    Ok(rows.bind(at).fetch_all(conn).await?)
+}
