@@ -39,19 +39,19 @@ pub(crate) enum Cause {
     LowBalance,
     UsedLimit,
     PriceOutsideItsBand,
+    RefusedDeletion,
+    MissingTable,
+    RefusedRow,
     UnwritableStep,
     SlowCommits,
     LockedOrders,
-    MissingTable,
-    RefusedRow,
     HeldEndpoint,
     HeldFeed,
     HeldFigures,
     HeldLeases,
     HeldReads,
-    RefusedDeletion,
     HeldLedgerCheck,
-    StoppedBlocks,
+    SuspendedNode,
     ExpensiveGas,
     GiftToEscrow,
     ChangedBalance,
@@ -64,19 +64,19 @@ impl Cause {
         Self::LowBalance,
         Self::UsedLimit,
         Self::PriceOutsideItsBand,
+        Self::RefusedDeletion,
+        Self::MissingTable,
+        Self::RefusedRow,
         Self::UnwritableStep,
         Self::SlowCommits,
         Self::LockedOrders,
-        Self::MissingTable,
-        Self::RefusedRow,
         Self::HeldEndpoint,
         Self::HeldFeed,
         Self::HeldFigures,
         Self::HeldLeases,
         Self::HeldReads,
-        Self::RefusedDeletion,
         Self::HeldLedgerCheck,
-        Self::StoppedBlocks,
+        Self::SuspendedNode,
         Self::ExpensiveGas,
         Self::GiftToEscrow,
         Self::ChangedBalance,
@@ -85,7 +85,7 @@ impl Cause {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::LowBalance => "the relayer's account has one wei",
+            Self::LowBalance => "the relayer's account has one wei, and an order waits for it",
             Self::UsedLimit => "a limit that one order nearly uses up",
             Self::PriceOutsideItsBand => "a band that no price is in",
             Self::SlowCommits => "commits of orders take 0.8 s",
@@ -100,7 +100,7 @@ impl Cause {
             Self::HeldReads => "the executions are locked, and many read them",
             Self::RefusedDeletion => "the database refuses a deletion by age",
             Self::HeldLedgerCheck => "the ledger's balances are locked",
-            Self::StoppedBlocks => "the node is suspended with a transaction of an order's lock",
+            Self::SuspendedNode => "the node is suspended with a transaction of an order's lock",
             Self::ExpensiveGas => "gas costs more than the cap",
             Self::GiftToEscrow => "the escrow has seven minor units that nobody locked",
             Self::ChangedBalance => "a balance is changed past the database's checks",
@@ -110,7 +110,7 @@ impl Cause {
 
     const fn alerts(self) -> &'static [&'static str] {
         match self {
-            Self::LowBalance => &["DvpRelayerLowBalance"],
+            Self::LowBalance => &["DvpRelayerLowBalance", "DvpCommandsWaiting"],
             Self::UsedLimit => &["DvpLimitNearlyUsed"],
             Self::PriceOutsideItsBand => &["DvpPriceRefused"],
             Self::SlowCommits => &["DvpAcceptanceSlow", "DvpCommitSlow"],
@@ -125,7 +125,7 @@ impl Cause {
             Self::HeldReads => &["DvpPoolExhausted"],
             Self::RefusedDeletion => &["DvpRetentionFails"],
             Self::HeldLedgerCheck => &["DvpLedgerUnchecked"],
-            Self::StoppedBlocks => &["DvpSettlementSlow", "DvpCommandsWaiting", "DvpRelayerStuck"],
+            Self::SuspendedNode => &["DvpSettlementSlow", "DvpRelayerStuck"],
             Self::ExpensiveGas => &["DvpRelayerFeeCapped"],
             Self::GiftToEscrow => &["DvpBreak"],
             Self::ChangedBalance => &["DvpLedgerWrong"],
@@ -212,6 +212,7 @@ impl Scene {
             Cause::LowBalance => {
                 let relayer = self.relayer().await;
                 call_node(self.sandbox(), "anvil_setBalance", json!([relayer, "0x1"])).await;
+                self.token_order().await;
                 Cure::Node("anvil_setBalance", json!([relayer, "0x56bc75e2d63100000"]))
             }
             Cause::UsedLimit => {
@@ -282,7 +283,7 @@ impl Scene {
             Cause::HeldLedgerCheck => {
                 self.locked("lock table account_balance in access exclusive mode").await
             }
-            Cause::StoppedBlocks => {
+            Cause::SuspendedNode => {
                 self.token_order().await;
                 self.until_broadcast().await;
                 Cure::Resumed(Suspended::node_of(self.sandbox()))
