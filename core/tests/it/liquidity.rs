@@ -106,7 +106,7 @@ pub(crate) fn external_config(url: &str, pause: Duration) -> ExternalConfig {
         deliverer: Deliverer { provider_id: "seventh".into(), wallet: "0x7".into() },
         policy: Policy::default(),
         pairs: vec![(asset("USDC"), asset("USD"), Minor::new(1_000_000_000))],
-        timeout: Duration::from_millis(300),
+        timeout: Duration::from_secs(30),
         refresh_every: Duration::from_secs(1),
         good_for: Duration::from_secs(30),
         pause,
@@ -203,7 +203,9 @@ async fn a_misbehaving_provider_has_no_candidate_and_the_others_have() {
         ("stale", changed("validUntil", json!(now().millis() - 1))),
     ] {
         let server = ExternalServer::with(manner).await;
-        let source = external(&server.url, Duration::from_secs(60));
+        let mut config = external_config(&server.url, Duration::from_secs(60));
+        config.timeout = Duration::from_millis(300);
+        let source = Arc::new(ExternalProvider::new(config).unwrap());
         let held = [("north", 100_000_000), ("seventh", 100_000_000)];
         let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
         assert_eq!(providers(&quoted(&harness, 100_000_000).await), ["north"], "{name}");
@@ -212,7 +214,9 @@ async fn a_misbehaving_provider_has_no_candidate_and_the_others_have() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_fails_three_times_is_paused() {
-    let server = ExternalServer::with(Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")).await;
+    // A connection per request, so that each request is counted.
+    let refusal = "HTTP/1.1 500 Oops\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let server = ExternalServer::with(Manner::Says(refusal)).await;
     let source = external(&server.url, Duration::from_secs(3600));
     let harness = scenes::harness_over(&[("north", 100_000_000)], |_| beside_north(source)).await;
     for _ in 0..6 {

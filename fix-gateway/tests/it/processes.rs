@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 use super::{
     client::Client,
     harness::{FixHarness, Gateway, SESSION, order},
-    tls::{self, Files},
+    tls::{self, Files, Identity},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -140,6 +140,15 @@ async fn a_refused_logon_is_refused_at_the_wrong_process_alike() {
     other.stop().await;
 }
 
+/// Whether the Logon that was sent is accepted; logs out again. The session may move to the other process meanwhile.
+async fn is_let_in(mut client: Client) -> bool {
+    let Some(answer) = client.next().await else { return false };
+    assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+    client.try_send("5", "").await;
+    while client.next().await.is_some() {}
+    true
+}
+
 /// Whether a Logon that comes with a PROXY header for this address is accepted.
 async fn is_let_in_from(gateway: &Gateway, address: &str) -> bool {
     let mut stream = TcpStream::connect(gateway.listener_addrs[0]).await.unwrap();
@@ -147,13 +156,7 @@ async fn is_let_in_from(gateway: &Gateway, address: &str) -> bool {
     stream.write_all(header.as_bytes()).await.unwrap();
     let mut client = Client::over(stream, "FIX.4.4", "ACME");
     client.send("A", &format!("98=0|108=30|141=Y|{LOGON}")).await;
-    let is_in = client.next().await.is_some();
-    if is_in {
-        client.send("5", "").await;
-        client.expect("5").await;
-        while client.next().await.is_some() {}
-    }
-    is_in
+    is_let_in(client).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,6 +182,22 @@ async fn the_owner_decides_by_the_peers_own_address() {
     second.stop().await;
 }
 
+/// Whether a Logon over TLS with this certificate is accepted.
+async fn is_let_in_with(
+    harness: &FixHarness,
+    gateway: &Gateway,
+    files: &Files,
+    identity: Option<&Identity>,
+) -> bool {
+    let at = gateway.listener_addrs[0];
+    let stream = tls::connect(at, &files.servers, &[&TLS13], identity).await.unwrap();
+    let mut client = Client::over(stream, "FIX.4.4", "ACME");
+    let next_in = "select next_in from fix_session where client_comp_id = 'ACME'";
+    client.next_out = u64::try_from(harness.count(next_in).await).unwrap();
+    client.send("A", &format!("98=0|108=30|{LOGON}")).await;
+    is_let_in(client).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_owner_decides_by_the_peers_own_certificate() {
     let (harness, files) = (FixHarness::new().await, Files::new());
@@ -200,20 +219,12 @@ async fn the_owner_decides_by_the_peers_own_certificate() {
     let second = harness.process(listeners(), |_| ()).await;
     wait_until_shared(&harness).await;
     for gateway in [&first, &second] {
-        for (identity, is_allowed) in [(Some(&own), true), (Some(&other), false), (None, false)] {
-            let at = gateway.listener_addrs[0];
-            let stream = tls::connect(at, &files.servers, &[&TLS13], identity).await.unwrap();
-            let mut client = Client::over(stream, "FIX.4.4", "ACME");
-            let next_in = "select next_in from fix_session where client_comp_id = 'ACME'";
-            client.next_out = u64::try_from(harness.count(next_in).await).unwrap();
-            client.send("A", &format!("98=0|108=30|{LOGON}")).await;
-            let answer = client.next().await;
-            assert_eq!(answer.is_some(), is_allowed, "{answer:?}");
-            if is_allowed {
-                client.send("5", "").await;
-                client.expect("5").await;
-                while client.next().await.is_some() {}
-            }
+        wait_for("an allowed certificate", async || {
+            is_let_in_with(&harness, gateway, &files, Some(&own)).await.then_some(())
+        })
+        .await;
+        for identity in [Some(&other), None] {
+            assert!(!is_let_in_with(&harness, gateway, &files, identity).await);
         }
     }
     first.stop().await;
