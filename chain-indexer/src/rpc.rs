@@ -14,14 +14,17 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use std::time::Duration;
 
+mod transport;
+
+use transport::HttpTransport;
+
 /// The time limit of one HTTP exchange with the endpoint.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects lazily: no traffic until the first call.
 pub fn connect(rpc_url: &str) -> Result<DynProvider, TransportError> {
     let url = rpc_url.parse().map_err(TransportErrorKind::non_retryable)?;
-    let client = reqwest_client()?;
-    let rpc = RpcClient::new_http_with_client(client, url);
+    let rpc = RpcClient::new(HttpTransport::new(reqwest_client()?, url), false);
     Ok(ProviderBuilder::new().disable_recommended_fillers().connect_client(rpc).erased())
 }
 

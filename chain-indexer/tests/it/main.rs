@@ -14,6 +14,7 @@ mod hardened;
 mod prices;
 mod relayer_accounts;
 mod relaying;
+mod secrets;
 mod sequences;
 mod signers;
 mod sim;

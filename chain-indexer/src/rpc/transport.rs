@@ -1,0 +1,90 @@
+//! JSON-RPC over HTTP.
+//!
+//! Invariants: no error, log line or span names the URL, which may hold a provider's key; an answer's length is
+//! bounded.
+
+use std::task::{Context, Poll};
+
+use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket};
+use alloy::transports::http::reqwest::{Client, Response, Url};
+use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
+use tower::Service;
+
+/// Longer than any answer to what is asked here.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What an error quotes of an answer.
+const QUOTED_CHARS: usize = 300;
+
+/// One endpoint. Cheap to clone; keeps connections.
+#[derive(Clone)]
+pub(super) struct HttpTransport {
+    client: Client,
+    url: Url,
+}
+
+impl HttpTransport {
+    pub(super) const fn new(client: Client, url: Url) -> Self {
+        Self { client, url }
+    }
+
+    async fn exchange(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
+        let sent = self.client.post(self.url.clone()).headers(request.headers()).json(&request).send().await;
+        let response = sent.map_err(without_url)?;
+        let status = response.status();
+        let body = read(response).await?;
+        // A node may answer with an error of JSON-RPC under any status.
+        match serde_json::from_slice(&body) {
+            Ok(answer) if status.is_success() || is_error(&answer) => Ok(answer),
+            Ok(_) => Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body))),
+            Err(_) if !status.is_success() => {
+                Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body)))
+            }
+            Err(error) => Err(TransportError::deser_err(error, self.quoted(&body))),
+        }
+    }
+
+    /// The beginning of an answer, without the parts of the URL that may be secret.
+    fn quoted(&self, body: &[u8]) -> String {
+        let text = String::from_utf8_lossy(body);
+        let mut text: String = text.chars().take(QUOTED_CHARS).collect();
+        let (path, query) = (self.url.path_segments().into_iter().flatten(), self.url.query());
+        let secrets = path.chain(query).chain(self.url.password()).chain([self.url.username()]);
+        for secret in secrets.filter(|secret| secret.len() >= 8) {
+            text = text.replace(secret, "…");
+        }
+        text
+    }
+}
+
+async fn read(mut response: Response) -> Result<Vec<u8>, TransportError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(without_url)? {
+        if body.len().saturating_add(chunk.len()) > ANSWER_BYTES_MAX {
+            return Err(TransportErrorKind::custom_str("the node's answer is too long"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn without_url(error: alloy::transports::http::reqwest::Error) -> TransportError {
+    TransportErrorKind::custom(error.without_url())
+}
+
+fn is_error(answer: &ResponsePacket) -> bool {
+    answer.is_error()
+}
+
+impl Service<RequestPacket> for HttpTransport {
+    type Response = ResponsePacket;
+    type Error = TransportError;
+    type Future = TransportFut<'static>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: RequestPacket) -> Self::Future {
+        Box::pin(self.clone().exchange(request))
+    }
+}
