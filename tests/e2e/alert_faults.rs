@@ -75,7 +75,7 @@ enum Cure {
 }
 
 /// Processes that are suspended until this is dropped.
-pub(crate) struct Suspended(Vec<String>);
+struct Suspended(Vec<String>);
 
 impl Suspended {
     fn new(pids: Vec<String>) -> Self {
@@ -83,7 +83,7 @@ impl Suspended {
         Self(pids)
     }
 
-    pub(crate) fn node_of(sandbox: &Sandbox) -> Self {
+    fn node_of(sandbox: &Sandbox) -> Self {
         let pid = fs::read_to_string(sandbox.dir().join("anvil/pid")).unwrap();
         Self::new(vec![pid.trim().to_owned()])
     }

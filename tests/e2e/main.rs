@@ -3,7 +3,9 @@
 
 mod alert_causes;
 mod alert_faults;
+mod alert_inject;
 mod alert_prometheus;
+mod alert_scene;
 mod alerts;
 mod bands;
 mod beneficiaries;

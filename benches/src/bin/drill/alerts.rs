@@ -16,11 +16,22 @@ pub(crate) struct AlertsArgs {
     /// The causes of the other alerts instead: each must raise its own, and others may fire beside them.
     #[arg(long)]
     causes: bool,
+    /// Only these of the causes.
+    #[arg(long, value_name = "CAUSE", requires = "causes", value_parser = cause)]
+    only: Vec<Cause>,
+}
+
+fn cause(name: &str) -> Result<Cause, String> {
+    let names = || Cause::all().map(|cause| format!("{cause:?}"));
+    Cause::all()
+        .find(|cause| format!("{cause:?}").eq_ignore_ascii_case(name))
+        .ok_or_else(|| format!("one of {}", names().collect::<Vec<_>>().join(", ")))
 }
 
 pub(crate) async fn run(args: AlertsArgs) -> anyhow::Result<bool> {
     let ended = if args.causes {
-        tokio::spawn(alert_causes::run(&Cause::ALL)).await
+        let causes = if args.only.is_empty() { Cause::all().collect() } else { args.only };
+        tokio::spawn(async move { alert_causes::run(&causes).await }).await
     } else {
         tokio::spawn(run_faults(&Fault::ALL)).await
     };

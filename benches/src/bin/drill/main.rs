@@ -7,9 +7,15 @@ mod alert_causes;
 #[path = "../../../../tests/e2e/alert_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_faults;
+#[path = "../../../../tests/e2e/alert_inject.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_inject;
 #[path = "../../../../tests/e2e/alert_prometheus.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_prometheus;
+#[path = "../../../../tests/e2e/alert_scene.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_scene;
 mod alerts;
 #[path = "../../../../tests/e2e/chain_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]
