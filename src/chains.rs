@@ -1,5 +1,7 @@
 //! Which chains a command is about: a sandbox's own, or one that is named by its node and its contracts' record.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::Deployment;
@@ -27,11 +29,7 @@ pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result
                     .find(|chain| chain.get("name").and_then(Value::as_str) == Some(name))
                     .with_context(|| format!("the sandbox has no chain {name}"))?,
             };
-            let name = text(chain, "/name")?.to_owned();
-            // A further chain has a directory of its own.
-            let place = if chain == home { dir.clone() } else { dir.join(&name) };
-            let deployment = sandbox_dir::read_deployment(&place)?;
-            Ok(ChainConfig { name, ..ChainConfig::development(text(chain, "/rpcUrl")?, deployment) })
+            of_sandbox(dir, ready, chain)
         }
         ServiceLocation::Configured(config) => {
             let section = match (&args.chain, config.chains.as_slice()) {
@@ -46,6 +44,16 @@ pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result
             section.config(section.deployment()?, &config.assets)
         }
     }
+}
+
+/// A chain of a sandbox, from the ready file.
+pub(crate) fn of_sandbox(dir: &Path, ready: &Value, chain: &Value) -> anyhow::Result<ChainConfig> {
+    let name = text(chain, "/name")?.to_owned();
+    // A further chain has a directory of its own.
+    let is_home = sandbox_dir::chains(ready).first() == Some(chain);
+    let place = if is_home { dir.to_owned() } else { dir.join(&name) };
+    let deployment = sandbox_dir::read_deployment(&place)?;
+    Ok(ChainConfig { name, ..ChainConfig::development(text(chain, "/rpcUrl")?, deployment) })
 }
 
 /// A chain of its own: finality is the node's word.

@@ -2,6 +2,7 @@
 
 mod access;
 mod chains;
+mod checkup;
 mod cli;
 mod commands;
 mod config;

@@ -9,6 +9,7 @@ mod market;
 pub(crate) use self::listeners::authorities;
 
 use anyhow::{Context as _, bail, ensure};
+use dvp_chain_indexer::signing::Account;
 use dvp_core::rotation;
 use dvp_store::database::health;
 use dvp_store::deployment::{self, EnvironmentMismatch};
@@ -17,6 +18,7 @@ use futures_util::future::join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
+use crate::checkup;
 use crate::cli::ServeArgs;
 use crate::config::{Config, Role};
 use crate::metrics;
@@ -64,6 +66,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     let pools = open_pools(config).await?;
     let vault = rotation::with_kept_secrets(&mut *pools.background.acquire().await?, vault).await?;
     let chains = chains(config)?;
+    check_chains(config, &chains, &pools).await?;
     check_signers(&chains).await?;
     let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;
@@ -110,6 +113,19 @@ fn chains(config: &Config) -> anyhow::Result<Vec<ChainParts>> {
         Ok(ChainParts { config: section.config(section.deployment()?, &config.assets)?, accounts })
     };
     config.chains.iter().map(parts).collect()
+}
+
+async fn check_chains(config: &Config, chains: &[ChainParts], pools: &Pools) -> anyhow::Result<()> {
+    let mut conn = pools.background.acquire().await?;
+    let mut expectations = Vec::new();
+    for (section, parts) in config.chains.iter().zip(chains) {
+        let relayers = parts.accounts.iter().map(Account::address).collect();
+        expectations.push(checkup::expected(config, section, relayers, &mut conn).await?);
+    }
+    drop(conn);
+    let checks = chains.iter().zip(&expectations);
+    let checks = checks.map(|(parts, expected)| checkup::at_start(&parts.config, expected));
+    join_all(checks).await.into_iter().collect()
 }
 
 /// A signer for another account, or without its key, is a mistake that shows at once. One that does not answer may come

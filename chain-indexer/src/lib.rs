@@ -18,6 +18,7 @@
 //! [`reconcile`](mod@reconcile), [`wallets`], [`prices`], then the utilities: [`rpc`], [`signing`].
 
 pub mod anchors;
+pub mod checkup;
 pub mod config;
 pub mod contracts;
 pub mod deploy;

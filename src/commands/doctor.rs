@@ -1,12 +1,14 @@
 //! `dvp doctor`: checks of the service's requirements, one line each.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_chain_indexer::rpc;
+use dvp_chain_indexer::ChainConfig;
+use dvp_chain_indexer::checkup::{Expected, ExpectedToken, Finding, check_up};
+use dvp_chain_indexer::deploy::DeployedToken;
 use dvp_chain_indexer::signing::Account;
-use dvp_domain::chain::BlockNumber;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
@@ -16,9 +18,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::access::ServiceLocation;
+use crate::chains;
+use crate::checkup::{self, unix_secs};
 use crate::cli::DoctorArgs;
-use crate::config::Role;
 use crate::config::chain::ChainSection;
+use crate::config::{Config, Role};
 use crate::output::print;
 use crate::sandbox_dir::{self, text};
 
@@ -79,15 +83,15 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
         Check { name: "master key", found: master_key(place).await },
     ];
     match place {
-        ServiceLocation::Sandbox { ready, .. } => {
+        ServiceLocation::Sandbox { dir, ready } => {
             for one in sandbox_dir::chains(ready) {
-                checks.push(Check { name: "chain", found: chain(one).await });
+                checks.extend(sandbox_chain(dir, ready, one).await);
             }
             checks.push(Check { name: "REST", found: rest(ready).await });
         }
         ServiceLocation::Configured(config) => {
             for section in &config.chains {
-                checks.push(Check { name: "chain", found: configured_chain(section).await });
+                checks.extend(configured_chain(config, section, place).await);
             }
             if config.roles.contains(&Role::Indexer) {
                 for section in &config.chains {
@@ -126,25 +130,50 @@ async fn master_key(place: &ServiceLocation) -> anyhow::Result<String> {
     }
 }
 
-async fn chain(chain: &Value) -> anyhow::Result<String> {
-    let (name, provider) = (text(chain, "/name")?, rpc::connect(text(chain, "/rpcUrl")?)?);
-    let head = within(async { Ok(rpc::head(&provider).await?) }).await.context(name.to_owned())?;
-    Ok(format!("{name} at block {}", head.number))
+/// A chain of a sandbox has what the sandbox deployed.
+async fn sandbox_chain(dir: &Path, ready: &Value, chain: &Value) -> Vec<Check> {
+    let config = match chains::of_sandbox(dir, ready, chain) {
+        Ok(config) => config,
+        Err(error) => return vec![Check { name: "chain", found: Err(error) }],
+    };
+    let token = |token: &DeployedToken| ExpectedToken {
+        symbol: token.symbol.clone(),
+        address: token.address,
+        decimals: token.decimals,
+    };
+    let expected = Expected {
+        relayers: config.deployment.relayers.clone(),
+        tokens: config.deployment.tokens.iter().map(token).collect(),
+        ..Expected::default()
+    };
+    chain_checks(&config, &expected).await
 }
 
-/// Every endpoint answers, and there is a record of the contracts.
-async fn configured_chain(section: &ChainSection) -> anyhow::Result<String> {
-    section.deployment()?;
-    let mut newest = BlockNumber::FIRST;
-    let urls = section.rpc_urls()?;
-    for (n, url) in urls.iter().enumerate() {
-        // A URL may hold a secret, and so may an error that quotes it.
-        let silent = || format!("rpc_urls[{n}] of {} does not answer", section.name);
-        let provider = rpc::connect(url).ok().with_context(silent)?;
-        let head = within(async { Ok(rpc::head(&provider).await?) }).await.ok().with_context(silent)?;
-        newest = newest.max(head.number);
+async fn configured_chain(config: &Config, section: &ChainSection, place: &ServiceLocation) -> Vec<Check> {
+    let prepared = async {
+        let chain = section.config(section.deployment()?, &config.assets)?;
+        // The addresses of its accounts; a signer's key is not used here.
+        let relayers = if config.roles.contains(&Role::Indexer) { section.accounts()? } else { Vec::new() };
+        let relayers = relayers.iter().map(Account::address).collect();
+        let mut conn = within(place.connect()).await?;
+        Ok((chain, checkup::expected(config, section, relayers, &mut conn).await?))
+    };
+    match prepared.await {
+        Ok((chain, expected)) => chain_checks(&chain, &expected).await,
+        Err(error) => vec![Check { name: "chain", found: Err(error) }],
     }
-    Ok(format!("{} at block {newest}, endpoints: {}", section.name, urls.len()))
+}
+
+async fn chain_checks(config: &ChainConfig, expected: &Expected) -> Vec<Check> {
+    let findings = check_up(config, expected, unix_secs()).await;
+    let check = |Finding { about, found }: Finding| Check {
+        name: about,
+        found: match found {
+            Ok(said) => Ok(format!("{}: {said}", config.name)),
+            Err(defect) => Err(anyhow::anyhow!("{}: {defect}", config.name)),
+        },
+    };
+    findings.into_iter().map(check).collect()
 }
 
 /// Each relayer account's signer answers, and signs for its address.

@@ -29,6 +29,9 @@ pub(crate) struct ChainSection {
     pub ws_url: Option<Endpoint>,
     /// The record of the contracts' deployment (JSON).
     pub deployment: PathBuf,
+    /// Start although the contracts' code is not this version's: they were deployed by another one.
+    #[serde(default)]
+    pub accept_other_code: bool,
     /// The permit contract's EIP-712 name.
     #[serde(default = "permit_name")]
     pub permit_name: String,

@@ -417,3 +417,35 @@ async fn configuration_errors_name_the_key() {
     let complaint = ground.refused(&["serve"]);
     assert!(complaint.contains("lacks 1 migrations (2 to 2): run dvp migrate"), "{complaint}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_the_chain_contradicts_is_refused_at_the_start() {
+    let ground = Ground::prepare().await;
+    ground.furnish();
+    let right = fs::read_to_string(ground.path("dvp.toml")).unwrap();
+    let record = fs::read_to_string(ground.path("contracts.json")).unwrap();
+    let wrong = |from: &str, to: &str, says: &str| {
+        assert!(right.contains(from), "{right}");
+        ground.write("dvp.toml", &right.replacen(from, to, 1));
+        let said = ground.refused(&["serve"]);
+        assert!(said.contains(says), "{said}");
+        let report: Value = serde_json::from_str(&ground.printed(&["doctor", "--json"])).unwrap();
+        let is_named =
+            |check: &Value| check["ok"] == false && check["detail"].as_str().unwrap().contains(says);
+        assert!(report["checks"].as_array().unwrap().iter().any(is_named), "{report}");
+    };
+    wrong("exponent = 6", "exponent = 18", "USDC has 6 decimals, the configuration says 18");
+    let token = ground.deployment.tokens[0].address.to_string();
+    wrong(&token, &format!("0x{}", "77".repeat(20)), "there is no contract at 0x7777");
+    // The addresses of two contracts exchanged.
+    let (permit, anchor) = (ground.deployment.permit.to_string(), ground.deployment.anchor.to_string());
+    let lower = record.to_lowercase();
+    assert!(lower.contains(&permit.to_lowercase()));
+    ground.write("contracts.json", &lower.replace(&permit.to_lowercase(), &anchor.to_lowercase()));
+    wrong("exponent = 6", "exponent = 6", "is not this version's Permit");
+    let accepting = "accept_other_code = true\nconfirmations = 1";
+    wrong("confirmations = 1", accepting, "the escrow's permit contract is");
+    ground.write("contracts.json", &record);
+    ground.write("dvp.toml", &right);
+    assert_eq!(ground.said(&["doctor"])["ok"], true);
+}

@@ -3,6 +3,7 @@
 mod administration;
 mod batches;
 mod bulk;
+mod checkup;
 mod commands;
 mod contracts;
 mod delivery;

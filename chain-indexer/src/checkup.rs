@@ -1,0 +1,120 @@
+//! Whether a chain is as the configuration says: endpoints, clock, contracts, roles, tokens and funds.
+
+mod code;
+mod contracts;
+mod endpoints;
+mod money;
+
+use std::fmt;
+
+use alloy::primitives::Address;
+use alloy::providers::DynProvider;
+use alloy::transports::TransportError;
+use futures_util::future::join_all;
+
+use crate::ChainConfig;
+use crate::rpc;
+
+/// What the service's configuration expects of a chain, beside its [`ChainConfig`].
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// The relayer's accounts.
+    pub relayers: Vec<Address>,
+    /// Wallets that locked funds are released to.
+    pub receivers: Vec<Address>,
+    pub tokens: Vec<ExpectedToken>,
+    /// Wallets whose allowances pay outputs.
+    pub payers: Vec<Payer>,
+    /// Whether the contracts may be another version's.
+    pub accept_other_code: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedToken {
+    pub symbol: String,
+    pub address: Address,
+    pub decimals: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payer {
+    pub wallet: Address,
+    pub token: ExpectedToken,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub about: &'static str,
+    pub found: Result<String, Defect>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Defect {
+    /// The configuration and the chain contradict each other: nothing may be settled like this.
+    Contradiction(String),
+    /// Some orders will fail or wait until it is put right, which needs no restart.
+    Lack(String),
+    /// The endpoint gave no answer.
+    Unanswered(String),
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contradiction(text) | Self::Lack(text) => f.write_str(text),
+            Self::Unanswered(error) => write!(f, "no answer: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Defect {}
+
+impl From<TransportError> for Defect {
+    fn from(error: TransportError) -> Self {
+        Self::Unanswered(error.to_string())
+    }
+}
+
+/// All checks, in the order of this module's sentence. `now` is this machine's time in Unix seconds.
+pub async fn check_up(config: &ChainConfig, expected: &Expected, now: u64) -> Vec<Finding> {
+    let (mut findings, answering) = endpoints::check(config, now).await;
+    let Some(provider) = answering else { return findings };
+    let (contracts, money) = tokio::join!(
+        contracts::check(&provider, config, expected),
+        money::check(&provider, config, expected)
+    );
+    findings.extend(contracts);
+    findings.extend(money);
+    findings
+}
+
+fn connect(url: &str) -> Result<DynProvider, Defect> {
+    rpc::connect(url).map_err(Defect::from)
+}
+
+/// One finding of several parts: the sentence when all are well, or every defect of the gravest kind.
+async fn all(
+    about: &'static str,
+    well: String,
+    parts: impl IntoIterator<Item = impl Future<Output = Result<(), Defect>>>,
+) -> Finding {
+    let defects: Vec<Defect> = join_all(parts).await.into_iter().filter_map(Result::err).collect();
+    Finding { about, found: gravest(defects).map_or(Ok(well), Err) }
+}
+
+fn gravest(defects: Vec<Defect>) -> Option<Defect> {
+    let (mut contradictions, mut lacks, mut unanswered) = (Vec::new(), Vec::new(), None);
+    for defect in defects {
+        match defect {
+            Defect::Contradiction(text) => contradictions.push(text),
+            Defect::Lack(text) => lacks.push(text),
+            Defect::Unanswered(text) => unanswered = Some(text),
+        }
+    }
+    match (contradictions.is_empty(), lacks.is_empty()) {
+        (false, _) => Some(Defect::Contradiction(contradictions.join("; "))),
+        (true, false) => Some(Defect::Lack(lacks.join("; "))),
+        (true, true) => unanswered.map(Defect::Unanswered),
+    }
+}

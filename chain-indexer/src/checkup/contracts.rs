@@ -1,0 +1,148 @@
+//! The contracts: their code, how they are connected, and who may do what.
+
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, B256, Bytes};
+use alloy::providers::{DynProvider, Provider};
+
+use super::code::is_deployed_by;
+use super::{Defect, Expected, Finding, all};
+use crate::ChainConfig;
+use crate::contracts::{
+    anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler,
+};
+use crate::deploy::Deployment;
+use crate::rpc;
+
+const NOW: BlockId = BlockId::latest();
+
+pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
+    let deployment = &config.deployment;
+    let (code, wiring, pause, roles, receivers) = tokio::join!(
+        code(provider, deployment, expected.accept_other_code),
+        wiring(provider, deployment),
+        pause(provider, deployment),
+        roles(provider, deployment, &expected.relayers),
+        receivers(provider, deployment, &expected.receivers),
+    );
+    let mut findings = vec![code, wiring, pause];
+    findings.extend((!expected.relayers.is_empty()).then_some(roles));
+    findings.extend((!expected.receivers.is_empty()).then_some(receivers));
+    findings
+}
+
+/// Whether the code at each address is of this build.
+async fn code(provider: &DynProvider, deployment: &Deployment, accept_other: bool) -> Finding {
+    let contracts: [(&str, Address, &Bytes); 5] = [
+        ("Permit", deployment.permit, &Permit::BYTECODE),
+        ("Escrow", deployment.escrow, &Escrow::BYTECODE),
+        ("IntentSettler", deployment.settler, &IntentSettler::BYTECODE),
+        ("Payouts", deployment.payouts, &Payouts::BYTECODE),
+        ("ReceiptAnchor", deployment.anchor, &ReceiptAnchor::BYTECODE),
+    ];
+    let of = async |(name, address, creation): (&str, Address, &Bytes)| {
+        let deployed = provider.get_code_at(address).await?;
+        if deployed.is_empty() {
+            return Err(Defect::Contradiction(format!("there is no {name} at {address}")));
+        }
+        if !accept_other && !is_deployed_by(&deployed, creation) {
+            let said = format!("the code at {address} is not this version's {name}");
+            return Err(Defect::Contradiction(said));
+        }
+        Ok(())
+    };
+    let well =
+        if accept_other { "five contracts, of any version" } else { "the five contracts of this version" };
+    all("contract code", well.to_owned(), contracts.map(of)).await
+}
+
+/// The addresses that the contracts hold for ever.
+async fn wiring(provider: &DynProvider, deployment: &Deployment) -> Finding {
+    let (escrow, settler, payouts) = (deployment.escrow, deployment.settler, deployment.payouts);
+    let found = async {
+        let named = [
+            (
+                "the escrow's settler",
+                rpc::view(provider, escrow, &Escrow::settlerCall {}, NOW).await?,
+                settler,
+            ),
+            (
+                "the escrow's permit contract",
+                rpc::view(provider, escrow, &Escrow::permitCall {}, NOW).await?,
+                deployment.permit,
+            ),
+            (
+                "the settler's escrow",
+                rpc::view(provider, settler, &IntentSettler::escrowCall {}, NOW).await?,
+                escrow,
+            ),
+            (
+                "the settler's payouts contract",
+                rpc::view(provider, settler, &IntentSettler::payoutsCall {}, NOW).await?,
+                payouts,
+            ),
+            (
+                "the payouts contract's settler",
+                rpc::view(provider, payouts, &Payouts::settlerCall {}, NOW).await?,
+                settler,
+            ),
+        ];
+        match named.into_iter().find(|(_, is, should)| is != should) {
+            Some((what, is, should)) => Err(Defect::Contradiction(format!("{what} is {is}, not {should}"))),
+            None => Ok("the contracts name each other".to_owned()),
+        }
+    };
+    Finding { about: "contract wiring", found: found.await }
+}
+
+async fn pause(provider: &DynProvider, deployment: &Deployment) -> Finding {
+    let contracts = [("IntentSettler", deployment.settler), ("Payouts", deployment.payouts)];
+    let of = async |(name, address): (&str, Address)| {
+        if rpc::view(provider, address, &IntentSettler::pausedCall {}, NOW).await? {
+            return Err(Defect::Lack(format!("{name} is paused")));
+        }
+        Ok(())
+    };
+    all("contract pause", "neither is paused".to_owned(), contracts.map(of)).await
+}
+
+/// A relayer's account may relay, and nothing else.
+async fn roles(provider: &DynProvider, deployment: &Deployment, relayers: &[Address]) -> Finding {
+    let contracts = [("IntentSettler", deployment.settler), ("Payouts", deployment.payouts)];
+    let pairs = relayers.iter().flat_map(|account| contracts.map(|contract| (*account, contract)));
+    let of = async |(account, (name, contract)): (Address, (&str, Address))| {
+        let has = async |role: B256| {
+            rpc::view(provider, contract, &IntentSettler::hasRoleCall { role, account }, NOW).await
+        };
+        let relayer = rpc::view(provider, contract, &IntentSettler::RELAYER_ROLECall {}, NOW).await?;
+        if has(B256::ZERO).await? {
+            let said = format!("the relayer's account {account} is the administrator of {name}");
+            return Err(Defect::Contradiction(said));
+        }
+        if contract == deployment.settler {
+            let operator = rpc::view(provider, contract, &IntentSettler::OPERATOR_ROLECall {}, NOW).await?;
+            if has(operator).await? {
+                let said = format!("the relayer's account {account} is an operator of {name}");
+                return Err(Defect::Contradiction(said));
+            }
+        }
+        if !has(relayer).await? {
+            return Err(Defect::Lack(format!("{account} is no relayer of {name}")));
+        }
+        Ok(())
+    };
+    let well = format!("{} accounts may relay", relayers.len());
+    all("contract roles", well, pairs.map(of)).await
+}
+
+/// The settler releases funds to no wallet that is not on its list.
+async fn receivers(provider: &DynProvider, deployment: &Deployment, wallets: &[Address]) -> Finding {
+    let of = async |receiver: Address| {
+        let call = IntentSettler::allowedReceiversCall { receiver };
+        if rpc::view(provider, deployment.settler, &call, NOW).await? {
+            return Ok(());
+        }
+        Err(Defect::Lack(format!("{receiver} is not on the settler's list of receivers")))
+    };
+    let well = format!("{} wallets may receive", wallets.len());
+    all("receivers", well, wallets.iter().copied().map(of)).await
+}

@@ -1,0 +1,79 @@
+//! Tokens, and the funds and allowances behind payouts and gas.
+
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, U256};
+use alloy::providers::{DynProvider, Provider};
+
+use super::{Defect, Expected, ExpectedToken, Finding, Payer, all};
+use crate::ChainConfig;
+use crate::contracts::{payouts::Payouts, token::TestToken};
+use crate::rpc;
+
+const NOW: BlockId = BlockId::latest();
+
+pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
+    let (tokens, payers, gas) = tokio::join!(
+        tokens(provider, &expected.tokens),
+        payers(provider, config, &expected.payers),
+        gas(provider, config, &expected.relayers),
+    );
+    let mut findings = Vec::new();
+    findings.extend((!expected.tokens.is_empty()).then_some(tokens));
+    findings.extend((!expected.payers.is_empty()).then_some(payers));
+    findings.extend((!expected.relayers.is_empty()).then_some(gas));
+    findings
+}
+
+/// A token that counts in other decimals than the service would be paid by the wrong power of ten.
+async fn tokens(provider: &DynProvider, tokens: &[ExpectedToken]) -> Finding {
+    let of = async |token: &ExpectedToken| {
+        let (symbol, address) = (&token.symbol, token.address);
+        if provider.get_code_at(address).await?.is_empty() {
+            return Err(Defect::Contradiction(format!("{symbol}: there is no contract at {address}")));
+        }
+        let decimals = rpc::view(provider, address, &TestToken::decimalsCall {}, NOW).await?;
+        if decimals != token.decimals {
+            let said = format!("{symbol} has {decimals} decimals, the configuration says {}", token.decimals);
+            return Err(Defect::Contradiction(said));
+        }
+        Ok(())
+    };
+    let symbols: Vec<&str> = tokens.iter().map(|token| token.symbol.as_str()).collect();
+    all("tokens", format!("decimals of {}", symbols.join(", ")), tokens.iter().map(of)).await
+}
+
+/// A payer pays up to its balance, its allowance and its cap of the day.
+async fn payers(provider: &DynProvider, config: &ChainConfig, payers: &[Payer]) -> Finding {
+    let contract = config.deployment.payouts;
+    let of = async |payer: &Payer| {
+        let (owner, token, symbol) = (payer.wallet, payer.token.address, &payer.token.symbol);
+        let cap = rpc::view(provider, contract, &Payouts::capsCall { payer: owner, token }, NOW).await?;
+        if cap.perDay.is_zero() {
+            return Err(Defect::Lack(format!("{owner} has no daily cap of {symbol}")));
+        }
+        let allowance = TestToken::allowanceCall { owner, spender: contract };
+        if rpc::view(provider, token, &allowance, NOW).await?.is_zero() {
+            return Err(Defect::Lack(format!("{owner} allows the payouts contract no {symbol}")));
+        }
+        let balance = TestToken::balanceOfCall { account: owner };
+        if rpc::view(provider, token, &balance, NOW).await?.is_zero() {
+            return Err(Defect::Lack(format!("{owner} has no {symbol}")));
+        }
+        Ok(())
+    };
+    let well = format!("caps, allowances and balances: {}", payers.len());
+    all("payers", well, payers.iter().map(of)).await
+}
+
+async fn gas(provider: &DynProvider, config: &ChainConfig, relayers: &[Address]) -> Finding {
+    let least = U256::from(config.balance_low_wei);
+    let of = async |account: Address| {
+        let balance = provider.get_balance(account).await?;
+        if balance < least {
+            return Err(Defect::Lack(format!("{account} has {balance} wei, less than {least}")));
+        }
+        Ok(())
+    };
+    let well = format!("each of {} accounts has {least} wei or more", relayers.len());
+    all("gas", well, relayers.iter().copied().map(of)).await
+}

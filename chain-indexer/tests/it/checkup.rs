@@ -1,0 +1,199 @@
+//! The checks of a chain find each mistake of a configuration, and nothing on a chain that is right.
+
+use crate::support::{Scene, raw};
+use alloy::primitives::{Address, TxKind, U256};
+use alloy::sol_types::SolCall as _;
+use dvp_chain_indexer::ChainConfig;
+use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up};
+use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::token::TestToken;
+use serde_json::json;
+
+fn config(scene: &Scene) -> ChainConfig {
+    ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone())
+}
+
+fn expected(scene: &Scene) -> Expected {
+    let token = ExpectedToken { symbol: "USDC".into(), address: scene.token, decimals: 6 };
+    Expected {
+        relayers: vec![scene.relayer.address(), scene.other_relayer.address()],
+        receivers: vec![scene.solver.address()],
+        payers: vec![Payer { wallet: scene.solver.address(), token: token.clone() }],
+        tokens: vec![token],
+        accept_other_code: false,
+    }
+}
+
+async fn checked(scene: &Scene, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
+    check_up(config, expected, scene.now().await).await
+}
+
+/// What is wrong: about what, and how.
+fn defects(findings: Vec<Finding>) -> Vec<(&'static str, Defect)> {
+    findings.into_iter().filter_map(|finding| Some((finding.about, finding.found.err()?))).collect()
+}
+
+/// The only defect, which is about this and says so.
+async fn only(
+    scene: &Scene,
+    config: &ChainConfig,
+    expected: &Expected,
+    about: &str,
+    says: &str,
+    is_contradiction: bool,
+) {
+    let found = defects(checked(scene, config, expected).await);
+    assert_eq!(found.len(), 1, "{about}: {found:?}");
+    let (subject, defect) = &found[0];
+    assert_eq!(*subject, about, "{defect}");
+    assert!(defect.to_string().contains(says), "{defect}");
+    assert_eq!(matches!(defect, Defect::Contradiction(_)), is_contradiction, "{defect:?}");
+}
+
+/// A scene whose payer has funds.
+async fn funded() -> Scene {
+    let scene = Scene::new().await;
+    let call = TestToken::mintCall { to: scene.solver.address(), amount: U256::from(5) };
+    assert!(scene.succeeds(&scene.admin, scene.token, &call).await);
+    scene
+}
+
+#[tokio::test]
+async fn a_chain_that_is_as_configured_has_no_defect() {
+    let scene = funded().await;
+    let mut config = config(&scene);
+    config.further_rpc_urls = vec![scene.node.rpc_url()];
+    let findings = checked(&scene, &config, &expected(&scene)).await;
+    let subjects: Vec<&str> = findings.iter().map(|finding| finding.about).collect();
+    let all = [
+        "endpoint",
+        "endpoint",
+        "clock",
+        "agreement",
+        "contract code",
+        "contract wiring",
+        "contract pause",
+        "contract roles",
+        "receivers",
+        "tokens",
+        "payers",
+        "gas",
+    ];
+    assert_eq!(subjects, all);
+    assert_eq!(defects(findings), []);
+}
+
+#[tokio::test]
+async fn a_configuration_of_another_chain_or_token_is_a_contradiction() {
+    let scene = funded().await;
+    let (right, expected) = (config(&scene), expected(&scene));
+
+    let other = ChainConfig { chain_id: 1, ..right.clone() };
+    let found = defects(checked(&scene, &other, &expected).await);
+    let said = "endpoint 1 of 1: its chain is 31337, not 1".to_owned();
+    assert_eq!(found, [("endpoint", Defect::Contradiction(said))]);
+
+    let mut decimals = expected.clone();
+    decimals.tokens[0].decimals = 18;
+    only(&scene, &right, &decimals, "tokens", "USDC has 6 decimals, the configuration says 18", true).await;
+    let mut nowhere = expected.clone();
+    nowhere.tokens[0].address = Address::repeat_byte(0x77);
+    only(&scene, &right, &nowhere, "tokens", "there is no contract", true).await;
+
+    let mut admin = expected.clone();
+    admin.relayers[0] = scene.admin.address();
+    only(&scene, &right, &admin, "contract roles", "is the administrator", true).await;
+    let mut stranger = expected.clone();
+    stranger.relayers[0] = scene.maker.address();
+    only(&scene, &right, &stranger, "contract roles", "is no relayer of IntentSettler", false).await;
+    let mut unlisted = expected.clone();
+    unlisted.receivers[0] = scene.maker.address();
+    only(&scene, &right, &unlisted, "receivers", "is not on the settler's list", false).await;
+    let mut capless = expected.clone();
+    capless.payers[0].wallet = scene.maker.address();
+    only(&scene, &right, &capless, "payers", "no daily cap of USDC", false).await;
+}
+
+#[tokio::test]
+async fn other_code_another_settler_and_no_code_are_contradictions() {
+    let scene = funded().await;
+    let (right, expected) = (config(&scene), expected(&scene));
+    let deployment = &scene.deployment;
+
+    // The same contracts of another set.
+    let mut mixed = right.clone();
+    mixed.deployment.permit = scene.deployment.anchor;
+    let found = defects(checked(&scene, &mixed, &expected).await);
+    let subjects: Vec<&str> = found.iter().map(|(about, _)| *about).collect();
+    assert_eq!(subjects, ["contract code", "contract wiring"], "{found:?}");
+    assert!(found[0].1.to_string().contains("is not this version's Permit"), "{found:?}");
+
+    let code: String = raw(&scene.provider, "eth_getCode", json!([deployment.escrow, "latest"])).await;
+    let changed = format!("{}00{}", &code[..402], &code[404..]);
+    assert_ne!(code, changed);
+    let () = raw(&scene.provider, "anvil_setCode", json!([deployment.escrow, changed])).await;
+    let found = defects(checked(&scene, &right, &expected).await);
+    assert!(found.iter().any(|(about, defect)| *about == "contract code"
+        && matches!(defect, Defect::Contradiction(said) if said.contains("is not this version's Escrow"))));
+    let accepting = Expected { accept_other_code: true, ..expected.clone() };
+    let found = defects(checked(&scene, &right, &accepting).await);
+    assert!(found.iter().all(|(about, _)| *about != "contract code"), "{found:?}");
+    let () = raw(&scene.provider, "anvil_setCode", json!([deployment.escrow, "0x"])).await;
+    let found = defects(checked(&scene, &right, &expected).await);
+    assert!(
+        found.iter().any(|(_, defect)| defect.to_string().contains("there is no Escrow at")),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_pause_an_empty_account_a_late_clock_and_a_withdrawn_allowance_are_lacks() {
+    let scene = funded().await;
+    let (right, expected) = (config(&scene), expected(&scene));
+
+    assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &IntentSettler::pauseCall {}).await);
+    only(&scene, &right, &expected, "contract pause", "IntentSettler is paused", false).await;
+    assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &IntentSettler::unpauseCall {}).await);
+
+    let () = raw(&scene.provider, "anvil_setBalance", json!([scene.relayer.address(), "0x1"])).await;
+    only(&scene, &right, &expected, "gas", "has 1 wei, less than", false).await;
+    let () =
+        raw(&scene.provider, "anvil_setBalance", json!([scene.relayer.address(), "0x56bc75e2d63100000"]))
+            .await;
+
+    let call = TestToken::approveCall { spender: scene.deployment.payouts, value: U256::ZERO };
+    assert!(scene.send(&scene.solver, TxKind::Call(scene.token), call.abi_encode()).await.status());
+    only(&scene, &right, &expected, "payers", "allows the payouts contract no USDC", false).await;
+    let again = TestToken::approveCall { spender: scene.deployment.payouts, value: U256::MAX };
+    assert!(scene.send(&scene.solver, TxKind::Call(scene.token), again.abi_encode()).await.status());
+    let none =
+        Payouts::setCapCall { payer: scene.solver.address(), token: scene.token, perDay: Default::default() };
+    assert!(scene.succeeds(&scene.admin, scene.deployment.payouts, &none).await);
+    only(&scene, &right, &expected, "payers", "no daily cap of USDC", false).await;
+
+    let (now, mut aged) = (scene.now().await, right.clone());
+    aged.stalled_after = Some(std::time::Duration::from_secs(300));
+    for (machine, says) in
+        [(now + 301, "301 s old, more than 300 s"), (now - 61, "61 s ahead of this machine's clock")]
+    {
+        let found = defects(check_up(&aged, &Expected::default(), machine).await);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].0 == "clock" && found[0].1.to_string().contains(says), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_of_different_chains_disagree_and_a_silent_one_is_named_by_its_number() {
+    let (one, other) = (funded().await, Scene::new().await);
+    let (mut both, expected) = (config(&one), expected(&one));
+    both.further_rpc_urls = vec!["http://127.0.0.1:1/key".into()];
+    let found = defects(checked(&one, &both, &expected).await);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let said = found[0].1.to_string();
+    assert!(said.contains("endpoint 2 of 2") && !said.contains("/key"), "{said}");
+
+    both.further_rpc_urls = vec![other.node.rpc_url()];
+    let found = defects(checked(&one, &both, &expected).await);
+    assert!(found.iter().any(|(about, _)| *about == "agreement"), "{found:?}");
+}
