@@ -53,8 +53,8 @@ pub(crate) use self::beneficiary::{
     DestinationDisable, DestinationVerify,
 };
 pub(crate) use self::chain::{
-    ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs, RelayCommand, RelayList, RelayRetry,
-    RelayState,
+    ChainCommand, ChainDeploy, ChainPlace, ChainRescan, ChainResume, ReconcileArgs, RelayCommand, RelayList,
+    RelayRetry, RelayState,
 };
 pub(crate) use self::execution::{
     ActionArg, ExecutionCommand, ExecutionList, ExecutionResolve, ExecutionShow, LegArg,

@@ -25,6 +25,7 @@ mod gather;
 mod proof;
 mod ranges;
 mod reorg;
+mod rescan;
 
 use crate::config::ChainConfig;
 use crate::pool::Pool;
@@ -47,6 +48,7 @@ pub use decode::{DecodeError, Hole};
 pub use error::IndexError;
 pub use follow::{run_indexer, run_indexer_on};
 pub use ranges::scan;
+pub use rescan::{Difference, DifferenceKind, Rescan, rescan};
 
 /// Shorter ranges of final blocks are read one by one.
 const RANGE_FROM: u64 = 16;

@@ -25,6 +25,12 @@ pub(crate) enum ChainCommand {
     /// the chain, whose `dvp chain status` tells the same.
     #[command(after_help = "Example:\n  dvp chain backfill --config dvp.toml")]
     Backfill(ChainPlace),
+    /// Read a chain again and compare its events with the stored ones. Changes nothing.
+    ///
+    /// Only blocks are compared that the chain calls final and that were read as final. Runs beside the service. Exit
+    /// code 1 when something differs.
+    #[command(after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json")]
+    Rescan(ChainRescan),
     /// Follow a halted chain again, from its newest block that was read before.
     ///
     /// Blocks read after that one are reverted. First query several independent nodes for the real branch.
@@ -170,6 +176,18 @@ pub(crate) struct ChainPlace {
     /// The record that `dvp chain deploy` wrote.
     #[arg(long, value_name = "FILE", requires = "rpc_url")]
     pub deployment: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChainRescan {
+    #[command(flatten)]
+    pub chain: ChainPlace,
+    /// The first block; the contracts' first one when not given.
+    #[arg(long, value_name = "NUMBER")]
+    pub from_block: Option<u64>,
+    /// The last block; the last final one when not given.
+    #[arg(long, value_name = "NUMBER")]
+    pub to_block: Option<u64>,
 }
 
 #[derive(Debug, Args)]

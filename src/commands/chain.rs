@@ -19,6 +19,7 @@ use crate::cli::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, PlaceArgs};
 use crate::output::print;
 
 mod relay;
+mod rescan;
 
 /// How often a backfill's progress is reported.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +28,7 @@ pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
     match command {
         ChainCommand::Deploy(args) => put(args).await,
         ChainCommand::Backfill(args) => read(args).await,
+        ChainCommand::Rescan(args) => rescan::run(args).await,
         ChainCommand::Resume(args) => resume(args).await,
         ChainCommand::Status(args) => status(args).await,
         ChainCommand::Command(command) => relay::run(command).await,

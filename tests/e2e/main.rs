@@ -40,6 +40,7 @@ mod recalls;
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
 mod reconcile;
+mod rescan;
 mod runbooks;
 mod sandbox;
 mod screening;

@@ -173,7 +173,7 @@ struct Stopped {
 }
 
 /// The events of blocks `from` to `to`, and their blocks.
-async fn fetch<R: ChainReader>(
+pub(super) async fn fetch<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
     contracts: [Address; 4],

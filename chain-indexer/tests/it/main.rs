@@ -15,6 +15,7 @@ mod hardened;
 mod prices;
 mod relayer_accounts;
 mod relaying;
+mod rescan;
 mod secrets;
 mod sequences;
 mod signers;

@@ -11,7 +11,7 @@ mod relay;
 pub mod retention;
 mod status;
 
-pub use events::{KeptEvent, list_block_events};
+pub use events::{KeptEvent, list_block_events, list_range_events};
 pub use facts::{
     DerivedFacts, Emitted, Gate, Heights, NewFill, PassableFill, WaitingFills, count_waiting_fills,
     insert_fact, lift_gates, list_new_fills, list_passable_fills, open as open_facts, publish_events,

@@ -4,6 +4,7 @@ use super::{bigint, hash, unsigned};
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
+use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
 /// An event as it is stored.
@@ -37,18 +38,46 @@ pub async fn list_block_events(
     .bind(contracts)
     .fetch_all(conn)
     .await?;
-    let table = "chain_log";
-    rows.iter()
-        .map(|row| {
-            Ok(KeptEvent {
-                log_index: unsigned(table, row.try_get("log_index")?)?,
-                tx_hash: hash(table, row.try_get("tx_hash")?)?,
-                contract: row.try_get("contract")?,
-                event: row.try_get("event")?,
-                entity: hash(table, row.try_get("entity")?)?,
-                seq: unsigned(table, row.try_get("seq")?)?,
-                fact: row.try_get("fact")?,
-            })
-        })
-        .collect()
+    rows.iter().map(kept).collect()
+}
+
+/// The canonical events of some contracts in a range of blocks, in the chain's order, each with its block's number and
+/// hash.
+pub async fn list_range_events(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    (from, to): (BlockNumber, BlockNumber),
+    contracts: &[Vec<u8>],
+) -> Result<Vec<(BlockNumber, B256, KeptEvent)>, StoreError> {
+    let rows = sqlx::query(
+        "select block_number, block_hash, log_index, tx_hash, contract, event, entity, seq, fact
+         from chain_log
+         where chain_id = $1 and block_number between $2 and $3 and contract = any($4) and canonical
+         order by block_number, log_index",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(from.0))
+    .bind(bigint(to.0))
+    .bind(contracts)
+    .fetch_all(conn)
+    .await?;
+    let placed = |row: &PgRow| {
+        let number = BlockNumber(unsigned(TABLE, row.try_get("block_number")?)?);
+        Ok((number, hash(TABLE, row.try_get("block_hash")?)?, kept(row)?))
+    };
+    rows.iter().map(placed).collect()
+}
+
+const TABLE: &str = "chain_log";
+
+fn kept(row: &PgRow) -> Result<KeptEvent, StoreError> {
+    Ok(KeptEvent {
+        log_index: unsigned(TABLE, row.try_get("log_index")?)?,
+        tx_hash: hash(TABLE, row.try_get("tx_hash")?)?,
+        contract: row.try_get("contract")?,
+        event: row.try_get("event")?,
+        entity: hash(TABLE, row.try_get("entity")?)?,
+        seq: unsigned(TABLE, row.try_get("seq")?)?,
+        fact: row.try_get("fact")?,
+    })
 }

@@ -1,0 +1,176 @@
+//! A second reading of a chain, which changes nothing: what its events say, beside the stored ones.
+//!
+//! It needs no lease and may run beside the indexer: only blocks that the chain calls final, and that the indexer has
+//! read as final, are compared. A difference is reported once a second endpoint has it too, if there is one.
+
+mod compare;
+
+use alloy::eips::BlockId;
+use alloy::primitives::Address;
+use dvp_domain::chain::BlockNumber;
+use dvp_store::PgPool;
+use dvp_store::chain as store;
+
+pub use self::compare::{Difference, DifferenceKind};
+
+use self::compare::{Compared, compare};
+use super::IndexError;
+use super::ranges::{Fetched, fetch};
+use crate::config::ChainConfig;
+use crate::pool::RangeLength;
+use crate::reader::{ChainReader, Fault, HttpReader, classify};
+
+/// Differences that are kept; further ones are counted.
+const KEPT: usize = 1_000;
+/// Consecutive failures of a range, over all endpoints, that end the reading.
+const TRIES: u32 = 20;
+
+/// What a reading has found.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Rescan {
+    pub from: BlockNumber,
+    pub to: BlockNumber,
+    /// Events that the chain has in these blocks.
+    pub events: u64,
+    /// Anchors of hashes that are none of ours and are no longer stored.
+    pub strangers: u64,
+    /// The first ones.
+    pub differences: Vec<Difference>,
+    /// All of them.
+    pub count: u64,
+    /// Endpoints that have each difference.
+    pub endpoints: usize,
+}
+
+/// Reads blocks `from` to `to` again; without them, from the contracts' first block to the last final one. `tell` gets
+/// the last block read and the end.
+pub async fn rescan(
+    pool: &PgPool,
+    config: &ChainConfig,
+    (from, to): (Option<BlockNumber>, Option<BlockNumber>),
+    mut tell: impl FnMut(BlockNumber, BlockNumber) + Send,
+) -> Result<Rescan, IndexError> {
+    let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
+    let readers = urls.map(|url| HttpReader::new(url)).collect::<Result<Vec<_>, _>>()?;
+    let (readers, last) = answering(readers, config).await?;
+    let mut conn = pool.acquire().await?;
+    let cursor = store::find_cursor(&mut conn, config.chain_id).await?;
+    drop(conn);
+    let first = config.deployment.deployed_block;
+    let from = from.unwrap_or(first).max(first);
+    let mut found = Rescan { from, endpoints: readers.len().min(2), ..Rescan::default() };
+    let Some(cursor) = cursor else { return Ok(found) };
+    let last = last.min(cursor.final_number).min(cursor.facts_number);
+    let end = to.unwrap_or(last).min(last);
+    found.to = end;
+    let (mut next, mut length, mut at, mut failures) = (from, RangeLength::unknown(), 0, 0);
+    while next <= end {
+        let blocks = length.blocks();
+        let range = (next, end.min(BlockNumber(next.0.saturating_add(blocks - 1))));
+        match one_range(pool, config, &readers, at, range).await {
+            Ok((events, compared)) => {
+                failures = 0;
+                length.worked(blocks, events);
+                found.add(events, compared);
+                tell(range.1, end);
+                next = range.1 + 1;
+            }
+            Err(error) => {
+                failures += 1;
+                if failures >= TRIES || !error.is_of_the_endpoint() {
+                    return Err(error);
+                }
+                let fault = match &error {
+                    IndexError::Rpc(error) => classify(error),
+                    _ => Fault::Refused,
+                };
+                length.failed(blocks, fault);
+                // A range that must be shorter is no reason to ask another endpoint.
+                if !matches!(fault, Fault::Range { .. }) {
+                    at = (at + 1) % readers.len();
+                    tokio::time::sleep(config.poll_interval).await;
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Rescan {
+    fn add(&mut self, events: u64, compared: Compared) {
+        self.events += events;
+        self.strangers += compared.strangers;
+        self.count += u64::try_from(compared.differences.len()).unwrap_or(u64::MAX);
+        let room = KEPT.saturating_sub(self.differences.len());
+        self.differences.extend(compared.differences.into_iter().take(room));
+    }
+}
+
+/// The endpoints that answer, and the first one's last final block. Each is of this chain.
+async fn answering(
+    readers: Vec<HttpReader>,
+    config: &ChainConfig,
+) -> Result<(Vec<HttpReader>, BlockNumber), IndexError> {
+    let (mut answering, mut last, mut failed) = (Vec::new(), None, IndexError::NoEndpoint);
+    for reader in readers {
+        match final_of(&reader, config).await {
+            Ok(number) => {
+                last = last.or(Some(number));
+                answering.push(reader);
+            }
+            Err(error @ IndexError::WrongChain { .. }) => return Err(error),
+            Err(error) => {
+                tracing::warn!(chain = config.name, %error, "an endpoint does not answer, reading without it");
+                failed = error;
+            }
+        }
+    }
+    last.map(|last| (answering, last)).ok_or(failed)
+}
+
+async fn final_of(reader: &HttpReader, config: &ChainConfig) -> Result<BlockNumber, IndexError> {
+    let (expected, found) = (config.chain_id, reader.chain_id().await?);
+    if expected != found {
+        return Err(IndexError::WrongChain { expected, found });
+    }
+    let newest = match config.finality_depth {
+        Some(depth) => {
+            let head = reader.block(BlockId::latest()).await?;
+            head.map(|head| head.number.saturating_sub(depth))
+        }
+        None => reader.block(BlockId::finalized()).await?.map(|block| block.number),
+    };
+    Ok(newest.unwrap_or_default().saturating_sub(config.finality_margin))
+}
+
+/// The number of events in a range, and what differs.
+async fn one_range(
+    pool: &PgPool,
+    config: &ChainConfig,
+    readers: &[HttpReader],
+    at: usize,
+    range: (BlockNumber, BlockNumber),
+) -> Result<(u64, Compared), IndexError> {
+    let deployment = &config.deployment;
+    let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
+    let Fetched { rows, .. } = fetch(&readers[at], deployment, contracts, range.0, range.1).await?;
+    let mut compared = compare(&rows, &stored(pool, config, &contracts, range).await?);
+    if !compared.differences.is_empty() && readers.len() > 1 {
+        let other = &readers[(at + 1) % readers.len()];
+        let Fetched { rows, .. } = fetch(other, deployment, contracts, range.0, range.1).await?;
+        let again = compare(&rows, &stored(pool, config, &contracts, range).await?);
+        compared.differences.retain(|difference| again.differences.contains(difference));
+    }
+    Ok((u64::try_from(rows.len()).unwrap_or(u64::MAX), compared))
+}
+
+async fn stored(
+    pool: &PgPool,
+    config: &ChainConfig,
+    contracts: &[Address],
+    range: (BlockNumber, BlockNumber),
+) -> Result<Vec<(BlockNumber, alloy::primitives::B256, store::KeptEvent)>, IndexError> {
+    let contracts: Vec<Vec<u8>> = contracts.iter().map(|contract| contract.to_vec()).collect();
+    let mut conn = pool.acquire().await?;
+    Ok(store::list_range_events(&mut conn, config.chain_id, range, &contracts).await?)
+}
