@@ -1,5 +1,6 @@
 //! A recorder that keeps what is recorded, to be recorded again under a clock.
 
+use std::hint::black_box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{
@@ -7,15 +8,28 @@ use metrics::{
     SharedString, Unit,
 };
 
-/// One call of a metric.
+/// One call of a metric: its handle was made, or a handle was used.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     key: Key,
-    change: Change,
+    call: Call,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum Call {
+    Made(Kind),
+    Changed(Kind, Change),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
     Count(u64),
     Total(u64),
     Set(f64),
@@ -24,26 +38,71 @@ enum Change {
     Sample(f64),
 }
 
+/// A handle of a recorder.
+pub(super) enum Handle {
+    Counter(Counter),
+    Gauge(Gauge),
+    Histogram(Histogram),
+}
+
+impl Handle {
+    fn of(recorder: &impl Recorder, kind: Kind, key: &Key, metadata: &Metadata<'_>) -> Self {
+        match kind {
+            Kind::Counter => Self::Counter(recorder.register_counter(key, metadata)),
+            Kind::Gauge => Self::Gauge(recorder.register_gauge(key, metadata)),
+            Kind::Histogram => Self::Histogram(recorder.register_histogram(key, metadata)),
+        }
+    }
+
+    fn change(&self, change: Change) {
+        match (self, change) {
+            (Self::Counter(counter), Change::Count(value)) => counter.increment(value),
+            (Self::Counter(counter), Change::Total(value)) => counter.absolute(value),
+            (Self::Gauge(gauge), Change::Set(value)) => gauge.set(value),
+            (Self::Gauge(gauge), Change::Add(value)) => gauge.increment(value),
+            (Self::Gauge(gauge), Change::Subtract(value)) => gauge.decrement(value),
+            (Self::Histogram(histogram), Change::Sample(value)) => histogram.record(value),
+            _ => {}
+        }
+    }
+}
+
+/// A call that can be made again.
+pub(super) enum Repeatable<'a> {
+    Make(Kind, &'a Key),
+    Change(Handle, Change),
+}
+
 impl Operation {
     pub(super) fn name(&self) -> &str {
         self.key.name()
     }
 
-    /// The same call, with a key made anew as the place of the call makes it.
+    /// A handle that was kept is kept here, too.
+    pub(super) fn prepared<'a>(
+        &'a self,
+        recorder: &impl Recorder,
+        metadata: &Metadata<'_>,
+    ) -> Repeatable<'a> {
+        match self.call {
+            Call::Made(kind) => Repeatable::Make(kind, &self.key),
+            Call::Changed(kind, change) => {
+                Repeatable::Change(Handle::of(recorder, kind, &self.key, metadata), change)
+            }
+        }
+    }
+}
+
+impl Repeatable<'_> {
+    /// A handle is made with a key made anew, as the place of the call makes it.
     pub(super) fn repeat(&self, recorder: &impl Recorder, metadata: &Metadata<'_>) {
-        let labels: Vec<Label> = self
-            .key
-            .labels()
-            .map(|label| Label::new(label.key().to_owned(), label.value().to_owned()))
-            .collect();
-        let key = Key::from_parts(self.key.name().to_owned(), labels);
-        match self.change {
-            Change::Count(value) => recorder.register_counter(&key, metadata).increment(value),
-            Change::Total(value) => recorder.register_counter(&key, metadata).absolute(value),
-            Change::Set(value) => recorder.register_gauge(&key, metadata).set(value),
-            Change::Add(value) => recorder.register_gauge(&key, metadata).increment(value),
-            Change::Subtract(value) => recorder.register_gauge(&key, metadata).decrement(value),
-            Change::Sample(value) => recorder.register_histogram(&key, metadata).record(value),
+        match self {
+            Self::Make(kind, key) => {
+                let labels: Vec<Label> = key.labels().cloned().collect();
+                let key = Key::from_parts(key.name_shared(), labels);
+                black_box(Handle::of(recorder, *kind, &key, metadata));
+            }
+            Self::Change(handle, change) => handle.change(*change),
         }
     }
 }
@@ -76,7 +135,14 @@ impl Tap {
         self.kept().take().unwrap_or_default()
     }
 
-    fn handle(&self, key: &Key) -> Arc<Tapped> {
+    fn keep(&self, key: &Key, call: Call) {
+        if let Some(kept) = self.kept().as_mut() {
+            kept.push(Operation { key: key.clone(), call });
+        }
+    }
+
+    fn handle(&self, kind: Kind, key: &Key) -> Arc<Tapped> {
+        self.keep(key, Call::Made(kind));
         Arc::new(Tapped { tap: self.clone(), key: key.clone() })
     }
 }
@@ -89,15 +155,15 @@ impl Recorder for Tap {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.handle(key))
+        Counter::from_arc(self.handle(Kind::Counter, key))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.handle(key))
+        Gauge::from_arc(self.handle(Kind::Gauge, key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.handle(key))
+        Histogram::from_arc(self.handle(Kind::Histogram, key))
     }
 }
 
@@ -108,40 +174,38 @@ struct Tapped {
 }
 
 impl Tapped {
-    fn keep(&self, change: Change) {
-        if let Some(kept) = self.tap.kept().as_mut() {
-            kept.push(Operation { key: self.key.clone(), change });
-        }
+    fn keep(&self, kind: Kind, change: Change) {
+        self.tap.keep(&self.key, Call::Changed(kind, change));
     }
 }
 
 impl CounterFn for Tapped {
     fn increment(&self, value: u64) {
-        self.keep(Change::Count(value));
+        self.keep(Kind::Counter, Change::Count(value));
     }
 
     fn absolute(&self, value: u64) {
-        self.keep(Change::Total(value));
+        self.keep(Kind::Counter, Change::Total(value));
     }
 }
 
 impl GaugeFn for Tapped {
     fn increment(&self, value: f64) {
-        self.keep(Change::Add(value));
+        self.keep(Kind::Gauge, Change::Add(value));
     }
 
     fn decrement(&self, value: f64) {
-        self.keep(Change::Subtract(value));
+        self.keep(Kind::Gauge, Change::Subtract(value));
     }
 
     fn set(&self, value: f64) {
-        self.keep(Change::Set(value));
+        self.keep(Kind::Gauge, Change::Set(value));
     }
 }
 
 impl HistogramFn for Tapped {
     fn record(&self, value: f64) {
-        self.keep(Change::Sample(value));
+        self.keep(Kind::Histogram, Change::Sample(value));
     }
 }
 
@@ -163,7 +227,8 @@ mod tests {
         let kept = tap.stop();
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         for _ in 0..2 {
-            kept.iter().for_each(|operation| operation.repeat(&recorder, &METADATA));
+            let prepared = kept.iter().map(|operation| operation.prepared(&recorder, &METADATA));
+            prepared.for_each(|repeatable| repeatable.repeat(&recorder, &METADATA));
         }
         let text = recorder.handle().render();
         for line in ["orders{door=\"fix\"} 4", "open -3", "seconds_sum 0.5", "seconds_count 2"] {
