@@ -1,9 +1,9 @@
 //! Follows the contracts' events and publishes facts for the engine.
 //!
 //! Two zones. Up to a margin below the chain's finalized block, ranges of blocks are read by number (`ranges`). Above
-//! it blocks are read one by one, each linked to its parent, with its events by its hash; when the link breaks, the
-//! indexer goes back to the last block that is still canonical (`reorg`). Blocks, events, facts and the cursor are
-//! written in one transaction under the lease.
+//! it each block is linked to its parent and its events are requested by its hash, several blocks at once when the
+//! indexer is behind (`run`); when the link breaks, it goes back to the last block that is still canonical (`reorg`).
+//! Blocks, events, facts and the cursor are written in one transaction under the lease.
 //!
 //! Invariants:
 //! - the cursor never passes a hot block whose events are not proven complete (`proof`): the header's own bloom
@@ -26,6 +26,7 @@ mod proof;
 mod ranges;
 mod reorg;
 mod rescan;
+mod run;
 
 use crate::config::ChainConfig;
 use crate::pool::Pool;
@@ -33,7 +34,7 @@ use crate::reader::{ChainReader, HttpReader};
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256};
-use alloy::transports::RpcError;
+use alloy::transports::{RpcError, TransportError};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
 use dvp_store::chain::{
@@ -159,8 +160,9 @@ impl<R: ChainReader> Indexer<R> {
             return Err(IndexError::Halted(halted));
         }
         self.give_late_facts(lease).await?;
-        let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
-        let finalized = self.finalized(at, node, &head).await?;
+        let (head, finalized) = tokio::join!(node.block(BlockId::latest()), node.block(BlockId::finalized()));
+        let head = head?.ok_or(RpcError::NullResp)?;
+        let finalized = self.finalized(at, node, &head, finalized).await?;
         let final_reported = finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number);
         self.node = (head.number, final_reported);
         self.newest = self.newest.max(head.timestamp);
@@ -177,7 +179,7 @@ impl<R: ChainReader> Indexer<R> {
         }
         self.range_failures = 0;
         self.backfill = None;
-        self.read_next(node, at, lease, &cursor, head, finalized).await
+        Box::pin(self.read_next(node, at, lease, &cursor, head, finalized)).await
     }
 
     async fn check_chain(&mut self, at: usize, node: &R) -> Result<(), IndexError> {
@@ -224,8 +226,9 @@ impl<R: ChainReader> Indexer<R> {
         at: usize,
         node: &R,
         head: &BlockHead,
+        answer: Result<Option<BlockHead>, TransportError>,
     ) -> Result<Option<BlockHead>, IndexError> {
-        let reported = match node.block(BlockId::finalized()).await {
+        let reported = match answer {
             Ok(reported) => reported,
             Err(RpcError::ErrorResp(_)) => None,
             Err(error) => return Err(error.into()),
@@ -268,7 +271,7 @@ impl<R: ChainReader> Indexer<R> {
         None
     }
 
-    /// The one block after the cursor.
+    /// The blocks after the cursor.
     async fn read_next(
         &mut self,
         node: &R,
@@ -280,6 +283,13 @@ impl<R: ChainReader> Indexer<R> {
     ) -> Result<Step, IndexError> {
         let number = cursor.head_number + 1;
         let head_number = head.number;
+        let run = self.read_run(node, cursor, head_number).await.unwrap_or_else(|error| {
+            tracing::debug!(chain = self.config.name, %error, "blocks could not be read together");
+            Vec::new()
+        });
+        if run.len() > 1 {
+            return self.write_run(lease, cursor, run, head_number, finalized.as_ref()).await;
+        }
         let block = if head_number == number {
             head
         } else {
@@ -296,7 +306,7 @@ impl<R: ChainReader> Indexer<R> {
             Err(error) => return self.repair(node, lease, cursor, error).await,
         };
         let rows = [block_row(&block, proof.by)];
-        let final_number = self.final_for(cursor, &block, finalized.as_ref()).await?;
+        let final_number = self.final_for(cursor, std::slice::from_ref(&block), finalized.as_ref()).await?;
         self.commit(lease, cursor, &rows, &proof.rows, final_number, head_number).await?;
         if proof.reaches_the_end {
             self.tail_proven.store(true, Ordering::Relaxed);
@@ -304,25 +314,46 @@ impl<R: ChainReader> Indexer<R> {
         Ok(Step::Advanced)
     }
 
-    /// The final block after `block` is read: the newest block of the indexed chain at or below the finalized block.
+    /// Linked and proven blocks, in one transaction.
+    async fn write_run(
+        &self,
+        lease: &Lease,
+        cursor: &Cursor,
+        run: Vec<(BlockHead, proof::Proof)>,
+        head_number: BlockNumber,
+        finalized: Option<&BlockHead>,
+    ) -> Result<Step, IndexError> {
+        let (blocks, proofs): (Vec<_>, Vec<_>) = run.into_iter().unzip();
+        let final_number = self.final_for(cursor, &blocks, finalized).await?;
+        let rows: Vec<_> =
+            blocks.iter().zip(&proofs).map(|(block, proof)| block_row(block, proof.by)).collect();
+        let logs: Vec<LogRow> = proofs.into_iter().flat_map(|proof| proof.rows).collect();
+        self.commit(lease, cursor, &rows, &logs, final_number, head_number).await?;
+        self.tail_proven.store(true, Ordering::Relaxed);
+        Ok(Step::Advanced)
+    }
+
+    /// The final block after these are read: the newest block of the indexed chain at or below the finalized block.
     async fn final_for(
         &self,
         cursor: &Cursor,
-        block: &BlockHead,
+        blocks: &[BlockHead],
         finalized: Option<&BlockHead>,
     ) -> Result<BlockNumber, IndexError> {
-        let Some(finalized) = finalized.filter(|finalized| finalized.number <= block.number) else {
+        let Some(last) = blocks.last() else { return Ok(cursor.final_number) };
+        let Some(finalized) = finalized.filter(|finalized| finalized.number <= last.number) else {
             return Ok(cursor.final_number);
         };
         let final_number = finalized.number.saturating_sub(self.config.finality_margin);
         if final_number <= cursor.final_number {
             return Ok(cursor.final_number);
         }
-        let ours = if finalized.number == block.number {
-            Some(block.hash)
-        } else {
-            let mut conn = self.pool.acquire().await?;
-            store::find_known_hash(&mut conn, self.config.chain_id, finalized.number).await?
+        let ours = match blocks.iter().find(|block| block.number == finalized.number) {
+            Some(block) => Some(block.hash),
+            None => {
+                let mut conn = self.pool.acquire().await?;
+                store::find_known_hash(&mut conn, self.config.chain_id, finalized.number).await?
+            }
         };
         Ok(if ours == Some(finalized.hash) { final_number } else { cursor.final_number })
     }

@@ -4,6 +4,7 @@
 //! end at the contracts' counts at this very block; the root of the receipts is the header's. If none succeeds, the
 //! step fails and another endpoint is queried.
 
+use super::run::counts;
 use super::{IndexError, Indexer, Step, decode};
 use crate::reader::ChainReader;
 use crate::rpc::BlockHead;
@@ -31,11 +32,7 @@ impl<R: ChainReader> Indexer<R> {
         cursor: &Cursor,
         block: &BlockHead,
     ) -> Result<Proof, IndexError> {
-        let tail_proven = self.tail_proven.load(Ordering::Relaxed);
-        let mut requested = self.contracts().to_vec();
-        if let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_bloom && tail_proven) {
-            requested.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
-        }
+        let requested = self.not_excluded(block);
         if requested.is_empty() {
             return Ok(Proof { rows: Vec::new(), by: "bloom", reaches_the_end: true });
         }
@@ -51,6 +48,16 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
+    /// The contracts that the block's header does not exclude.
+    pub(super) fn not_excluded(&self, block: &BlockHead) -> Vec<Address> {
+        let tail_proven = self.tail_proven.load(Ordering::Relaxed);
+        let mut requested = self.contracts().to_vec();
+        if let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_bloom && tail_proven) {
+            requested.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
+        }
+        requested
+    }
+
     pub(super) async fn last_seqs(&self, cursor: &Cursor) -> Result<HashMap<Address, u64>, IndexError> {
         let mut conn = self.pool.acquire().await?;
         Ok(store::last_seqs(&mut conn, cursor.chain_id, &self.contracts()).await?)
@@ -63,22 +70,31 @@ impl<R: ChainReader> Indexer<R> {
         block: &BlockHead,
         mut last: HashMap<Address, u64>,
     ) -> Result<Vec<LogRow>, IndexError> {
-        let filter = Filter::new()
-            .at_block_hash(block.hash)
-            .address(requested.to_vec())
-            .event_signature(decode::topics());
-        let logs = node.logs(&filter).await?;
-        let rows = self.rows_of(block, &logs)?;
+        let (rows, emitted) =
+            tokio::join!(self.events_of(node, requested, block), counts(node, requested, block));
+        let rows = rows?;
         decode::continue_seqs(&mut last, &rows)?;
-        for &contract in requested {
+        for (contract, emitted) in emitted? {
             // Contiguous numbers do not show that the last ones are missing; the contract's own count does.
             let seen = last.get(&contract).copied().unwrap_or_default();
-            let emitted = node.seq(contract, block.hash).await?;
             if emitted != seen {
                 return Err(IndexError::Incomplete { contract, block_number: block.number, emitted, seen });
             }
         }
         Ok(rows)
+    }
+
+    pub(super) async fn events_of(
+        &self,
+        node: &R,
+        requested: &[Address],
+        block: &BlockHead,
+    ) -> Result<Vec<LogRow>, IndexError> {
+        let filter = Filter::new()
+            .at_block_hash(block.hash)
+            .address(requested.to_vec())
+            .event_signature(decode::topics());
+        self.rows_of(block, &node.logs(&filter).await?)
     }
 
     fn rows_of(&self, block: &BlockHead, logs: &[Log]) -> Result<Vec<LogRow>, IndexError> {

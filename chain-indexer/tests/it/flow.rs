@@ -449,6 +449,7 @@ async fn an_indexer_without_the_lease_writes_nothing() {
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
     indexer.step(&lease).await.unwrap();
     lease.release(&chain.pool()).await.unwrap();
+    chain.mined(1).await;
     let refused = indexer.step(&lease).await;
     assert!(matches!(refused, Err(IndexError::Store(_))), "{refused:?}");
 }

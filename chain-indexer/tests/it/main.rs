@@ -3,6 +3,7 @@
 mod administration;
 mod batches;
 mod bulk;
+mod catching_up;
 mod checkup;
 mod commands;
 mod contracts;
