@@ -46,6 +46,7 @@ fn buckets(builder: PrometheusBuilder) -> anyhow::Result<PrometheusBuilder> {
         .set_buckets_for_metric(prefixed("dvp_order_"), &SETTLEMENT)?;
     let requests = [
         "http_server_request_duration_seconds",
+        "dvp_fix_order_seconds",
         "dvp_rail_call_seconds",
         "dvp_webhook_attempt_seconds",
         "db_client_connection_wait_time_seconds",
@@ -101,6 +102,7 @@ mod tests {
             ::metrics::histogram!("dvp_writer_commit_seconds").record(0.0012);
             ::metrics::histogram!("dvp_order_settlement_seconds").record(90.0);
             ::metrics::histogram!("http_server_request_duration_seconds").record(0.03);
+            ::metrics::histogram!("dvp_fix_order_seconds").record(0.4);
             ::metrics::histogram!("dvp_writer_batch_units").record(3.0);
         });
         let text = handle.render();
@@ -110,6 +112,8 @@ mod tests {
             "dvp_order_settlement_seconds_bucket{le=\"60\"} 0",
             "dvp_order_settlement_seconds_bucket{le=\"120\"} 1",
             "http_server_request_duration_seconds_bucket{le=\"0.05\"} 1",
+            "dvp_fix_order_seconds_bucket{le=\"0.25\"} 0",
+            "dvp_fix_order_seconds_bucket{le=\"0.5\"} 1",
             "dvp_writer_batch_units_bucket{le=\"4\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -5,6 +5,7 @@ mod cancel_on_disconnect;
 mod cancels;
 mod drop_copy;
 mod events;
+mod figures;
 mod new_order;
 mod parking;
 mod quotes;
@@ -37,6 +38,7 @@ use dvp_store::{
 };
 
 use self::cancel_on_disconnect::CancelOnDisconnect;
+use self::figures::{Failure, Unanswered};
 use self::parking::ParkedOrders;
 use self::rows::{Slot, is_repetition, stored, transmissible};
 use self::unwritable::{Subject, Unwritable};
@@ -76,6 +78,8 @@ pub(crate) struct OrderEntry {
     cancel_on_disconnect: CancelOnDisconnect,
     ages: AgeLimits,
     parked: ParkedOrders,
+    /// The NewOrderSingle(D) that is being processed, unless it was parked.
+    unanswered: Option<Unanswered>,
     unwritable: Unwritable,
     /// The commits since the numbers were loaded.
     chain: FixChain,
@@ -122,6 +126,7 @@ impl OrderEntry {
             cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
             parked: ParkedOrders::new(parked_orders_max),
+            unanswered: None,
             unwritable: Unwritable::default(),
             chain: FixChain::default(),
         }
@@ -209,6 +214,13 @@ impl OrderEntry {
         let body = report::execution_report(self.version, facts, &content, &ids);
         let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
         self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
+    }
+
+    /// The order that is being processed is refused for this reason.
+    fn fails(&mut self, failure: Failure) {
+        if let Some(order) = &mut self.unanswered {
+            order.fails(failure);
+        }
     }
 
     /// Acts on a message.
@@ -346,14 +358,21 @@ impl Application for OrderEntry {
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let is_order = message.msg_type() == b"D" && !self.is_drop_copy;
+        self.unanswered = is_order.then(Unanswered::begin);
         // A reject is never answered with a reject.
         let seq = message.seq().filter(|_| message.msg_type() != b"j");
         let subject = seq.map(Subject::Message);
         let commit = if subject.as_ref().is_some_and(|subject| self.unwritable.take(subject)) {
+            self.fails(Failure::Data);
             let (slot, numbers) = Slot::take(turn);
-            self.refuse_message(message, slot, numbers, 0, unwritable::TEXT).await?
+            self.refuse_message(message, slot, numbers, 0, unwritable::TEXT).await
         } else {
-            self.process(message, turn).await?
+            self.process(message, turn).await
+        };
+        let commit = match self.unanswered.take() {
+            Some(order) => order.answer(commit)?,
+            None => commit?,
         };
         Ok(match subject {
             Some(subject) => self.unwritable.watch(subject, commit),

@@ -44,6 +44,19 @@ pub(super) const FIX: &[Metric] = &[
     )
     .only("after the session's first commit"),
     metric(
+        "dvp_fix_orders_total",
+        Counter,
+        &[("result", Of(&["answered", "unavailable", "data"]))],
+        "NewOrderSingle(D) by what became of them: `answered` ones have a committed answer, `unavailable` ones were not committed or may be sent again, `data`: cannot be stored",
+    ),
+    metric(
+        "dvp_fix_order_seconds",
+        Histogram,
+        &[],
+        "from a NewOrderSingle(D) to its committed answer, a look-up of its wallet included",
+    )
+    .only("after the first order"),
+    metric(
         "dvp_fix_rejects_total",
         Counter,
         &[

@@ -196,6 +196,31 @@ impl FixClient {
         waited.await.unwrap()
     }
 
+    /// Buys 100 of the symbol's base asset for money, and waits for the answer or the end of the connection.
+    pub(crate) async fn buy_for_money(&mut self, cl_ord_id: &str, wallet: &str) {
+        let now = sending_time();
+        let fields = [
+            (11, cl_ord_id),
+            (38, "100"),
+            (40, "2"),
+            (44, "1.05"),
+            (54, "1"),
+            (55, "USDC/USD"),
+            (60, now.as_str()),
+            (20010, "Jane Doe"),
+            (20011, "12345678"),
+            (20012, "US"),
+            (20013, "ach"),
+            (20020, wallet),
+        ];
+        self.send_raw("D", &fields).await;
+        while let Some(message) = self.next_message().await {
+            if matches!(message.get(35), "8" | "j") {
+                return;
+            }
+        }
+    }
+
     pub(crate) async fn receive(&mut self) -> Message {
         self.next_message().await.expect("the session was closed")
     }

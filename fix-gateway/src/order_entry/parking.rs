@@ -29,6 +29,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 use super::{
     OrderEntry,
     cancels::Named,
+    figures::{self, Failure, Unanswered},
     refusal,
     rows::{Slot, cancel_order, to_json},
     unwritable::{self, Subject},
@@ -51,6 +52,8 @@ pub(super) struct Parked {
     facts: OrderFacts,
     /// The order's trace. An order that another owner of the session had parked begins a new one.
     trace: Option<TraceContext>,
+    /// Since its arrival, or since the take-over by a later owner of the session.
+    unanswered: Unanswered,
 }
 
 /// The result of a look-up, and its time.
@@ -128,6 +131,7 @@ impl OrderEntry {
             }
             (Arrival::IsDuplicate, _, _) => self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await,
             (Arrival::IsTooMany | Arrival::Waits | Arrival::Proceeds, _, _) => {
+                self.fails(Failure::Unavailable);
                 let (slot, numbers) = Slot::take(turn);
                 let text = "too many orders wait for their wallets, try again";
                 self.refuse_message(message, slot, numbers, 4, text).await
@@ -171,7 +175,7 @@ impl OrderEntry {
             received_at: order.received_at.to_utc(),
         };
         let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
-        let commit = self.write(turn.numbers(), rows).await?;
+        let commit = figures::parking(self.write(turn.numbers(), rows).await?);
         info!(
             session = self.session.session_id,
             cl_ord_id = order.cl_ord_id,
@@ -179,7 +183,9 @@ impl OrderEntry {
             "order parked for a wallet look-up"
         );
         let cl_ord_id = order.cl_ord_id.clone();
-        let parked = Parked { message: message.to_owned(), read: Ok(order), facts, trace: trace::current() };
+        let unanswered = self.unanswered.take().unwrap_or_else(Unanswered::begin);
+        let (message, trace) = (message.to_owned(), trace::current());
+        let parked = Parked { message, read: Ok(order), facts, trace, unanswered };
         self.wait_for(cl_ord_id, wallet, parked);
         Ok(commit)
     }
@@ -233,7 +239,7 @@ impl OrderEntry {
                 Some(PermitCheck::Judged(permit)) => permit.wallet().cloned(),
                 None => None,
             };
-            let parked = Parked { message, read, facts, trace: None };
+            let parked = Parked { message, read, facts, trace: None, unanswered: Unanswered::begin() };
             match wallet {
                 Some(wallet) => self.wait_for(cl_ord_id, wallet, parked),
                 None => self.decide_next(cl_ord_id, parked),
@@ -269,7 +275,8 @@ impl OrderEntry {
             self.look_up(ticket, &wallet);
             return Ok(None);
         }
-        let Waiter { cl_ord_id, wallet, order: Parked { message, read, facts, trace: placed }, .. } = waiter;
+        let Waiter { cl_ord_id, wallet, order, .. } = waiter;
+        let Parked { message, read, facts, trace: placed, mut unanswered } = order;
         let span = info_span!(
             "fix_parked_order",
             session = self.session.session_id,
@@ -288,6 +295,7 @@ impl OrderEntry {
         let subject = Subject::Parked(cl_ord_id.clone());
         let deciding = async {
             if self.unwritable.take(&subject) {
+                unanswered.fails(Failure::Data);
                 let refused = refusal(message.view(), slot, 0, unwritable::TEXT);
                 let parking = vec![Parking::Decide { cl_ord_id }];
                 return self.write(numbers, FixRows { parking, ..refused }).await;
@@ -305,13 +313,15 @@ impl OrderEntry {
                 Ok(permit) => self.submit((order, facts), permit, (slot, numbers), true).await,
                 Err(error) => {
                     warn!(%error, "order could not be queued");
+                    unanswered.fails(Failure::Unavailable);
                     let refused = refusal(message.view(), slot, 4, "not available, try again");
                     let parking = vec![Parking::Decide { cl_ord_id }];
                     self.write(numbers, FixRows { parking, ..refused }).await
                 }
             }
         };
-        let commit = trace::within(context, deciding).instrument(span).await?;
+        let commit = trace::within(context, deciding).instrument(span).await;
+        let commit = unanswered.answer(commit)?;
         Ok(Some(self.unwritable.watch(subject, commit)))
     }
 
