@@ -33,6 +33,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::screening::ScreeningResult;
 
 use crate::config::Role;
@@ -258,6 +259,12 @@ pub(crate) struct SandboxArgs {
     /// For drills: put a node that fails, lags and loses between the service and the home chain, with this seed.
     #[arg(long, value_name = "SEED")]
     pub chain_faults: Option<u64>,
+    /// A further endpoint of the first chain, such as one that answers wrongly; several are several of these.
+    #[arg(long = "chain-endpoint", value_name = "URL")]
+    pub chain_endpoints: Vec<reqwest::Url>,
+    /// The places of orders in the writer's queue: few of them are soon taken. One partner can fill half.
+    #[arg(long, value_name = "N", default_value_t = ORDER_PLACES)]
+    pub order_places: usize,
     /// Sign the chain's transactions by the signers of this file, in place of a key of the sandbox's own. It has
     /// `pkcs11_signers` and `remote_signers` as a chain of a configuration has them.
     #[arg(long, value_name = "FILE")]

@@ -121,12 +121,16 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         home.config.rpc_url = faults.url().to_owned();
         home.config.confirmations = FAULTS_CONFIRMATIONS;
     }
+    if let Some(home) = parts.first_mut() {
+        home.config.further_rpc_urls.extend(args.chain_endpoints.iter().map(ToString::to_string));
+    }
     let vault = Vault::new(secrets.master_key()?);
     let vault = rotation::with_kept_secrets(&mut *pool.acquire().await?, vault).await?;
     let opening = market::opening_balances(&chains);
     let partners = seed::seed(pool, &vault, &secrets, (&solver, &opening)).await?;
     let mut context = market::context(&chains, &parts, pool, vault)?;
     context.screening = market::screening(args)?;
+    context.order_places = args.order_places;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
     let rails = Arc::new(SimulatedRails::new(pool.clone()));

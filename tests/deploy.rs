@@ -1,17 +1,25 @@
 //! The files in `deploy/`: alerts with their tests and pages, dashboards whose every expression is right.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use std::collections::BTreeSet;
+#[path = "e2e/alert_pages.rs"]
+#[expect(dead_code, reason = "shared with the drill, which carries the pages out")]
+mod alert_pages;
+#[path = "e2e/alert_table.rs"]
+#[expect(dead_code, reason = "shared with the drill, which uses more of it")]
+mod alert_table;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use promql_parser::parser::{self, Expr};
+use promql_parser::label::MatchOp;
+use promql_parser::parser::{self, Expr, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 
-/// Series that Prometheus itself makes.
-const OWN: [&str; 2] = ["up", "ALERTS"];
+use crate::alert_pages::{Page, remedy_of};
+use crate::alert_table::{CAUSES, UNTRIED};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -26,46 +34,138 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The labels of a metric, each with its values where all of them are listed.
+type Labels = BTreeMap<String, Option<BTreeSet<String>>>;
+
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 /// The documented metrics, with the parts of histograms.
-fn known() -> BTreeSet<String> {
+fn known() -> BTreeMap<String, Labels> {
     let text = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let mut known: BTreeSet<String> = OWN.map(str::to_owned).into();
-    for (name, rest) in rows {
-        if rest.starts_with("histogram") {
-            known.extend(["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")));
+    let of = |labels: &[&str]| labels.iter().map(|label| ((*label).to_owned(), None)).collect::<Labels>();
+    let targets = of(&["instance", "job"]);
+    let mut known: BTreeMap<String, Labels> = BTreeMap::from([
+        ("up".to_owned(), targets.clone()),
+        ("ALERTS".to_owned(), of(&["alertname", "alertstate", "severity"])),
+    ]);
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, name, kind, labels, ..] = cells.as_slice() else { panic!("{row}") };
+        let label = |text: &str| {
+            let (label, values) = text.split_once(": ").unwrap();
+            let is_listed = values.starts_with('`') && !values.contains(" or ");
+            (label.trim_matches('`').to_owned(), is_listed.then(|| quoted(values)))
+        };
+        let mut all = targets.clone();
+        all.extend(labels.split("; ").filter(|text| !text.is_empty()).map(label));
+        let name = name.trim_matches('`');
+        if *kind == "histogram" {
+            known.extend(["_sum", "_count"].map(|part| (format!("{name}{part}"), all.clone())));
+            all.insert("le".to_owned(), None);
+            known.insert(format!("{name}_bucket"), all);
         } else {
-            known.insert(name.to_owned());
+            known.insert(name.to_owned(), all);
         }
     }
     known
 }
 
-#[derive(Default)]
-struct Names(BTreeSet<String>);
+/// What an expression uses.
+struct Used<'a> {
+    known: &'a BTreeMap<String, Labels>,
+    metrics: usize,
+    /// The labels of its metrics, and those that it makes.
+    labels: BTreeSet<String>,
+    grouped: BTreeSet<String>,
+}
 
-impl ExprVisitor for Names {
+impl Used<'_> {
+    fn selector(&mut self, selector: &VectorSelector) -> Result<(), String> {
+        let name = selector.name.as_deref().ok_or("a selector without a name")?;
+        let labels = self.known.get(name).ok_or_else(|| format!("there is no metric {name}"))?;
+        self.metrics += 1;
+        self.labels.extend(labels.keys().cloned());
+        for matcher in &selector.matchers.matchers {
+            let values =
+                labels.get(&matcher.name).ok_or_else(|| format!("{name} has no label {}", matcher.name))?;
+            let Some(listed) = values else { continue };
+            let wanted: Vec<&str> = match matcher.op {
+                MatchOp::Equal | MatchOp::NotEqual => vec![&matcher.value],
+                MatchOp::Re(_) | MatchOp::NotRe(_) => matcher.value.split('|').collect(),
+            };
+            if let Some(value) = wanted.into_iter().find(|value| !listed.contains(*value)) {
+                return Err(format!("{name} has no {}={value}", matcher.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExprVisitor for Used<'_> {
     type Error = String;
 
     fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
-        let selector = match expr {
-            Expr::VectorSelector(selector) => selector,
-            Expr::MatrixSelector(matrix) => &matrix.vs,
-            _ => return Ok(true),
-        };
-        self.0.insert(selector.name.clone().ok_or("a selector without a name")?);
+        match expr {
+            Expr::VectorSelector(selector) => self.selector(selector)?,
+            Expr::MatrixSelector(matrix) => self.selector(&matrix.vs)?,
+            Expr::Aggregate(aggregate) => {
+                let labels = aggregate.modifier.iter().flat_map(|modifier| &modifier.labels().labels);
+                self.grouped.extend(labels.cloned());
+            }
+            Expr::Binary(binary) => {
+                let matching = binary.modifier.iter().filter_map(|modifier| modifier.matching.as_ref());
+                self.grouped.extend(matching.flat_map(|matching| &matching.labels().labels).cloned());
+            }
+            Expr::Call(call) if call.func.name == "label_replace" => {
+                if let Some(Expr::StringLiteral(made)) = call.args.args.get(1).map(AsRef::as_ref) {
+                    self.labels.insert(made.val.clone());
+                }
+            }
+            _ => {}
+        }
         Ok(true)
     }
 }
 
-fn check(place: &str, expression: &str, known: &BTreeSet<String>) {
+/// Checks an expression against the documentation. Returns the labels that its series may have.
+fn check(place: &str, expression: &str, known: &BTreeMap<String, Labels>) -> BTreeSet<String> {
     let expression = expression.replace("$instance", ".*");
     let parsed = parser::parse(&expression).unwrap_or_else(|error| panic!("{place}: {error}\n{expression}"));
-    let mut names = Names::default();
-    walk_expr(&mut names, &parsed).unwrap();
-    let unknown: Vec<&String> = names.0.difference(known).collect();
-    assert!(unknown.is_empty(), "{place}: no such metrics: {unknown:?}");
-    assert!(!names.0.is_empty(), "{place}: no metric in {expression}");
+    let mut used = Used { known, metrics: 0, labels: BTreeSet::new(), grouped: BTreeSet::new() };
+    walk_expr(&mut used, &parsed).unwrap_or_else(|error| panic!("{place}: {error}\n{expression}"));
+    assert!(used.metrics > 0, "{place}: no metric in {expression}");
+    let unknown: Vec<&String> = used.grouped.difference(&used.labels).collect();
+    assert!(unknown.is_empty(), "{place}: no metric of it has {unknown:?}\n{expression}");
+    used.labels
+}
+
+/// Every name of a label between `begin` and `end` is one of these.
+fn check_names(place: &str, text: &str, [begin, end]: [&str; 2], labels: &BTreeSet<String>) {
+    for name in text.split(begin).skip(1) {
+        let name = name.split(end).next().unwrap().trim();
+        let name = name.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
+        assert!(labels.contains(name), "{place}: no series has the label {name}");
+    }
+}
+
+#[test]
+fn a_wrong_name_label_or_value_is_found() {
+    let known = known();
+    for (expression, fault) in [
+        ("sum(rate(dvp_no_such_total[5m]))", "there is no metric"),
+        ("dvp_leases{sort=\"indexer\"}", "has no label sort"),
+        ("dvp_leases{kind=~\"indexer|relayers\"}", "has no kind=relayers"),
+        ("dvp_fix_orders_total{result!=\"answer\"}", "has no result=answer"),
+        ("sum by (session) (dvp_leases)", "no metric of it has"),
+    ] {
+        let wrong = std::panic::catch_unwind(|| check("a test", expression, &known)).unwrap_err();
+        let said = wrong.downcast_ref::<String>().unwrap();
+        assert!(said.contains(fault), "{expression}: {said}");
+    }
+    let labels = check("a test", "max by (kind) (dvp_leases{kind=~\"indexer|relayer\"})", &known);
+    assert!(labels.contains("state") && !labels.contains("session"));
 }
 
 #[test]
@@ -78,7 +178,9 @@ fn every_expression_of_the_dashboards_parses_and_its_metrics_exist() {
             let place = format!("{}: {}", path.display(), panel["title"]);
             assert!(ids.insert(panel["id"].as_u64().unwrap()), "{place}: its id is used twice");
             for target in panel["targets"].as_array().unwrap() {
-                check(&place, target["expr"].as_str().unwrap(), &known);
+                let labels = check(&place, target["expr"].as_str().unwrap(), &known);
+                let legend = target["legendFormat"].as_str().unwrap_or_default();
+                check_names(&place, legend, ["{{", "}}"], &labels);
                 expressions += 1;
             }
         }
@@ -86,14 +188,15 @@ fn every_expression_of_the_dashboards_parses_and_its_metrics_exist() {
     assert!(expressions > 80, "{expressions}");
 }
 
-/// Names and expressions of the alerts in a file of rules.
-fn alerts(text: &str) -> Vec<(String, String)> {
+/// Names, expressions and further lines of the alerts in a file of rules.
+fn alerts(text: &str) -> Vec<[String; 3]> {
     let rules = text.split("      - alert: ").skip(1);
     rules
         .map(|rule| {
             let (name, rest) = rule.split_once('\n').unwrap();
-            let expression = rest.split_once("expr: |\n").unwrap().1.split_once("\n        for:").unwrap().0;
-            (name.to_owned(), expression.to_owned())
+            let (expression, more) =
+                rest.split_once("expr: |\n").unwrap().1.split_once("\n        for:").unwrap();
+            [name, expression, more].map(str::to_owned)
         })
         .collect()
 }
@@ -107,8 +210,9 @@ fn every_alert_has_two_tests_and_a_page_and_its_metrics_exist() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let tests = fs::read_to_string(root().join("deploy/prometheus/tests").join(name)).unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        for (alert, expression) in alerts(&text) {
-            check(&alert, &expression, &known);
+        for [alert, expression, more] in alerts(&text) {
+            let labels = check(&alert, &expression, &known);
+            check_names(&alert, &more, ["$labels.", " "], &labels);
             for outcome in ["fires", "does not fire"] {
                 assert!(
                     tests.contains(&format!("- name: {alert} {outcome}\n")),
@@ -136,6 +240,51 @@ fn every_alert_has_two_tests_and_a_page_and_its_metrics_exist() {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert_eq!(found, pages, "pages and alerts");
+}
+
+/// The names of all alerts.
+fn all_alerts() -> BTreeSet<String> {
+    let texts =
+        files("deploy/prometheus/rules", "yml").into_iter().map(|path| fs::read_to_string(path).unwrap());
+    texts.flat_map(|text| alerts(&text)).map(|[name, ..]| name).collect()
+}
+
+#[test]
+fn the_drill_raises_every_alert() {
+    let all = all_alerts();
+    let raised: BTreeSet<String> =
+        CAUSES.iter().flat_map(|one| one.alerts).map(|alert| (*alert).to_owned()).collect();
+    assert_eq!(raised, all, "alerts of the drill, and of the rules");
+    for one in CAUSES {
+        for alert in one.may_follow.iter().chain(one.stays) {
+            assert!(all.contains(*alert), "{}: there is no alert {alert}", one.name);
+            assert!(!one.alerts.contains(alert), "{}: {alert} fires and may fire", one.name);
+        }
+        let again = CAUSES.iter().filter(|other| other.cause == one.cause || other.name == one.name).count();
+        assert_eq!(again, 1, "{} is there {again} times", one.name);
+    }
+}
+
+#[test]
+fn the_drill_carries_out_every_page() {
+    let untried: BTreeSet<&str> = UNTRIED.iter().map(|(page, _)| *page).collect();
+    let mut tried = BTreeSet::new();
+    for one in CAUSES {
+        let (steps, without) = remedy_of(one.alerts);
+        let missing: Vec<&String> = without.iter().filter(|page| !untried.contains(page.as_str())).collect();
+        assert!(missing.is_empty(), "{}: pages without a block ```sh remedy: {missing:?}", one.name);
+        for step in steps {
+            let is_command = step.starts_with("dvp ") && step.ends_with(" --config dvp.toml");
+            assert!(is_command || step.starts_with("# "), "{}: {step}", one.name);
+        }
+        tried.extend(one.alerts.iter().filter(|alert| !without.iter().any(|page| page == *alert)).copied());
+    }
+    for (page, reason) in UNTRIED {
+        assert!(!tried.contains(page) && !reason.is_empty(), "{page} is tried, or has no reason");
+    }
+    let pages: BTreeSet<&str> = tried.union(&untried).copied().collect();
+    assert_eq!(pages, all_alerts().iter().map(String::as_str).collect(), "pages, and those tried or excused");
+    assert!(Page::of("DvpDebt").remedy.len() > 1, "remedies are read");
 }
 
 fn promtool(args: &[&str], paths: &[PathBuf]) {

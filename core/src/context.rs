@@ -108,6 +108,8 @@ pub struct Context {
     pub check_payout: CheckPayout,
     /// How orders are screened before they settle.
     pub screening: Screening,
+    /// The places of order entry in the writer's queue ([`crate::writer::ORDER_PLACES`]).
+    pub order_places: usize,
 }
 
 impl Context {

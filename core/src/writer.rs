@@ -51,8 +51,10 @@ use crate::context::Context;
 use crate::handover::Handover;
 use crate::statuses::Statuses;
 
-/// The capacity of the queue; one tenant alone can fill half of the places of order entry.
-const PLACES: Places = Places { entry: 8192, service: 2048 };
+/// The places of order entry in the queue; one tenant alone can fill half of them.
+pub const ORDER_PLACES: usize = 8192;
+/// The places of the service's own work.
+const SERVICE_PLACES: usize = 2048;
 
 /// The unit was not written.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +102,7 @@ impl Writer {
         context: Arc<Context>,
         limits: WriterLimits,
     ) -> (Self, tokio::task::JoinHandle<()>) {
-        let (adding, taking) = queue::queue(PLACES);
+        let (adding, taking) = queue::queue(Places { entry: context.order_places, service: SERVICE_PLACES });
         let statuses = Arc::<Statuses>::default();
         let handover = Arc::<Handover>::default();
         let place = BatchContext {

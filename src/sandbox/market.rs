@@ -15,6 +15,7 @@ use dvp_core::liquidity::{
 use dvp_core::reconciliation;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::secrets::Vault;
+use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
@@ -135,6 +136,7 @@ pub(super) fn context(
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
         screening: Screening::default(),
+        order_places: ORDER_PLACES,
     })
 }
 

@@ -13,6 +13,7 @@ use dvp_core::liquidity::{
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
 use dvp_core::secrets::Vault;
+use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::band::{Band, Bands};
@@ -57,6 +58,7 @@ pub(super) fn context(
         rest_millis,
         check_payout,
         screening: config.screening.screening()?,
+        order_places: ORDER_PLACES,
     })
 }
 

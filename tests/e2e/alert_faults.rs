@@ -1,81 +1,23 @@
-//! Faults of a sandbox and the alerts that a real Prometheus raises for them: each fault its own alert, and no other.
-//!
-//! Ranges of rates stay as they are; the ages named in [`SHORTER`] are shorter.
+//! Faults of a sandbox's parts, and what undoes them.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use axum::extract::State;
+use axum::http::StatusCode;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
-use crate::alert_prometheus::{Prometheus, Shorter};
-use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
-const SHORTER: [Shorter; 2] = [("DvpChainStalled", "> 90", "> 20"), ("DvpAnchorBacklog", "> 3600", "> 15")];
-/// For how long no other alert may fire beside an expected one.
-const QUIET: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The certificate of the FIX listener expires tomorrow.
-    ExpiringCertificate,
-    /// The chain's node is suspended.
-    FrozenNode,
-    /// The anchor's contract refuses every call.
-    AnchorBacklog,
-    /// The database's processes are suspended.
-    UnavailableDatabase,
-    /// The bank takes a payment and never answers.
-    SilentBank,
-}
-
-impl Fault {
-    /// The silent bank is the last one: its payment stays in doubt.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::ExpiringCertificate,
-        Self::FrozenNode,
-        Self::AnchorBacklog,
-        Self::UnavailableDatabase,
-        Self::SilentBank,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::ExpiringCertificate => "expiring certificate",
-            Self::FrozenNode => "frozen node",
-            Self::AnchorBacklog => "anchor backlog",
-            Self::UnavailableDatabase => "unavailable database",
-            Self::SilentBank => "silent bank",
-        }
-    }
-
-    const fn alert(self) -> &'static str {
-        match self {
-            Self::ExpiringCertificate => "DvpCertificateExpires",
-            Self::FrozenNode => "DvpChainStalled",
-            Self::AnchorBacklog => "DvpAnchorBacklog",
-            Self::UnavailableDatabase => "DvpDatabaseUnavailable",
-            Self::SilentBank => "DvpRailSilent",
-        }
-    }
-}
-
-/// What undoes a fault.
-enum Cure {
-    Files(Vec<(PathBuf, Vec<u8>)>),
-    Resume(Suspended),
-    Code(String, String),
-    /// It cannot be undone.
-    Nothing,
-}
-
 /// Processes that are suspended until this is dropped.
-struct Suspended(Vec<String>);
+pub(crate) struct Suspended(Vec<String>);
 
 impl Suspended {
     fn new(pids: Vec<String>) -> Self {
@@ -83,9 +25,17 @@ impl Suspended {
         Self(pids)
     }
 
-    fn node_of(sandbox: &Sandbox) -> Self {
+    pub(crate) fn node_of(sandbox: &Sandbox) -> Self {
         let pid = fs::read_to_string(sandbox.dir().join("anvil/pid")).unwrap();
         Self::new(vec![pid.trim().to_owned()])
+    }
+
+    pub(crate) fn database_of(sandbox: &Sandbox) -> Self {
+        let server = fs::read_to_string(sandbox.dir().join("postgres/data/postmaster.pid")).unwrap();
+        let server = server.lines().next().unwrap().trim().to_owned();
+        let children = Command::new("pgrep").args(["-P", &server]).output().unwrap();
+        let children = String::from_utf8(children.stdout).unwrap();
+        Self::new(std::iter::once(server.clone()).chain(children.lines().map(str::to_owned)).collect())
     }
 }
 
@@ -100,105 +50,21 @@ fn signal(name: &str, pids: &[String]) {
     let _ = Command::new("kill").arg(name).args(pids).stderr(Stdio::null()).status();
 }
 
-/// One sandbox, one Prometheus, one fault after the other. Returns how long each alert took.
-pub(crate) async fn run(faults: &[Fault]) -> String {
-    let sandbox = Sandbox::start().await;
-    let expected: BTreeSet<&str> = Fault::ALL.iter().map(|fault| fault.alert()).collect();
-    let prometheus = Prometheus::start(&sandbox.text("/metrics"), &expected, &SHORTER).await;
-    let partner = Partner::of(&sandbox);
-    partner.is_served().await;
-    complete_an_order(&sandbox, &partner, 0).await;
-    prometheus.wait_for(&[]).await;
-    let mut said = String::new();
-    for (n, fault) in faults.iter().enumerate() {
-        let began = Instant::now();
-        let cure = inject(*fault, &sandbox, &partner, n + 1).await;
-        prometheus.wait_for(&[fault.alert()]).await;
-        let fired = began.elapsed().as_secs();
-        prometheus.stays_at(&[fault.alert()], QUIET).await;
-        let is_cured = cure.apply(&sandbox).await;
-        write!(said, "{}: {} after {fired} s", fault.name(), fault.alert()).unwrap();
-        if is_cured {
-            let began = Instant::now();
-            prometheus.wait_for(&[]).await;
-            write!(said, ", resolved after {} s", began.elapsed().as_secs()).unwrap();
-        }
-        said.push('\n');
-    }
-    drop(prometheus);
-    sandbox.stop().await;
-    said
-}
-
-async fn complete_an_order(sandbox: &Sandbox, partner: &Partner, wallet: usize) {
-    let order = partner.order(sandbox, wallet, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
-}
-
-async fn inject(fault: Fault, sandbox: &Sandbox, partner: &Partner, wallet: usize) -> Cure {
-    match fault {
-        Fault::ExpiringCertificate => {
-            let files = ["cert.pem", "key.pem"].map(|name| sandbox.dir().join("fix-tls").join(name));
-            let before = files.iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-            let tomorrow = chrono::Utc::now().date_naive() + chrono::Days::new(1);
-            let date = tomorrow.format("%Y %m %d").to_string();
-            let parts: Vec<&str> = date.split(' ').collect();
-            params.not_after = date_time_ymd(
-                parts[0].parse().unwrap(),
-                parts[1].parse().unwrap(),
-                parts[2].parse().unwrap(),
-            );
-            let certificate = params.self_signed(&key).unwrap().pem();
-            fs::write(&files[1], key.serialize_pem()).unwrap();
-            fs::write(&files[0], certificate).unwrap();
-            Cure::Files(before)
-        }
-        Fault::FrozenNode => Cure::Resume(Suspended::node_of(sandbox)),
-        Fault::AnchorBacklog => {
-            let cure = refuse_anchors(sandbox).await;
-            let order = partner.order(sandbox, wallet, "000123456789").await;
-            let (status, accepted) = partner.submit(&order).await;
-            assert_eq!(status, 202, "{accepted}");
-            cure
-        }
-        Fault::UnavailableDatabase => {
-            let server = fs::read_to_string(sandbox.dir().join("postgres/data/postmaster.pid")).unwrap();
-            let server = server.lines().next().unwrap().trim().to_owned();
-            let children = Command::new("pgrep").args(["-P", &server]).output().unwrap();
-            let children = String::from_utf8(children.stdout).unwrap();
-            let pids = std::iter::once(server.clone()).chain(children.lines().map(str::to_owned)).collect();
-            Cure::Resume(Suspended::new(pids))
-        }
-        Fault::SilentBank => {
-            let order = partner.order(sandbox, wallet, "bene_silent:dest_10000007").await;
-            let (status, accepted) = partner.submit(&order).await;
-            assert_eq!(status, 202, "{accepted}");
-            Cure::Nothing
-        }
-    }
-}
-
-impl Cure {
-    async fn apply(self, sandbox: &Sandbox) -> bool {
-        match self {
-            Self::Files(files) => {
-                for (path, content) in files.into_iter().rev() {
-                    fs::write(path, content).unwrap();
-                }
-            }
-            Self::Resume(suspended) => drop(suspended),
-            Self::Code(address, code) => {
-                call_node(sandbox, "anvil_setCode", json!([address, code])).await;
-            }
-            Self::Nothing => return false,
-        }
-        true
-    }
+/// Gives the FIX listener a certificate that expires tomorrow. Returns its files as they were.
+pub(crate) fn expiring_certificate(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = ["key.pem", "cert.pem"].map(|name| sandbox.dir().join("fix-tls").join(name));
+    let before = files.iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let tomorrow = chrono::Utc::now().date_naive() + chrono::Days::new(1);
+    let date = tomorrow.format("%Y %m %d").to_string();
+    let parts: Vec<&str> = date.split(' ').collect();
+    params.not_after =
+        date_time_ymd(parts[0].parse().unwrap(), parts[1].parse().unwrap(), parts[2].parse().unwrap());
+    let certificate = params.self_signed(&key).unwrap().pem();
+    fs::write(&files[0], key.serialize_pem()).unwrap();
+    fs::write(&files[1], certificate).unwrap();
+    before
 }
 
 pub(crate) async fn call_node(sandbox: &Sandbox, method: &str, params: Value) -> Value {
@@ -210,8 +76,8 @@ pub(crate) async fn call_node(sandbox: &Sandbox, method: &str, params: Value) ->
 }
 
 /// Puts a contract in the anchor's place that refuses `anchor` and `anchorMany`, and carries out everything else as the
-/// anchor does, from a copy of its code.
-async fn refuse_anchors(sandbox: &Sandbox) -> Cure {
+/// anchor does, from a copy of its code. Returns the address and its code.
+pub(crate) async fn refuse_anchors(sandbox: &Sandbox) -> Value {
     let anchor = sandbox.text("/chain/contracts/anchor");
     let code = call_node(sandbox, "eth_getCode", json!([anchor, "latest"])).await;
     let copy = "00000000000000000000000000000000c0ffee00";
@@ -223,5 +89,64 @@ async fn refuse_anchors(sandbox: &Sandbox) -> Cure {
         "0x363d3d373d3560e01c8063{one}1460415763{many}146041573d3d363d73{copy}5af43d600060003e3d6000f35b60006000fd"
     );
     call_node(sandbox, "anvil_setCode", json!([anchor, refusing])).await;
-    Cure::Code(anchor, code.as_str().unwrap().to_owned())
+    json!([anchor, code])
+}
+
+/// A second endpoint of a sandbox's chain: the node's own answers, or blocks without their events.
+pub(crate) struct Endpoint {
+    addr: SocketAddr,
+    place: Arc<EndpointPlace>,
+    serving: JoinHandle<()>,
+}
+
+struct EndpointPlace {
+    client: reqwest::Client,
+    node: OnceLock<String>,
+    omits_events: AtomicBool,
+}
+
+impl Endpoint {
+    pub(crate) async fn start() -> Self {
+        let place = Arc::new(EndpointPlace {
+            client: reqwest::Client::new(),
+            node: OnceLock::new(),
+            omits_events: AtomicBool::new(false),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = axum::Router::new().fallback(answer).with_state(Arc::clone(&place));
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { addr, place, serving }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.addr)
+    }
+
+    /// Passes calls on to the sandbox's node from now on.
+    pub(crate) fn follow(&self, sandbox: &Sandbox) {
+        self.place.node.get_or_init(|| sandbox.text("/chain/rpcUrl"));
+    }
+
+    pub(crate) fn omit_events(&self, omits_events: bool) {
+        self.place.omits_events.store(omits_events, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// Until the sandbox's node is known, nothing is answered well.
+async fn answer(State(place): State<Arc<EndpointPlace>>, body: String) -> Result<String, StatusCode> {
+    let node = place.node.get().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    let request: Value = serde_json::from_str(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let of_block = request["method"] == "eth_getLogs" && !request["params"][0]["blockHash"].is_null();
+    if of_block && place.omits_events.load(Ordering::Relaxed) {
+        return Ok(json!({"jsonrpc": "2.0", "id": request["id"], "result": []}).to_string());
+    }
+    let passed = place.client.post(node).header("content-type", "application/json").body(body).send().await;
+    passed.map_err(|_| StatusCode::BAD_GATEWAY)?.text().await.map_err(|_| StatusCode::BAD_GATEWAY)
 }

@@ -1,18 +1,18 @@
 //! How the causes of alerts are brought about, and what shows them.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use alloy::primitives::{Address, B256, U256, keccak256};
-use alloy::sol_types::SolValue;
 use dvp_testing::signer::Manner;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::alert_causes::Cause;
-use crate::alert_faults::call_node;
-use crate::alert_scene::{Cure, Scene};
+use crate::alert_faults::{Suspended, call_node, expiring_certificate, refuse_anchors};
+use crate::alert_scene::{Cure, How, REPAIR, Scene};
+use crate::alert_table::Cause;
+use crate::fix::FixClient;
 
 /// How often a request is sent again while a cause lasts.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -21,40 +21,68 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 const PAYING: &str = "where state_name = 'paying'";
 
 impl Scene {
-    pub(crate) async fn inject(&mut self, cause: Cause) -> Cure {
-        match cause {
+    /// Brings a cause about. Returns what undoes it outside of the service, if anything does.
+    pub(crate) async fn inject(&mut self, cause: Cause) -> Option<Cure> {
+        Some(match cause {
+            Cause::ExpiringCertificate => {
+                let before = expiring_certificate(self.sandbox());
+                Cure::new("Replace the files of `[fix.tls]`.", How::Files(before))
+            }
+            Cause::FrozenNode => {
+                let node = Suspended::node_of(self.sandbox());
+                Cure::new("Start the node, or name another endpoint in `rpc_urls`.", How::Resume(node))
+            }
+            Cause::UnavailableDatabase => {
+                let database = Suspended::database_of(self.sandbox());
+                Cure::new("Start the primary, or wait for the new one.", How::Resume(database))
+            }
+            Cause::AnchorBacklog => {
+                let before = refuse_anchors(self.sandbox()).await;
+                self.token_order().await;
+                let step = "Let anchors through again: gas below the cap, a contract and an account that the anchor takes.";
+                Cure::new(step, How::Node("anvil_setCode", before))
+            }
+            Cause::SilentBank => {
+                let order = self.order_to("bene_silent:dest_10000007").await;
+                self.place(&order).await;
+                return None;
+            }
+            Cause::FullQueue => self.slowing("intent").await,
+            Cause::RefusedFixOrder => self.refusing("insert on fix_order", "each row", "22023").await,
+            Cause::SlowFixOrders => self.slowing("fix_order").await,
+            Cause::DisagreeingEndpoints => {
+                self.equipment().endpoint.omit_events(true);
+                self.token_order().await;
+                Cure::new(
+                    "Take the wrong endpoint out of `rpc_urls`, or have its provider repair it.",
+                    How::Endpoint,
+                )
+            }
+            Cause::BankCharge => {
+                self.order_at_the_bank("000123456789").await;
+                self.charge().await;
+                return None;
+            }
             Cause::LowBalance => {
                 let relayer = self.relayer().await;
                 call_node(self.sandbox(), "anvil_setBalance", json!([relayer, "0x1"])).await;
                 self.token_order().await;
-                Cure::Node("anvil_setBalance", json!([relayer, "0x56bc75e2d63100000"]))
+                let more = json!([relayer, "0x56bc75e2d63100000"]);
+                Cure::new("Send gas to the account.", How::Node("anvil_setBalance", more))
             }
             Cause::UsedLimit => {
                 let limit = ["--scope", "partner", "--target", "acme", "--asset", "USD", "--per", "day"];
                 self.decide(&[&["limit", "set"], &limit[..], &["--amount-minor", "10500"]].concat());
                 self.accepted().await;
-                let remove = "update order_limit set amount = null where scope = 'partner'";
-                Cure::Sql(remove.to_owned())
+                return None;
             }
             Cause::PriceOutsideItsBand => {
                 let band = ["--pair", "USD/EUR", "--bps", "50", "--middle", "1.5"];
                 self.decide(&[&["band", "set"], &band[..]].concat());
                 self.submitted().await;
-                Cure::Band
+                return None;
             }
-            Cause::SlowCommits => {
-                self.run(
-                    "create function cause() returns trigger language plpgsql as \
-                     'begin perform pg_sleep(0.8); return null; end'",
-                )
-                .await;
-                self.run(
-                    "create constraint trigger cause after insert on intent deferrable initially deferred \
-                     for each row execute function cause()",
-                )
-                .await;
-                Cure::Sql("drop function cause cascade".to_owned())
-            }
+            Cause::SlowCommits => self.slowing("intent").await,
             Cause::RefusedRow => self.refusing("insert on intent", "each row", "22023").await,
             Cause::UnwritableStep => {
                 let cure = self.refusing("update on execution", "each row", "23514").await;
@@ -71,7 +99,7 @@ impl Scene {
                 let path = format!("/v1/executions/{reference}/receipt");
                 let (status, answer) = self.partner.get(&path).await;
                 assert_eq!(status, 500, "{answer}");
-                Cure::Sql("alter table receipt_elsewhere rename to receipt".to_owned())
+                Cure::sql(REPAIR, "alter table receipt_elsewhere rename to receipt")
             }
             Cause::HeldEndpoint => {
                 let request = json!({"url": "https://127.0.0.1:9/", "subscribedTypes": ["payout.completed"]});
@@ -83,7 +111,8 @@ impl Scene {
                                 fence = endpoint_lease.fence + 1, leased_until = excluded.leased_until";
                 self.run(hold).await;
                 self.accepted().await;
-                Cure::Sql("update webhook_endpoint set is_active = false".to_owned())
+                let release = "update endpoint_lease set leased_until = now()";
+                Cure::sql("End the process that holds the endpoint and does not send.", release)
             }
             Cause::HeldFeed => {
                 let cure = self.locked("select 1 from webhook_dispatcher for update").await;
@@ -105,18 +134,8 @@ impl Scene {
                 let price = json!(["0x38d7ea4c68000"]);
                 call_node(self.sandbox(), "anvil_setNextBlockBaseFeePerGas", price).await;
                 self.token_order().await;
-                Cure::Node("anvil_setNextBlockBaseFeePerGas", json!(["0x3b9aca00"]))
-            }
-            Cause::GiftToEscrow => {
-                // OpenZeppelin keeps balances in slot 0.
-                let address = |pointer: &str| -> Address { self.sandbox().text(pointer).parse().unwrap() };
-                let slot = keccak256((address("/chain/contracts/escrow"), U256::ZERO).abi_encode());
-                let token = address("/chain/tokens/0/address");
-                let before =
-                    call_node(self.sandbox(), "eth_getStorageAt", json!([token, slot, "latest"])).await;
-                let more = B256::from(U256::from(7));
-                call_node(self.sandbox(), "anvil_setStorageAt", json!([token, slot, more])).await;
-                Cure::Node("anvil_setStorageAt", json!([token, slot, before]))
+                let step = "Raise `fee_cap_wei`, or wait until gas is cheaper.";
+                Cure::new(step, How::Node("anvil_setNextBlockBaseFeePerGas", json!(["0x3b9aca00"])))
             }
             Cause::ChangedBalance => {
                 let change = |sign| {
@@ -127,20 +146,22 @@ impl Scene {
                     )
                 };
                 self.run(&change("+")).await;
-                Cure::Sql(change("-"))
+                let step =
+                    "Put right what was written past the service, or restore to the point in time before it.";
+                Cure::sql(step, &change("-"))
             }
             Cause::EndedProcess => {
                 self.kill();
-                Cure::Nothing
+                Cure::new("Start the process.", How::Start)
             }
             Cause::UnreadableList => {
                 std::fs::remove_file(self.equipment().list()).unwrap();
-                Cure::List
+                Cure::new("Restore the file, or start the service that screens.", How::List)
             }
             Cause::SilentSigner => {
                 self.equipment().signer.answer(Manner::Hang);
                 self.token_order().await;
-                Cure::Signer
+                Cure::new("Start the signer, or put its access right.", How::Signer)
             }
             Cause::FullBacklog => {
                 self.run(
@@ -149,32 +170,33 @@ impl Scene {
                      from generate_series(1, 100000) n",
                 )
                 .await;
-                Cure::Sql("delete from chain_command where intent_id = 'drill'".to_owned())
+                let step = "Remove what holds the commands up, or add relayer accounts.";
+                Cure::sql(step, "delete from chain_command where intent_id = 'drill'")
             }
             Cause::UnreadableFile => {
                 let (elsewhere, inbox) =
                     (self.sandbox().dir().join("garbage"), self.sandbox().dir().join("bank/inbox"));
                 std::fs::write(&elsewhere, "garbage \u{0} & <").unwrap();
                 std::fs::rename(&elsewhere, inbox.join("garbage.xml")).unwrap();
-                Cure::Nothing
+                return None;
             }
             Cause::ReturnedPayment => {
                 self.order_at_the_bank("000123450013").await;
-                Cure::Nothing
+                return None;
             }
             Cause::Contradiction => {
                 self.order_at_the_bank("000123450010").await;
-                Cure::Nothing
+                return None;
             }
             Cause::OverduePayout => {
                 self.unanswered_payout().await;
                 self.run(&format!("update execution set state = jsonb_set(state, '{{lock,deadlines,overdue_at}}', '0'), version = version + 1 {PAYING}")).await;
-                Cure::Nothing
+                return None;
             }
             Cause::Debt => {
                 self.unanswered_payout().await;
                 self.run(&format!("update execution set state = jsonb_set(state, '{{lock,deadlines,settle_at}}', '0'), version = version + 1 {PAYING}")).await;
-                Cure::Nothing
+                return None;
             }
             Cause::OtherTerms => {
                 self.run(
@@ -185,26 +207,37 @@ impl Scene {
                 .await;
                 self.run("create trigger cause after update on nonce_slot for each statement execute function cause()").await;
                 self.token_order().await;
-                Cure::Sql("drop function cause cascade".to_owned())
+                let step = "Find who acts with the order's id, and take the role from it.";
+                Cure::sql(step, "drop function cause cascade")
             }
             Cause::LostFill => {
                 self.unanswered_payout().await;
                 self.fork_before_the_fill().await;
-                Cure::Nothing
+                return None;
             }
             Cause::DeepFork => {
                 // The node keeps too few states for a fork below the blocks that a sandbox takes for final.
                 self.run("update chain_cursor set final_number = head_number, version = version + 1").await;
                 call_node(self.sandbox(), "anvil_reorg", json!([4, []])).await;
-                Cure::Nothing
+                return None;
             }
-        }
+        })
     }
 
     async fn order_at_the_bank(&mut self, account: &str) {
         let order = self.order_to(account).await;
-        let (status, answer) = self.partner.submit(&order).await;
-        assert_eq!(status, 202, "{answer}");
+        self.place(&order).await;
+    }
+
+    /// The bank takes a fee, and has not been asked about it for days.
+    async fn charge(&self) {
+        let line = json!({
+            "currency": "USD", "amount": -350, "end_to_end_id": null, "bank_reference": "CHARGE-1",
+            "text": "account fee", "at": chrono::Utc::now() - chrono::Duration::days(5),
+        });
+        let books = self.sandbox().dir().join("bank/bank/books/entries");
+        std::fs::write(books.join(".charge"), line.to_string()).unwrap();
+        std::fs::rename(books.join(".charge"), books.join("charge.json")).unwrap();
     }
 
     /// A payout of a lock that the bank never answers.
@@ -238,7 +271,7 @@ impl Scene {
     }
 
     /// Requests that show a cause, until this is dropped.
-    pub(crate) async fn while_it_lasts(&self, cause: Cause) {
+    pub(crate) async fn while_it_lasts(&self, cause: Cause) -> Infallible {
         match cause {
             Cause::SlowCommits | Cause::RefusedRow => loop {
                 self.submitted().await;
@@ -260,9 +293,19 @@ impl Scene {
                     }
                 }
             }
-            // What differs for less than a quarter of an hour counts as in transit.
-            Cause::GiftToEscrow => loop {
-                self.run("update wallet_balance set differs_since = differs_since - interval '1 hour'").await;
+            Cause::FullQueue => {
+                let (mut waiting, mut next) = (FuturesUnordered::new(), tokio::time::interval(AGAIN_AFTER));
+                loop {
+                    tokio::select! {
+                        _ = next.tick() => waiting.push(self.submitted()),
+                        Some(()) = waiting.next() => {}
+                    }
+                }
+            }
+            Cause::RefusedFixOrder | Cause::SlowFixOrders => loop {
+                let wallet = self.sandbox().text("/chain/wallets/0/address");
+                let mut client = FixClient::log_on(self.sandbox()).await;
+                client.buy_for_money(&Uuid::new_v4().to_string(), &wallet).await;
                 tokio::time::sleep(AGAIN_AFTER).await;
             },
             _ => std::future::pending().await,

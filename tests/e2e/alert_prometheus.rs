@@ -3,17 +3,25 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::alert_pages::root;
+
+/// Ranges of the rules, and those of the copy: an alert about a rate ends soon after its cause.
+const RANGES: [(&str, &str); 4] =
+    [("[5m]", "[20s]"), ("[10m]", "[20s]"), ("[15m]", "[20s]"), ("[1h]", "[40s]")];
+
 /// For an alert to fire, or to be resolved.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A threshold that is too long for a drill: the alert, what its rule says, and what the copy says.
-pub(crate) type Shorter = (&'static str, &'static str, &'static str);
+/// For how long alerts must be off to have ended.
+pub(crate) const QUIET: Duration = Duration::from_secs(8);
+
+/// A threshold that does not suit a drill: the alert, what its rule says, and what the copy says.
+pub(crate) type Threshold = (&'static str, &'static str, &'static str);
 
 pub(crate) struct Prometheus {
     child: Child,
@@ -23,25 +31,17 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Every `for:` is shorter: three seconds for an expected alert, a sixth for the others.
-    pub(crate) async fn start(metrics: &str, expected: &BTreeSet<&str>, shorter: &[Shorter]) -> Self {
+    /// Every `for:` is three seconds at most, and rates are over [`RANGES`].
+    pub(crate) async fn start(metrics: &str, thresholds: &[Threshold]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus/rules");
-        let rules = if rules.exists() {
-            rules
-        } else {
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/rules")
-        };
+        let rules = root().join("deploy/prometheus/rules");
         let copy = ["symptoms.yml", "causes.yml"].map(|name| fs::read_to_string(rules.join(name)).unwrap());
-        for (alert, from, _) in shorter {
+        for (alert, from, _) in thresholds {
             let is_said = |text: &String| rule_of(text, alert).is_some_and(|rule| rule.contains(from));
             assert!(copy.iter().any(is_said), "{alert} does not say {from}");
         }
-        for alert in expected {
-            assert!(copy.iter().any(|text| rule_of(text, alert).is_some()), "there is no alert {alert}");
-        }
         for (n, text) in copy.iter().enumerate() {
-            fs::write(dir.path().join(format!("rules-{n}.yml")), shortened(text, expected, shorter)).unwrap();
+            fs::write(dir.path().join(format!("rules-{n}.yml")), shortened(text, thresholds)).unwrap();
         }
         let target = metrics.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
         let config = format!(
@@ -91,44 +91,47 @@ impl Prometheus {
         firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until these alerts fire. Others may not fire before them, except those that are about to be resolved.
-    pub(crate) async fn wait_for(&self, expected: &[&str]) {
-        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let firing = self.firing().await;
-            if firing == expected {
-                return;
-            }
-            let others: Vec<&String> = firing.difference(&expected).collect();
-            assert!(expected.is_empty() || others.is_empty(), "{others:?} fire, and not only {expected:?}");
-            assert!(Instant::now() < deadline, "{firing:?} fire, and not {expected:?}");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    /// Waits until each of these alerts has fired, whatever others do, and returns the others that fire then.
-    pub(crate) async fn wait_for_each(&self, expected: &[&str]) -> BTreeSet<String> {
+    /// Waits until each of these alerts has fired, while no alert fires that may not. Returns all that fire then.
+    pub(crate) async fn wait_for_each(
+        &self,
+        expected: &[&str],
+        allowed: &BTreeSet<&str>,
+    ) -> BTreeSet<String> {
         let mut missing: BTreeSet<&str> = expected.iter().copied().collect();
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let firing = self.firing().await;
+            let firing = self.firing_of(allowed).await;
             missing.retain(|alert| !firing.contains(*alert));
             if missing.is_empty() {
-                return firing.into_iter().filter(|alert| !expected.contains(&alert.as_str())).collect();
+                return firing;
             }
             assert!(Instant::now() < deadline, "{missing:?} do not fire, {firing:?} do");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    pub(crate) async fn stays_at(&self, expected: &[&str], time: Duration) {
-        let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            assert_eq!(self.firing().await, expected);
+    /// Waits until no alert fires but these for a while, and no alert fires that may not.
+    pub(crate) async fn wait_for_end(&self, stays: &BTreeSet<&str>, allowed: &BTreeSet<&str>) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut since = Instant::now();
+        loop {
+            let firing = self.firing_of(allowed).await;
+            if !firing.iter().all(|alert| stays.contains(alert.as_str())) {
+                since = Instant::now();
+            } else if since.elapsed() >= QUIET {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{firing:?} still fire, and not {stays:?} only");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+
+    /// The alerts that fire: only these may.
+    pub(crate) async fn firing_of(&self, allowed: &BTreeSet<&str>) -> BTreeSet<String> {
+        let firing = self.firing().await;
+        let others: Vec<&String> = firing.iter().filter(|alert| !allowed.contains(alert.as_str())).collect();
+        assert!(others.is_empty(), "{others:?} fire, and only {allowed:?} may");
+        firing
     }
 }
 
@@ -144,7 +147,7 @@ fn rule_of<'a>(rules: &'a str, alert: &str) -> Option<&'a str> {
     rules.split("- alert: ").find(|rule| rule.lines().next() == Some(alert))
 }
 
-fn shortened(rules: &str, expected: &BTreeSet<&str>, shorter: &[Shorter]) -> String {
+fn shortened(rules: &str, thresholds: &[Threshold]) -> String {
     let mut alert = "";
     let mut text = String::new();
     for line in rules.lines() {
@@ -155,10 +158,12 @@ fn shortened(rules: &str, expected: &BTreeSet<&str>, shorter: &[Shorter]) -> Str
         if let Some(time) = line.trim().strip_prefix("for: ") {
             let (number, unit) = time.split_at(time.len() - 1);
             let seconds = number.parse::<u32>().unwrap() * if unit == "m" { 60 } else { 1 };
-            let wait = if expected.contains(alert) { seconds.min(3) } else { seconds / 6 };
-            line = format!("        for: {wait}s");
+            line = format!("        for: {}s", seconds.min(3));
         }
-        for (_, from, to) in shorter.iter().filter(|(of, ..)| *of == alert) {
+        for (from, to) in RANGES {
+            line = line.replace(from, to);
+        }
+        for (_, from, to) in thresholds.iter().filter(|(of, ..)| *of == alert) {
             line = line.replace(from, to);
         }
         text.push_str(&line);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -11,35 +12,60 @@ use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::relayer::functions::functions;
 use dvp_testing::signer::{Manner, Policy, RemoteSigner};
 use serde_json::{Value, json};
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Executor, PgConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::alert_causes::Cause;
-use crate::alert_faults::call_node;
-use crate::alert_prometheus::Prometheus;
+use crate::alert_faults::{Endpoint, Suspended, call_node};
+use crate::alert_prometheus::{Prometheus, QUIET};
+use crate::alert_table::{CAUSES, Expected, Ground};
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, program};
 
 /// Wallets that order one after the other; one more orders again and again.
 const WALLETS: usize = 6;
+/// Of these a partner can fill half.
+const ORDER_PLACES: &str = "4";
 
-/// What undoes a cause.
-pub(crate) enum Cure {
-    /// A transaction that holds a lock.
-    RolledBack(PgConnection),
+/// Steps of runbooks outside of the service.
+pub(crate) const END_SESSION: &str = "End the session of the database that holds the lock.";
+pub(crate) const REPAIR: &str = "Run the release that repairs the defect.";
+pub(crate) const UNBURDEN: &str = "Take away what slows the database: a lock, a disk, a standby.";
+
+/// What undoes a cause outside of the service, and the step of a runbook that asks for it.
+pub(crate) struct Cure {
+    pub(crate) step: &'static str,
+    how: How,
+}
+
+pub(crate) enum How {
+    /// The session that holds a lock is ended, as an administrator of the database does.
+    EndSession(PgConnection, i32),
     Sql(String),
     Node(&'static str, Value),
-    Band,
+    Files(Vec<(PathBuf, Vec<u8>)>),
+    Resume(Suspended),
+    Start,
     List,
     Signer,
-    Nothing,
+    Endpoint,
+}
+
+impl Cure {
+    pub(crate) const fn new(step: &'static str, how: How) -> Self {
+        Self { step, how }
+    }
+
+    pub(crate) fn sql(step: &'static str, statement: &str) -> Self {
+        Self::new(step, How::Sql(statement.to_owned()))
+    }
 }
 
 /// What a sandbox has beside its own parts.
 pub(crate) struct Equipment {
     dir: TempDir,
     pub(crate) signer: RemoteSigner,
+    pub(crate) endpoint: Endpoint,
 }
 
 impl Equipment {
@@ -60,7 +86,7 @@ impl Equipment {
             file("client.key"),
         );
         std::fs::write(dir.path().join("signers.toml"), section).unwrap();
-        let equipment = Self { dir, signer };
+        let equipment = Self { dir, signer, endpoint: Endpoint::start().await };
         equipment.write_list();
         equipment
     }
@@ -74,8 +100,9 @@ impl Equipment {
         std::fs::write(self.list(), "name: Nobody Orders\n").unwrap();
     }
 
-    /// Lets the signer sign what the service needs of a sandbox's contracts.
+    /// Lets the signer sign what the service needs of a sandbox's contracts, and the endpoint answer.
     fn admit(&self, sandbox: &Sandbox) {
+        self.endpoint.follow(sandbox);
         let record = std::fs::read(sandbox.ready_file().with_file_name("deployment.json")).unwrap();
         let deployment: Deployment = serde_json::from_slice(&record).unwrap();
         let functions = functions(&deployment).map(|function| (function.contract, function.selector));
@@ -84,8 +111,7 @@ impl Equipment {
 }
 
 pub(crate) struct Scene {
-    /// Until it ends.
-    sandbox: Option<Sandbox>,
+    sandbox: Sandbox,
     pub(crate) partner: Partner,
     equipment: Option<Equipment>,
     /// Orders of wallets.
@@ -93,71 +119,115 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) async fn plain() -> Self {
-        let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
-        Self { partner: Partner::of(&sandbox), sandbox: Some(sandbox), equipment: None, orders: 0 }
+    pub(crate) async fn on(ground: Ground) -> Self {
+        match ground {
+            Ground::Plain => Self::plain().await,
+            Ground::Equipped => Self::equipped().await,
+        }
     }
 
-    /// With bank files, a screening list and a remote signer.
-    pub(crate) async fn equipped() -> Self {
+    async fn plain() -> Self {
+        // A process that is started again is found at the address of before.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let metrics = format!("127.0.0.1:{port}");
+        let args = ["--webhook-allow-private", "--order-places", ORDER_PLACES, "--metrics", &metrics];
+        let sandbox = Sandbox::start_with(&args).await;
+        Self { partner: Partner::of(&sandbox), sandbox, equipment: None, orders: 0 }
+    }
+
+    async fn equipped() -> Self {
         let equipment = Equipment::new().await;
         let (list, signers) = (equipment.list(), equipment.dir.path().join("signers.toml"));
         let path = |path: &PathBuf| path.to_str().unwrap().to_owned();
-        let args = ["--bank-files", "--screening-list", &path(&list), "--signers", &path(&signers)];
+        let (list, signers, endpoint) = (path(&list), path(&signers), equipment.endpoint.url());
+        let args =
+            ["--bank-files", "--screening-list", &list, "--signers", &signers, "--chain-endpoint", &endpoint];
         let sandbox = Sandbox::start_with(&args).await;
         equipment.admit(&sandbox);
-        Self { partner: Partner::of(&sandbox), sandbox: Some(sandbox), equipment: Some(equipment), orders: 0 }
+        Self { partner: Partner::of(&sandbox), sandbox, equipment: Some(equipment), orders: 0 }
     }
 
-    pub(crate) fn sandbox(&self) -> &Sandbox {
-        self.sandbox.as_ref().unwrap()
+    pub(crate) const fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     pub(crate) fn equipment(&self) -> &Equipment {
         self.equipment.as_ref().unwrap()
     }
 
-    /// Without a farewell.
     pub(crate) fn kill(&mut self) {
-        drop(self.sandbox.take());
+        self.sandbox.kill();
     }
 
     pub(crate) async fn end(self) {
-        if let Some(sandbox) = self.sandbox {
-            sandbox.stop().await;
-        }
+        self.sandbox.stop().await;
     }
 
-    /// Causes, waits and cures.
-    pub(crate) async fn one(&mut self, cause: Cause, prometheus: &Prometheus) -> String {
-        let fired = prometheus.firing().await;
-        let early: Vec<&&str> = cause.alerts().iter().filter(|alert| fired.contains(**alert)).collect();
-        assert!(early.is_empty(), "{early:?} fire before {}", cause.name());
+    /// Causes, waits, carries the pages out, and waits until the alerts have ended. `standing` alerts are on before.
+    pub(crate) async fn one(
+        &mut self,
+        one: &Expected,
+        standing: &BTreeSet<&'static str>,
+        prometheus: &Prometheus,
+    ) -> String {
+        prometheus.wait_for_end(standing, &CAUSES.iter().flat_map(|one| one.alerts).copied().collect()).await;
+        let early: Vec<&&str> = one.alerts.iter().filter(|alert| standing.contains(**alert)).collect();
+        assert!(early.is_empty(), "{early:?} fire before {}", one.name);
+        let stays: BTreeSet<&str> = standing.iter().chain(one.stays).copied().collect();
+        let allowed: BTreeSet<&str> =
+            stays.iter().copied().chain(one.alerts.iter().chain(one.may_follow).copied()).collect();
         let began = Instant::now();
-        let cure = self.inject(cause).await;
-        let others = tokio::select! {
-            others = prometheus.wait_for_each(cause.alerts()) => others,
-            () = self.while_it_lasts(cause) => BTreeSet::new(),
+        let cure = self.inject(one.cause).await;
+        let firing = tokio::select! {
+            firing = prometheus.wait_for_each(one.alerts, &allowed) => firing,
+            never = self.while_it_lasts(one.cause) => match never {},
         };
         let fired = began.elapsed().as_secs();
-        self.cure(cure).await;
-        let mut said = format!("{}: {} after {fired} s", cause.name(), cause.alerts().join(", "));
+        for alert in one.alerts {
+            self.check(alert).await;
+        }
+        prometheus.firing_of(&allowed).await;
+        let began = Instant::now();
+        self.remedy(one, cure).await;
+        let carried_out = began.elapsed().as_secs();
+        prometheus.wait_for_end(&stays, &allowed).await;
+        let ended = began.elapsed().saturating_sub(QUIET).as_secs();
+        let mut said = format!(
+            "{}: {} after {fired} s, remedy {carried_out} s, ended {ended} s after its beginning",
+            one.name,
+            one.alerts.join(", ")
+        );
+        let is_other =
+            |alert: &&String| !one.alerts.contains(&alert.as_str()) && !standing.contains(alert.as_str());
+        let others: Vec<&str> = firing.iter().filter(is_other).map(String::as_str).collect();
         if !others.is_empty() {
-            let others: Vec<&str> = others.iter().map(String::as_str).collect();
             write!(said, " (and {})", others.join(", ")).unwrap();
         }
         said
     }
 
-    async fn cure(&self, cure: Cure) {
-        match cure {
-            Cure::RolledBack(conn) => conn.close().await.unwrap(),
-            Cure::Sql(statement) => self.run(&statement).await,
-            Cure::Node(method, params) => drop(call_node(self.sandbox(), method, params).await),
-            Cure::List => self.equipment().write_list(),
-            Cure::Signer => self.equipment().signer.answer(Manner::Honest),
-            Cure::Band => self.decide(&["band", "remove", "--pair", "USD/EUR"]),
-            Cure::Nothing => {}
+    pub(crate) async fn cure(&mut self, cure: Cure) {
+        match cure.how {
+            How::EndSession(held, pid) => {
+                self.run(&format!("select pg_terminate_backend({pid})")).await;
+                drop(held);
+            }
+            How::Sql(statement) => self.run(&statement).await,
+            How::Node(method, params) => drop(call_node(&self.sandbox, method, params).await),
+            How::Files(files) => {
+                for (path, content) in files {
+                    std::fs::write(path, content).unwrap();
+                }
+            }
+            How::Resume(suspended) => drop(suspended),
+            How::Start => {
+                let _ = std::fs::remove_file(self.sandbox.ready_file());
+                self.sandbox.start_again().await;
+                self.partner = Partner::of(&self.sandbox);
+            }
+            How::List => self.equipment().write_list(),
+            How::Signer => self.equipment().signer.answer(Manner::Honest),
+            How::Endpoint => self.equipment().endpoint.omit_events(false),
         }
     }
 
@@ -168,9 +238,10 @@ impl Scene {
 
     pub(crate) async fn locked(&self, statement: &'static str) -> Cure {
         let mut conn = self.sandbox().database().await;
+        let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut conn).await.unwrap();
         conn.execute(sqlx::raw_sql("begin")).await.unwrap();
         conn.execute(sqlx::raw_sql(statement)).await.unwrap();
-        Cure::RolledBack(conn)
+        Cure::new(END_SESSION, How::EndSession(conn, pid))
     }
 
     /// A trigger that refuses every such change.
@@ -181,7 +252,22 @@ impl Scene {
         ))
         .await;
         self.run(&format!("create trigger cause before {change} for {each} execute function cause()")).await;
-        Cure::Sql("drop function cause cascade".to_owned())
+        Cure::sql(REPAIR, "drop function cause cascade")
+    }
+
+    /// A trigger that takes 2 s at the end of every transaction that inserts there.
+    pub(crate) async fn slowing(&self, table: &str) -> Cure {
+        self.run(
+            "create function cause() returns trigger language plpgsql as \
+             'begin perform pg_sleep(2); return null; end'",
+        )
+        .await;
+        self.run(&format!(
+            "create constraint trigger cause after insert on {table} deferrable initially deferred \
+             for each row execute function cause()"
+        ))
+        .await;
+        Cure::sql(UNBURDEN, "drop function cause cascade")
     }
 
     pub(crate) async fn relayer(&self) -> String {
@@ -199,7 +285,7 @@ impl Scene {
         assert_eq!(approved["state"], "approved", "{approved}");
     }
 
-    fn dvp(&self, words: &[&str]) -> Value {
+    pub(crate) fn dvp(&self, words: &[&str]) -> Value {
         let mut command = Command::new(program());
         command.args(words).arg("--json").arg("--dir").arg(self.sandbox().dir());
         let output = command.output().unwrap();
@@ -236,8 +322,12 @@ impl Scene {
     /// An order that waits for the chain, of a wallet that has not ordered.
     pub(crate) async fn token_order(&mut self) {
         let order = self.order_to("000123456789").await;
-        let (status, answer) = self.partner.submit(&order).await;
-        assert_eq!(status, 202, "{answer}");
+        self.place(&order).await;
+    }
+
+    /// Submits an order, again while the service starts.
+    pub(crate) async fn place(&self, order: &Value) {
+        self.partner.submit_accepted(order).await;
     }
 
     /// An order of a wallet whose last one is six orders ago, with its payout to this account.
@@ -257,6 +347,12 @@ impl Scene {
         let mut order = self.partner.order(self.sandbox(), wallet, account).await;
         order["beneficiary"]["bank"] = "USABA021000021".into();
         order
+    }
+
+    /// The same of a text.
+    pub(crate) async fn text(&self, select: &'static str) -> Option<String> {
+        let mut conn = self.sandbox().database().await;
+        sqlx::query_scalar(select).fetch_optional(&mut conn).await.unwrap()
     }
 
     /// The first column of the only row.

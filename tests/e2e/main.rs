@@ -4,8 +4,12 @@
 mod alert_causes;
 mod alert_faults;
 mod alert_inject;
+mod alert_pages;
 mod alert_prometheus;
+mod alert_remedy;
 mod alert_scene;
+#[expect(dead_code, reason = "shared with the drill and the tests of the deployment's files")]
+mod alert_table;
 mod alerts;
 mod bands;
 mod beneficiaries;

@@ -91,10 +91,15 @@ impl Sandbox {
         PgConnection::connect(&self.text("/databaseUrl")).await.unwrap()
     }
 
-    /// SIGKILL, then a start in the same directory.
-    pub(crate) async fn kill_and_start_again(&mut self) {
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// SIGKILL, then a start in the same directory.
+    pub(crate) async fn kill_and_start_again(&mut self) {
+        self.kill();
         // Files of the killed run do not describe the next one.
         std::fs::remove_file(self.ready_file()).unwrap();
         self.start_again().await;
@@ -143,21 +148,12 @@ pub(crate) fn program() -> PathBuf {
 
 fn spawn(dir: &tempfile::TempDir, args: &[String]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.path().join("log")).unwrap();
+    let listeners = ["--http", "--fix", "--fix-tls", "--console", "--metrics"];
+    let unnamed = listeners.into_iter().filter(|listener| !args.iter().any(|arg| arg == listener));
     Command::new(program())
-        .args([
-            "sandbox",
-            "--http",
-            "127.0.0.1:0",
-            "--fix",
-            "127.0.0.1:0",
-            "--fix-tls",
-            "127.0.0.1:0",
-            "--console",
-            "127.0.0.1:0",
-            "--metrics",
-            "127.0.0.1:0",
-            "--dir",
-        ])
+        .arg("sandbox")
+        .args(unnamed.flat_map(|listener| [listener, "127.0.0.1:0"]))
+        .arg("--dir")
         .arg(dir.path().join("data"))
         .args(args)
         .stdin(Stdio::null())

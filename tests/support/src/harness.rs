@@ -10,7 +10,7 @@ use dvp_core::liquidity::Liquidity;
 use dvp_core::screening::Screening;
 use dvp_core::secrets::Vault;
 use dvp_core::workflow::{self, RailUse};
-use dvp_core::writer::{Accepted, Outcome, Writer};
+use dvp_core::writer::{Accepted, ORDER_PLACES, Outcome, Writer};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
@@ -331,5 +331,6 @@ fn context_under(market: &Market, liquidity: Liquidity, clock: Clock, screening:
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
         screening,
+        order_places: ORDER_PLACES,
     })
 }

@@ -10,12 +10,21 @@ mod alert_faults;
 #[path = "../../../../tests/e2e/alert_inject.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_inject;
+#[path = "../../../../tests/e2e/alert_pages.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_pages;
 #[path = "../../../../tests/e2e/alert_prometheus.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_prometheus;
+#[path = "../../../../tests/e2e/alert_remedy.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
+mod alert_remedy;
 #[path = "../../../../tests/e2e/alert_scene.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed")]
 mod alert_scene;
+#[path = "../../../../tests/e2e/alert_table.rs"]
+#[expect(dead_code, reason = "shared with the tests of the deployment's files")]
+mod alert_table;
 mod alerts;
 #[path = "../../../../tests/e2e/chain_faults.rs"]
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is reported")]
@@ -27,6 +36,9 @@ mod chain_sim;
 mod crash;
 mod failover;
 mod feed;
+#[path = "../../../../tests/e2e/fix.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
+mod fix;
 mod hostile;
 mod month;
 #[path = "../../../../tests/e2e/partner.rs"]
@@ -65,9 +77,9 @@ pub(crate) struct Seeds {
 
 #[derive(Subcommand)]
 enum DrillCommand {
-    /// A node that hangs, a silent bank, anchors that are refused, a database that hangs, a certificate that expires:
-    /// does each raise its alert in a real Prometheus, and no other? Needs `prometheus` and the `dvp` binary beside
-    /// this one.
+    /// What raises each alert, one cause after the other: does it fire in a real Prometheus, and no other that does not
+    /// follow from it? Are the commands of its runbook carried out, and does the alert end by its remedy? Needs
+    /// `prometheus` and the `dvp` binary beside this one.
     Alerts(alerts::AlertsArgs),
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim(Seeds),
