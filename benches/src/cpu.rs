@@ -9,6 +9,8 @@ const TICK: Duration = Duration::from_millis(10);
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
+    /// The id of the parent process.
+    parent: u32,
     /// Ticks of the process in user and system mode.
     own: u32,
     /// Those of its children that have exited and were waited for, and of their children.
@@ -34,6 +36,26 @@ pub fn worked(names: &[&str]) -> Vec<Duration> {
     ticks.into_iter().map(|ticks| TICK.saturating_mul(ticks)).collect()
 }
 
+/// The CPU time so far of a PostgreSQL: of its postmaster and of the processes of its connections, open and closed.
+#[must_use]
+pub fn worked_by_server(postmaster: u32) -> Duration {
+    let mut ticks = 0_u32;
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(process) = stat(&id.to_string()) else { continue };
+        if id == postmaster || process.parent == postmaster {
+            ticks = ticks.saturating_add(process.own).saturating_add(process.exited);
+        }
+    }
+    TICK.saturating_mul(ticks)
+}
+
+/// The CPU time of this process so far.
+#[must_use]
+pub fn worked_by_this_process() -> Duration {
+    TICK.saturating_mul(stat("self").map_or(0, |this| this.own))
+}
+
 /// The CPU time of the calling thread so far.
 #[must_use]
 pub fn worked_by_this_thread() -> Duration {
@@ -48,12 +70,14 @@ fn stat(process: &str) -> Option<Stat> {
 fn parse(stat: &str) -> Option<Stat> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
-    // The first field after the name is the third of proc_pid_stat(5), utime is the fourteenth.
+    // The first field after the name is the third of proc_pid_stat(5), ppid is the fourth, utime the fourteenth.
+    let parent = after.split_whitespace().nth(1)?.parse().ok()?;
     let mut ticks = after.split_whitespace().skip(11).map(|field| field.parse::<u32>().ok());
     let mut next = || ticks.next().flatten();
     let (user, system, exited_user, exited_system) = (next()?, next()?, next()?, next()?);
     Some(Stat {
         name: name.to_owned(),
+        parent,
         own: user.saturating_add(system),
         exited: exited_user.saturating_add(exited_system),
     })
@@ -66,7 +90,7 @@ mod tests {
     #[test]
     fn exited_children_are_counted_apart_from_the_process() {
         let line = "4711 (a (b) c) S 1 4711 4711 0 -1 4194560 6001 2 0 0 30 12 500 70 20 0 1 0 9 0 0\n";
-        assert_eq!(parse(line), Some(Stat { name: "a (b) c".into(), own: 42, exited: 570 }));
+        assert_eq!(parse(line), Some(Stat { name: "a (b) c".into(), parent: 1, own: 42, exited: 570 }));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use dvp_core::workflow::{self, RailUse};
 use dvp_fix_gateway::{FixGateway, GatewayConfig};
+use dvp_rails::Rail;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::fix::{self, NewFixSession};
 use sqlx::{Connection as _, PgConnection};
@@ -31,26 +32,25 @@ use crate::submit::{ORDERS_A_SECOND, submissions};
 const ADMITTED_WITHIN: Duration = Duration::from_secs(20);
 const USERNAME: &str = "acme";
 const PASSWORD: &str = "password";
-const POSTGRES: &str = "postgres";
 
 /// The number of sessions, the orders in flight of each, and the names of the figures.
-struct Part {
-    sessions: usize,
-    window: usize,
+pub(crate) struct Part {
+    pub(crate) sessions: usize,
+    pub(crate) window: usize,
     rest: &'static str,
     accepted: Names,
     filled: Names,
 }
 
 /// Names of a rate and of the processor time of an order.
-struct Names {
-    rate: &'static str,
-    service: &'static str,
-    postgres: &'static str,
-    client: &'static str,
+pub(crate) struct Names {
+    pub(crate) rate: &'static str,
+    pub(crate) service: &'static str,
+    pub(crate) postgres: &'static str,
+    pub(crate) client: &'static str,
 }
 
-const PARTS: [Part; 2] = [
+pub(crate) const PARTS: [Part; 2] = [
     Part {
         sessions: 1,
         window: 64,
@@ -99,6 +99,35 @@ pub(crate) struct Measured {
     client: u64,
 }
 
+/// The processor time so far of this process and of a harness's PostgreSQL.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worked {
+    postmaster: u32,
+    this: Duration,
+    postgres: Duration,
+}
+
+impl Worked {
+    pub(crate) fn by(postmaster: u32) -> Self {
+        Self { postmaster, this: cpu::worked_by_this_process(), postgres: cpu::worked_by_server(postmaster) }
+    }
+
+    /// The cost of an order since then, with the client's part separate.
+    pub(crate) fn each(&self, orders: usize, elapsed: Duration, client: Duration) -> Measured {
+        let now = Self::by(self.postmaster);
+        let each = |time: Duration| {
+            let nanos = time.as_nanos().checked_div(u128::try_from(orders).unwrap_or(0)).unwrap_or(0);
+            u64::try_from(nanos).unwrap_or(u64::MAX)
+        };
+        Measured {
+            orders_a_second: per_second(orders, elapsed),
+            service: each(now.this.saturating_sub(self.this).saturating_sub(client)),
+            postgres: each(now.postgres.saturating_sub(self.postgres)),
+            client: each(client),
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
@@ -136,9 +165,9 @@ async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figur
     for (part, measured) in PARTS.iter().zip(&mut all) {
         let callers = part.sessions * part.window;
         let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect::<Result<Vec<_>, _>>()?;
-        let before = cpu::worked(&[POSTGRES]);
+        let before = Worked::by(harness.database.postgres.pid());
         let engine = submissions(&harness, orders, seconds, callers).await?;
-        let floor = measured_since(&before, engine, seconds, Duration::ZERO);
+        let floor = measured_since(&before, engine, seconds);
         figures.push(rest(&served, part, seconds, engine).await?);
         *measured = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?.0;
         figures.extend(beside(&part.accepted, *measured, floor));
@@ -198,9 +227,16 @@ async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> 
     Ok(figures)
 }
 
-/// Settles the harness's orders in this process, until told to stop.
+/// Settles the harness's orders by the simulated rails in this process, until told to stop.
 pub(crate) fn settling(harness: &DurableHarness) -> (watch::Sender<bool>, JoinHandle<()>) {
-    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    settling_by(harness, Arc::new(SimulatedRails::new(harness.pool().clone())))
+}
+
+/// Settles the harness's orders by a rail in this process, until told to stop.
+pub(crate) fn settling_by(
+    harness: &DurableHarness,
+    rails: Arc<dyn Rail>,
+) -> (watch::Sender<bool>, JoinHandle<()>) {
     let stop = watch::Sender::new(false);
     let run = workflow::run(
         harness.engine.clone(),
@@ -216,6 +252,7 @@ pub struct Gateway {
     addr: SocketAddr,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
+    postmaster: u32,
 }
 
 impl Gateway {
@@ -246,7 +283,7 @@ impl Gateway {
         let task = tokio::spawn(gateway.run(shutdown.clone()));
         // Sessions are taken in the background: the gateway is ready when it admits one.
         tokio::task::spawn_blocking(move || wait_until_admitted(addr)).await??;
-        Ok(Self { addr, shutdown, task })
+        Ok(Self { addr, shutdown, task, postmaster: harness.database.postgres.pid() })
     }
 
     /// Runs the sessions concurrently, each on a thread of its own.
@@ -263,12 +300,12 @@ impl Gateway {
             (0..sessions).map(|n| Ok((log_on(n)?, Orders::new(goal)))).collect::<anyhow::Result<Vec<_>>>()
         });
         let clients = clients.await??;
-        let before = cpu::worked(&[POSTGRES]);
+        let before = Worked::by(self.postmaster);
         let time = Duration::from_secs(seconds);
         let driven = tokio::task::spawn_blocking(move || fix_client::drive(clients, time, window));
         let Driven { workloads, elapsed, worked } = driven.await??;
         let latencies: Vec<Duration> = workloads.into_iter().flat_map(|orders| orders.latencies).collect();
-        Ok((measured(&before, latencies.len(), elapsed, worked), latencies))
+        Ok((before.each(latencies.len(), elapsed, worked), latencies))
     }
 
     /// Sends orders over one session, and waits until they are filled.
@@ -297,32 +334,13 @@ fn comp_id(n: usize) -> String {
     format!("CLNT{n}")
 }
 
-/// The cost of an order since `before`, with the client's part separate.
-fn measured(before: &[Duration], orders: usize, elapsed: Duration, client: Duration) -> Measured {
-    let after = cpu::worked(&[POSTGRES]);
-    let used = |n: usize| {
-        let at = |worked: &[Duration]| worked.get(n).copied().unwrap_or_default();
-        at(&after).saturating_sub(at(before))
-    };
-    let each = |time: Duration| {
-        let nanos = time.as_nanos().checked_div(u128::try_from(orders).unwrap_or(0)).unwrap_or(0);
-        u64::try_from(nanos).unwrap_or(u64::MAX)
-    };
-    Measured {
-        orders_a_second: per_second(orders, elapsed),
-        service: each(used(0).saturating_sub(client)),
-        postgres: each(used(1)),
-        client: each(client),
-    }
-}
-
-/// The same of a rate that was measured elsewhere.
-fn measured_since(before: &[Duration], orders_a_second: u64, seconds: u64, client: Duration) -> Measured {
+/// The cost of an order since `before`, of a rate that was measured elsewhere.
+fn measured_since(before: &Worked, orders_a_second: u64, seconds: u64) -> Measured {
     let orders = usize::try_from(orders_a_second.saturating_mul(seconds)).unwrap_or(usize::MAX);
-    Measured { orders_a_second, ..measured(before, orders, Duration::from_secs(seconds), client) }
+    Measured { orders_a_second, ..before.each(orders, Duration::from_secs(seconds), Duration::ZERO) }
 }
 
-fn beside(names: &Names, ours: Measured, floor: Measured) -> [Figure; 4] {
+pub(crate) fn beside(names: &Names, ours: Measured, floor: Measured) -> [Figure; 4] {
     let cpu = |name, value, floor| Figure { name, value, unit: "ns/order", floor };
     let (value, rate_floor) = (ours.orders_a_second, floor.orders_a_second);
     [

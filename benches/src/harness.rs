@@ -68,7 +68,12 @@ impl DurableHarness {
 
     /// The same for [`fiat_order`]s, which the partner has enough money for.
     pub async fn start_for_fiat(dir: &Path) -> anyhow::Result<Self> {
-        let harness = Self::start_with(dir, fiat_market()).await?;
+        Self::start_for_fiat_under(dir, Options::default()).await
+    }
+
+    /// The same, with a PostgreSQL of these options.
+    pub(crate) async fn start_for_fiat_under(dir: &Path, options: Options) -> anyhow::Result<Self> {
+        let harness = Self::start_under(dir, fiat_market(), options).await?;
         harness.deposit("USD", ENOUGH).await;
         Ok(harness)
     }

@@ -106,20 +106,20 @@ pub async fn drive(
 }
 
 /// One connection that waits for each answer.
-struct Client {
+pub(crate) struct Client {
     socket: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
         Ok(Self { socket, buffer: Vec::with_capacity(8192) })
     }
 
     /// The status of the answer, once all of it is here.
-    async fn ask(&mut self, request: &[u8]) -> anyhow::Result<u16> {
+    pub(crate) async fn ask(&mut self, request: &[u8]) -> anyhow::Result<u16> {
         self.socket.write_all(request).await?;
         self.buffer.clear();
         loop {
@@ -130,7 +130,8 @@ impl Client {
         }
     }
 
-    fn text(&self) -> String {
+    /// The last answer, with its head.
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.buffer).into_owned()
     }
 }

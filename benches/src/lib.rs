@@ -26,5 +26,6 @@ pub mod reads;
 pub mod receiver;
 pub mod screens;
 pub mod settle;
+pub mod settle_fiat;
 pub mod submit;
 pub mod webhooks;

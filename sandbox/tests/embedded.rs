@@ -342,7 +342,7 @@ async fn private_directory_of_root_works_and_keeps_its_data() {
 async fn fetched_programs_make_and_run_a_cluster() {
     let cache = open_dir();
     let dir = open_dir();
-    let options = Options { durable: false, finder: Finder::fetch_only(cache.path()), tls: None };
+    let options = Options { durable: false, finder: Finder::fetch_only(cache.path()), ..Options::default() };
     // Two at once: one fetches, the other waits for it.
     let finder = options.finder.clone();
     let other = tokio::task::spawn_blocking(move || finder.postgres(None, None).unwrap().version);

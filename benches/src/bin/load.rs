@@ -70,6 +70,10 @@ enum LoadCommand {
         #[arg(long, value_name = "SIGNER", default_value = "local")]
         signer: SignerKind,
     },
+    /// Orders of money for money over FIX to Filled and over REST to `payout.completed`, with settlement in the same
+    /// process: by the simulated rails, whose books are in the database, beside a rail in memory. The processor time of
+    /// an order by process, and the statements it takes.
+    SettleFiat,
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
     /// Resting range orders: accepted a second, loaded by a restart beside rows read, memory of an order, the time of a
@@ -137,6 +141,14 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let binary = binary.as_deref().unwrap_or(&beside);
             runtime.block_on(dvp_benches::settle::measure(binary, *size, *signer))?
+        }
+        LoadCommand::SettleFiat => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let (figures, statements) = runtime.block_on(dvp_benches::settle_fiat::measure(cli.seconds))?;
+            for statement in statements {
+                writeln!(std::io::stdout(), "{}", statement.json())?;
+            }
+            figures
         }
         LoadCommand::Webhooks => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -35,6 +35,8 @@ pub struct Options {
     pub finder: Finder,
     /// Over TCP nothing but TLS is taken then.
     pub tls: Option<ServerTls>,
+    /// Settings of the server beside the usual ones, as `name=value`.
+    pub settings: Vec<String>,
 }
 
 /// The TLS material of a server, in PEM.
@@ -48,7 +50,7 @@ pub struct ServerTls {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durable: true, finder: Finder::machine(), tls: None }
+        Self { durable: true, finder: Finder::machine(), tls: None, settings: Vec::new() }
     }
 }
 
@@ -125,10 +127,11 @@ impl Postgres {
         let durable = options.durable;
         let prepare = move || {
             let prepared = prepare(&dir, &options)?;
-            let settings = match &options.tls {
+            let mut settings = match &options.tls {
                 Some(tls) => tls.write(&prepared.cluster, prepared.run_as.as_ref())?,
                 None => Vec::new(),
             };
+            settings.extend(options.settings);
             Ok::<_, EmbeddedError>((prepared, settings))
         };
         let (prepared, settings) = tokio::task::spawn_blocking(prepare).await??;

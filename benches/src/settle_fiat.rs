@@ -1,0 +1,116 @@
+//! Orders of money for money through their whole life: over REST until the feed has `payout.completed`, over FIX until
+//! the report of the fill. Settled by the simulated rails, whose books are in the database, beside a rail in memory,
+//! which shows what the service itself costs.
+
+mod rail;
+mod rest;
+mod statements;
+
+use std::sync::Arc;
+
+use dvp_rails::Rail;
+use dvp_sandbox::embedded::Options;
+use dvp_sandbox::rails::SimulatedRails;
+
+use self::rail::MemoryRail;
+pub use self::statements::StatementFigure;
+use self::statements::Statements;
+use crate::figure::Figure;
+use crate::fix_orders::{Gateway, Goal, Measured, Names, PARTS, Subject, beside, settling_by};
+use crate::harness::DurableHarness;
+use crate::http::Served;
+
+/// Orders that are settled before the clock starts, so that plans and caches exist.
+const WARM_UP: usize = 256;
+/// Unsettled orders of the callers of REST.
+const REST_WINDOW: usize = 64;
+
+const NAMES: [Names; 3] = [
+    Names {
+        rate: "fiat orders over REST, 64 unsettled",
+        service: "fiat orders over REST, CPU of the service",
+        postgres: "fiat orders over REST, CPU of PostgreSQL",
+        client: "fiat orders over REST, CPU of the client",
+    },
+    Names {
+        rate: "fiat orders over FIX, one session with 64",
+        service: "fiat orders over FIX, one session, CPU of the service",
+        postgres: "fiat orders over FIX, one session, CPU of PostgreSQL",
+        client: "fiat orders over FIX, one session, CPU of the client",
+    },
+    Names {
+        rate: "fiat orders over FIX, eight sessions with 32",
+        service: "fiat orders over FIX, eight sessions, CPU of the service",
+        postgres: "fiat orders over FIX, eight sessions, CPU of PostgreSQL",
+        client: "fiat orders over FIX, eight sessions, CPU of the client",
+    },
+];
+
+/// Measures each part for `seconds` with each rail. The floor of a figure is the one with the rail in memory.
+pub async fn measure(seconds: u64) -> anyhow::Result<(Vec<Figure>, Vec<StatementFigure>)> {
+    let mut statements = Vec::new();
+    let floor = settled_by(RailKind::Memory, seconds, &mut statements).await?;
+    let ours = settled_by(RailKind::Simulated, seconds, &mut statements).await?;
+    let figures =
+        NAMES.iter().zip(ours).zip(floor).flat_map(|((names, ours), floor)| beside(names, ours, floor));
+    Ok((figures.collect(), statements))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RailKind {
+    Memory,
+    Simulated,
+}
+
+impl RailKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+async fn settled_by(
+    kind: RailKind,
+    seconds: u64,
+    statements: &mut Vec<StatementFigure>,
+) -> anyhow::Result<[Measured; 3]> {
+    let dir = tempfile::tempdir()?;
+    let settings = vec!["shared_preload_libraries=pg_stat_statements".to_owned()];
+    let harness =
+        DurableHarness::start_for_fiat_under(dir.path(), Options { settings, ..Options::default() }).await?;
+    let log = Statements::begin(harness.pool(), kind.as_str()).await?;
+    let rail: Arc<dyn Rail> = match kind {
+        RailKind::Memory => Arc::new(MemoryRail::default()),
+        RailKind::Simulated => Arc::new(SimulatedRails::new(harness.pool().clone())),
+    };
+    let (stop, settled) = settling_by(&harness, rail);
+    let served = Served::start(&harness).await?;
+    let gateway = Gateway::start(&harness, Subject { archives: true, settles: true }).await?;
+    let mut all = [Measured::default(); 3];
+
+    let mut follower = rest::Follower::connect(&served).await?;
+    follower.settle(&harness, &served, WARM_UP, None).await?;
+    log.reset().await?;
+    let until = rest::Until::after(seconds)?;
+    let (orders, measured) = follower.settle(&harness, &served, REST_WINDOW, Some(until)).await?;
+    all[0] = measured;
+    statements.extend(log.read("REST", orders).await?);
+
+    for ((part, name), measured) in
+        PARTS.iter().zip(["FIX, one session", "FIX, eight sessions"]).zip(&mut all[1..])
+    {
+        gateway.fill(WARM_UP).await?;
+        log.reset().await?;
+        let (cost, latencies) = gateway.drive(part.sessions, part.window, seconds, Goal::Filled).await?;
+        *measured = cost;
+        statements.extend(log.read(name, latencies.len()).await?);
+    }
+    gateway.stop().await?;
+    served.stop.cancel();
+    stop.send_replace(true);
+    settled.await?;
+    harness.stop().await?;
+    Ok(all)
+}

@@ -1,0 +1,150 @@
+//! Callers of `POST /v1/intents`, and a follower of the partner's feed who sees their orders completed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::cpu;
+use crate::fix_orders::{Measured, Worked};
+use crate::harness::{DurableHarness, fiat_order};
+use crate::http::{Client, Keys, Served, request};
+
+/// Orders made beforehand for each second of measuring.
+const ORDERS_A_SECOND: usize = 4_000;
+const ACCEPTED: u16 = 202;
+const OK: u16 = 200;
+
+/// Until when orders are sent, and how many are made for the time until then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Until {
+    time: Duration,
+    orders: usize,
+}
+
+impl Until {
+    pub(super) fn after(seconds: u64) -> anyhow::Result<Self> {
+        let orders = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
+        Ok(Self { time: Duration::from_secs(seconds), orders })
+    }
+}
+
+/// A reader of the partner's completed orders.
+#[derive(Clone)]
+pub(super) struct Follower {
+    address: SocketAddr,
+    api_key: String,
+    cursor: Option<String>,
+}
+
+/// What the callers' thread returns.
+struct Driven {
+    follower: Follower,
+    orders: usize,
+    elapsed: Duration,
+    worked: Duration,
+}
+
+impl Follower {
+    pub(super) async fn connect(served: &Served) -> anyhow::Result<Self> {
+        let mut follower =
+            Self { address: served.address, api_key: served.keys.api_key.clone(), cursor: None };
+        let mut client = Client::connect(served.address).await?;
+        ensure!(follower.page(&mut client, 0).await? == 0, "the feed is not empty");
+        Ok(follower)
+    }
+
+    /// Reads the next completed orders, and waits for them, and returns their number.
+    async fn page(&mut self, client: &mut Client, wait: u64) -> anyhow::Result<usize> {
+        let since = self.cursor.as_ref().map_or_else(String::new, |cursor| format!("&since={cursor}"));
+        let head = format!(
+            "GET /v1/events?type=payout.completed&limit=100&wait={wait}{since} HTTP/1.1\r\nhost: dvp\r\n\
+             x-api-key: {}\r\n\r\n",
+            self.api_key
+        );
+        let answered = client.ask(head.as_bytes()).await?;
+        let text = client.text();
+        ensure!(answered == OK, "{answered}: {text}");
+        let body = text.split_once("\r\n\r\n").context("an answer without a body")?.1;
+        let page: Value = serde_json::from_str(body)?;
+        self.cursor = Some(page["nextCursor"].as_str().context("no cursor")?.to_owned());
+        Ok(page["data"].as_array().context("no events")?.len())
+    }
+
+    /// Sends orders with at most `window` of them unsettled, until the time, or only `window` of them; then waits for
+    /// the rest. Callers and follower have a thread of their own, whose processor time is counted apart.
+    pub(super) async fn settle(
+        &mut self,
+        harness: &DurableHarness,
+        served: &Served,
+        window: usize,
+        until: Option<Until>,
+    ) -> anyhow::Result<(usize, Measured)> {
+        let (count, keys) = (until.map_or(window, |until| until.orders), served.keys.clone());
+        let requests = tokio::task::spawn_blocking(move || requests(count, &keys)).await??;
+        let time = until.map_or(Duration::MAX, |until| until.time);
+        let before = Worked::by(harness.database.postgres.pid());
+        let follower = self.clone();
+        let driven = tokio::task::spawn_blocking(move || follower.drive(requests, window, time)).await??;
+        let Driven { follower, orders, elapsed, worked } = driven;
+        *self = follower;
+        Ok((orders, before.each(orders, elapsed, worked)))
+    }
+
+    fn drive(mut self, requests: Vec<Vec<u8>>, window: usize, time: Duration) -> anyhow::Result<Driven> {
+        let worked = cpu::worked_by_this_thread();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (orders, elapsed) = runtime.block_on(self.run(requests, window, time))?;
+        let worked = cpu::worked_by_this_thread().saturating_sub(worked);
+        Ok(Driven { follower: self, orders, elapsed, worked })
+    }
+
+    async fn run(
+        &mut self,
+        requests: Vec<Vec<u8>>,
+        window: usize,
+        time: Duration,
+    ) -> anyhow::Result<(usize, Duration)> {
+        let (started, unsettled) = (Instant::now(), Arc::new(Semaphore::new(window)));
+        let requests = Arc::new(std::sync::Mutex::new(requests));
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..window {
+            let (address, unsettled, requests) =
+                (self.address, Arc::clone(&unsettled), Arc::clone(&requests));
+            callers.spawn(async move {
+                let mut client = Client::connect(address).await?;
+                let mut sent = 0_usize;
+                loop {
+                    unsettled.acquire().await?.forget();
+                    let next = requests.lock().ok().and_then(|mut requests| requests.pop());
+                    let Some(request) = next.filter(|_| started.elapsed() < time) else {
+                        // The place of an order that is not sent is the next caller's, so that all of them end.
+                        unsettled.add_permits(1);
+                        return anyhow::Ok(sent);
+                    };
+                    let answered = client.ask(&request).await?;
+                    ensure!(answered == ACCEPTED, "{answered}: {}", client.text());
+                    sent = sent.saturating_add(1);
+                }
+            });
+        }
+        let mut client = Client::connect(self.address).await?;
+        let (mut sent, mut settled) = (0_usize, 0_usize);
+        while !callers.is_empty() || settled < sent {
+            let found = self.page(&mut client, 1).await?;
+            settled = settled.saturating_add(found);
+            unsettled.add_permits(found);
+            while let Some(ended) = callers.try_join_next() {
+                sent = sent.saturating_add(ended??);
+            }
+        }
+        Ok((settled, started.elapsed()))
+    }
+}
+
+fn requests(count: usize, keys: &Keys) -> anyhow::Result<Vec<Vec<u8>>> {
+    (0..count).map(|_| request(&fiat_order()?, keys)).collect()
+}
