@@ -31,7 +31,7 @@ use dvp_store::{
     Fault, StoreError,
     fix::{
         self as store, FixSessionRow, reports as fix_reports,
-        rows::{FixNumbers, FixOrder, FixReset, FixRows, Renumber},
+        rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, Renumber},
         settings::FixSessionSettings,
     },
     orders::intents::Tenant,
@@ -60,6 +60,15 @@ use crate::{
 const PAGE: i64 = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
 const POSITIONS_BEHIND_MAX: i64 = feed::NOTIFY_ALL_EVERY;
+
+/// The reports of a page of the feed.
+struct PageReports {
+    outbound: Vec<FixOutbound>,
+    /// The position read up to.
+    position: i64,
+    /// More events may follow.
+    has_more: bool,
+}
 
 /// One session's application.
 pub(crate) struct OrderEntry {
@@ -419,12 +428,11 @@ impl Application for OrderEntry {
         if let Some(commit) = self.decide_parked(turn).await? {
             return Ok(Some(commit));
         }
-        let after = self.feed_position;
         // Events up to here are visible to the read below.
         let routed = self.feed.routed();
-        let (outbound, position) =
+        let PageReports { outbound, position, has_more } =
             if self.is_drop_copy { self.copied_reports(turn).await? } else { self.own_reports(turn).await? };
-        self.feed_has_more = position > after;
+        self.feed_has_more = has_more;
         // Where the partner has no more events, all events up to the routed position belong to others.
         self.feed_position = if self.feed_has_more { position } else { position.max(routed) };
         let is_behind = self.feed_position - self.queued_position >= POSITIONS_BEHIND_MAX;

@@ -15,7 +15,7 @@ use dvp_store::{
 use serde_json::Value;
 
 use super::{
-    OrderEntry, PAGE,
+    OrderEntry, PAGE, PageReports,
     events::occurred_at,
     rows::{Slot, order_facts},
 };
@@ -28,16 +28,14 @@ use crate::{
 };
 
 impl OrderEntry {
-    /// Copies of the reports of a page of the feed, and the position read up to.
-    pub(super) async fn copied_reports(
-        &self,
-        turn: &mut Turn<'_>,
-    ) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+    /// Copies of the reports of a page of the feed.
+    pub(super) async fn copied_reports(&self, turn: &mut Turn<'_>) -> Result<PageReports, Unavailable> {
         let mut conn = self.connection().await?;
         let page = fix_reports::list_copied(&mut conn, &self.session, self.feed_position, PAGE).await?;
         drop(conn);
         let reports = page.events.iter().map(|(event, order)| self.copy(turn, event, order.as_ref()));
-        Ok((reports.collect(), page.position))
+        let has_more = page.position > self.feed_position;
+        Ok(PageReports { outbound: reports.collect(), position: page.position, has_more })
     }
 
     fn copy(&self, turn: &mut Turn<'_>, stored: &StoredEvent, order: Option<&FixOrder>) -> FixOutbound {

@@ -12,7 +12,7 @@ use dvp_store::{
 use tracing::info;
 
 use super::{
-    OrderEntry, PAGE,
+    OrderEntry, PAGE, PageReports,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -47,16 +47,13 @@ impl OrderEntry {
         (!is_reported).then_some((facts, content))
     }
 
-    /// Reports of a page of the feed about the session's orders, and the position read up to.
-    pub(super) async fn own_reports(
-        &self,
-        turn: &mut Turn<'_>,
-    ) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+    /// Reports of a page of the feed about the session's orders.
+    pub(super) async fn own_reports(&self, turn: &mut Turn<'_>) -> Result<PageReports, Unavailable> {
         let mut conn = self.connection().await?;
         let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
         drop(conn);
         let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
-        Ok((reports.collect(), page.position))
+        Ok(PageReports { outbound: reports.collect(), position: page.position, has_more: page.has_more })
     }
 
     fn event_report(

@@ -1,13 +1,11 @@
 //! Orders by ClOrdID, and the events that are reported for them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{FromRow as _, PgConnection};
 
 use super::sessions::FixSessionRow;
 use crate::StoreError;
 use crate::fix::rows::FixOrder;
-use crate::orders::events::StoredEvent;
+use crate::orders::events::{Row as EventRow, StoredEvent};
 
 pub(super) type OrderRow = (String, Option<String>, String, serde_json::Value);
 
@@ -44,53 +42,62 @@ pub async fn list_used_cl_ord_ids(
     Ok(rows.bind(sessions).bind(cl_ord_ids).fetch_all(conn).await?)
 }
 
-/// The session's orders of these events, by intentId.
-async fn list_orders_of(
-    conn: &mut PgConnection,
-    session_id: &str,
-    intent_ids: &BTreeSet<&str>,
-) -> Result<BTreeMap<String, FixOrder>, StoreError> {
-    // One look-up by the whole key for each order: with `= any(…)` the planner may read every order of the session.
-    let rows: Vec<OrderRow> = sqlx::query_as(
-        "select o.cl_ord_id, o.reference, o.intent_id, o.details from unnest($2::text[]) as u (intent_id) \
-         cross join lateral (select * from fix_order f \
-                             where f.session_id = $1 and f.intent_id = u.intent_id offset 0) o",
-    )
-    .bind(session_id)
-    .bind(intent_ids.iter().collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.2.clone(), order(row))).collect())
-}
-
 /// A session's new events of its orders, and the position of the feed up to which it has read.
 #[derive(Debug, Clone)]
 pub struct Reportable {
     pub events: Vec<(StoredEvent, FixOrder)>,
     /// The position read up to, `after` without new events.
     pub position: i64,
+    /// The page was full: more events may follow.
+    pub has_more: bool,
 }
 
-/// Reads one page of the partner's feed and returns the events of the session's orders.
+/// The last position and the size of the page, with an event of one of the session's orders if there is one.
+#[derive(sqlx::FromRow)]
+struct PageRow {
+    last: Option<i64>,
+    size: i64,
+    cl_ord_id: Option<String>,
+    order_reference: Option<String>,
+    details: Option<serde_json::Value>,
+}
+
+/// Reads one page of the partner's feed and returns the events of the session's orders, in one statement, so that the
+/// order of every event of the page is visible. Of the events of other orders only the positions are read.
 pub async fn list_reportable(
     conn: &mut PgConnection,
     session: &FixSessionRow,
     after: i64,
     limit: i64,
 ) -> Result<Reportable, StoreError> {
-    // One snapshot: the order of every event of the page is visible.
-    let mut tx = conn.begin().await?;
-    sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
-    let events =
-        crate::orders::events::list_after(&mut tx, &session.partner_id, session.livemode, after, limit)
-            .await?;
-    let ids: BTreeSet<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
-    let orders = list_orders_of(&mut tx, &session.session_id, &ids).await?;
-    tx.commit().await?;
-    let position = events.last().map_or(after, |last| last.position);
-    let events = events
-        .into_iter()
-        .filter_map(|stored| orders.get(&stored.event.intent_id).cloned().map(|order| (stored, order)))
-        .collect();
-    Ok(Reportable { events, position })
+    // One look-up by the whole key for each event: with a plain join the planner may read every order of the session.
+    let rows = sqlx::query(
+        "with page as materialized ( \
+             select e.*, o.cl_ord_id, o.reference as order_reference, o.details \
+             from (select * from event where partner_id = $2 and livemode = $3 and position > $4 \
+                   order by position limit $5) e \
+             left join lateral (select f.cl_ord_id, f.reference, f.details from fix_order f \
+                                where f.session_id = $1 and f.intent_id = e.intent_id offset 0) o on true) \
+         select whole.last, whole.size, own.* \
+         from (select max(position) as last, count(*) as size from page) whole \
+         left join page own on own.cl_ord_id is not null order by own.position",
+    )
+    .bind(&session.session_id)
+    .bind(&session.partner_id)
+    .bind(session.livemode)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let mut found = Reportable { events: Vec::new(), position: after, has_more: false };
+    for row in &rows {
+        let PageRow { last, size, cl_ord_id, order_reference, details } = PageRow::from_row(row)?;
+        (found.position, found.has_more) = (last.unwrap_or(after), size >= limit);
+        if let (Some(cl_ord_id), Some(details)) = (cl_ord_id, details) {
+            let stored = EventRow::from_row(row)?.into_event()?;
+            let intent_id = stored.event.intent_id.clone();
+            found.events.push((stored, order((cl_ord_id, order_reference, intent_id, details))));
+        }
+    }
+    Ok(found)
 }

@@ -40,7 +40,7 @@ pub struct EventFilter {
 }
 
 #[derive(sqlx::FromRow)]
-pub(super) struct Row {
+pub(crate) struct Row {
     position: i64,
     event_id: String,
     partner_id: String,
@@ -61,7 +61,7 @@ pub(crate) fn kind(text: &str) -> Result<EventType, StoreError> {
 }
 
 impl Row {
-    pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
+    pub(crate) fn into_event(self) -> Result<StoredEvent, StoreError> {
         let kind = kind(&self.kind)?;
         let event = NewEvent {
             event_id: self.event_id,
