@@ -5,12 +5,22 @@
 //! writes into a transaction that is never committed. A client's disconnect, a timeout and an aborted task all cause
 //! this, so every connection is checked before it is reused.
 
+use std::time::Duration;
+
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{Executor as _, PgConnection, Row as _};
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+
+/// A connection that was used this recently is given out without a question whether it is still open.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The base options of every pool of this service.
 pub fn pool_options() -> PgPoolOptions {
-    PgPoolOptions::new().after_release(|conn, _| Box::pin(is_outside_of_a_transaction(conn)))
+    PgPoolOptions::new()
+        .after_release(|conn, _| Box::pin(is_outside_of_a_transaction(conn)))
+        .test_before_acquire(false)
+        .before_acquire(|conn, used| {
+            Box::pin(async move { Ok(used.idle_for < FRESH || conn.ping().await.is_ok()) })
+        })
 }
 
 /// In a statement of its own both times are equal; within a transaction the first is the transaction's start. An error,
