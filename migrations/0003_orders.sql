@@ -92,6 +92,17 @@ create table receipt (
     content_hash  bytea not null,
     issued_at     timestamptz not null,
     constraint receipt_pkey primary key (reference),
-    constraint receipt_execution_fkey foreign key (reference) references execution (reference),
     constraint receipt_content_hash_key unique (content_hash)
 );
+
+-- In place of a foreign key: one check a statement instead of one a row. Executions are never deleted.
+create function receipt_has_execution() returns trigger language plpgsql as $$
+begin
+    if exists (select from added a where not exists (select from execution e where e.reference = a.reference)) then
+        raise exception 'the receipt''s execution does not exist'
+            using errcode = 'foreign_key_violation', constraint = 'receipt_execution_known', table = 'receipt';
+    end if;
+    return null;
+end $$;
+create trigger receipt_execution_known after insert on receipt
+    referencing new table as added for each statement execute function receipt_has_execution();

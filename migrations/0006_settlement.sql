@@ -24,7 +24,6 @@ create table effect (
     constraint effect_reference_kind_key unique (reference, kind),
     constraint effect_kind_known check (kind in ('lock', 'expire', 'offramp', 'payout'))
 );
-create index effect_due_idx on effect (run_at);
 create index effect_unwritten_idx on effect (id) where unwritten > 0;
 
 -- Leases for work of a single owner (an indexer's chain, a relayer, a FIX session), by the database's clock.

@@ -422,6 +422,11 @@ pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> 
 
 /// When the next work falls due.
 pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let next = sqlx::query_scalar("select run_at from effect where run_at > now() order by run_at limit 1");
+    let next = sqlx::query_scalar(
+        "select next.run_at from unnest('{lock,offramp,payout,reversal}'::text[]) as k (kind) \
+         cross join lateral (select e.run_at from effect e where e.kind = k.kind and e.run_at > now() \
+                             order by e.run_at limit 1) next \
+         order by next.run_at limit 1",
+    );
     Ok(next.fetch_optional(conn).await?)
 }
