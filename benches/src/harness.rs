@@ -88,7 +88,8 @@ impl DurableHarness {
         let pool = dvp_store::pool::pool_options()
             .max_connections(CONNECTIONS)
             .min_connections(CONNECTIONS)
-            .connect_with(postgres.connect_options())
+            // As the service's connections have it.
+            .connect_with(postgres.connect_options().options([("jit", "off")]))
             .await?;
         MIGRATOR.run(&pool).await?;
         Ok(Self { harness: Harness::over(Durable { postgres, pool }, market).await })

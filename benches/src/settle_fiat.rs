@@ -87,7 +87,6 @@ async fn settled_by(
     };
     let (stop, settled) = settling_by(&harness, rail);
     let served = Served::start(&harness).await?;
-    let gateway = Gateway::start(&harness, Subject { archives: true, settles: true }).await?;
     let mut all = [Measured::default(); 3];
 
     let mut follower = rest::Follower::connect(&served).await?;
@@ -97,7 +96,10 @@ async fn settled_by(
     let (orders, measured) = follower.settle(&harness, &served, REST_WINDOW, Some(until)).await?;
     all[0] = measured;
     statements.extend(log.read("REST", orders).await?);
+    served.stop.cancel();
 
+    // Not before: its sessions read the feed of all the partner's orders.
+    let gateway = Gateway::start(&harness, Subject { archives: true, settles: true }).await?;
     for ((part, name), measured) in
         PARTS.iter().zip(["FIX, one session", "FIX, eight sessions"]).zip(&mut all[1..])
     {
@@ -108,7 +110,6 @@ async fn settled_by(
         statements.extend(log.read(name, latencies.len()).await?);
     }
     gateway.stop().await?;
-    served.stop.cancel();
     stop.send_replace(true);
     settled.await?;
     harness.stop().await?;

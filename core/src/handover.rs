@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dvp_domain::pause::Pauses;
 use dvp_store::orders::effects::{Claimed, EffectKind, Rooms};
 use dvp_store::orders::executions::Execution;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -81,6 +82,8 @@ pub(crate) struct ClaimedWork {
     pub(crate) execution: Option<Execution>,
     /// Free again when the work is done; none if the claim exceeded its places.
     pub(crate) place: Option<OwnedSemaphorePermit>,
+    /// In force when it was claimed.
+    pub(crate) pauses: Arc<Pauses>,
 }
 
 /// Connects the writer with the workers of the same process. Closed while no workers run.
@@ -108,6 +111,13 @@ impl Handover {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Whether workers run and have a free place for work of this kind. It may be taken by the time it is reserved.
+    pub(crate) fn has_place(&self, kind: EffectKind) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = |open: &Open| !open.to.is_closed() && open.places.of(kind).available_permits() > 0;
+        open.as_ref().is_some_and(is_free)
+    }
+
     /// A place for work of this kind, if workers run and one is free.
     pub(crate) fn reserve(&self, kind: EffectKind) -> Option<Reserved> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
@@ -124,13 +134,15 @@ pub(crate) struct Committing {
     pub(crate) claim: Claimed,
     pub(crate) execution: Execution,
     pub(crate) place: Reserved,
+    /// In force when it was inserted.
+    pub(crate) pauses: Arc<Pauses>,
 }
 
 impl Committing {
     /// Hands the committed work over. Where the workers have ended since, its claim expires.
     pub(crate) fn hand_over(self) {
-        let Self { claim, execution, place: Reserved { place, to } } = self;
-        let _ = to.send(ClaimedWork { claim, execution: Some(execution), place: Some(place) });
+        let Self { claim, execution, place: Reserved { place, to }, pauses } = self;
+        let _ = to.send(ClaimedWork { claim, execution: Some(execution), place: Some(place), pauses });
     }
 }
 

@@ -16,6 +16,9 @@
 //! Completed ─payment returned─> Completed, reversed ─paid again or input returned─> resolved
 //! ```
 //!
+//! An order that is due when it is accepted takes both steps at once ([`accept_and_begin`]), where nothing is locked for
+//! it.
+//!
 //! Until it is filled, anyone can cancel a lock from its fill deadline on; once filled, it ends by the preimage before
 //! its timelock, by two operators, or by a refund from the timelock on. So a rail pays out for locked tokens only in
 //! [`State::Paying`] and [`State::Owing`], which only `Filled` leads to, and the preimage is revealed well before the
@@ -251,6 +254,18 @@ pub fn accept(terms: &Terms) -> Step {
         Effect::StartAt(terms.lock_at.min(terms.request.deadline)),
     ];
     Step::tell(State::Accepted, EventType::IntentAccepted, terms.accepted_at, effects)
+}
+
+/// The first step of a settlement whose first leg is due already: the acceptance and the beginning as one. No timer is
+/// set, so none is deleted.
+pub fn accept_and_begin(terms: &Terms) -> Result<Step, IllegalTransition> {
+    let mut accepted = accept(terms);
+    let begun = accepted.next.step(terms, Happened::LockDue)?;
+    let is_timer = |effect: &Effect| matches!(effect, Effect::StartAt(_) | Effect::DropTimers);
+    accepted.effects.extend(begun.effects);
+    accepted.effects.retain(|effect| !is_timer(effect));
+    accepted.events.extend(begun.events);
+    Ok(Step { next: begun.next, ..accepted })
 }
 
 /// How a resting order begins.

@@ -42,9 +42,6 @@ const OWN_PLACES: u16 = 128;
 /// How long workers that stop wait for work that is being committed.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How often the pauses are requested for work that was handed over.
-const LOADS: u32 = 4;
-
 /// The time limit of a rail's answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -84,7 +81,7 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
     handover.close();
     let drained = timeout(DRAIN_MAX, async {
         while let Some(work) = workers.handed.recv().await {
-            workers.take_over(work).await;
+            workers.start("handed_over", work);
         }
     });
     // While the database is unavailable, what was reserved is not known to be committed: its claims expire.
@@ -110,42 +107,18 @@ impl Workers<'_> {
         loop {
             tokio::select! {
                 go_on = &mut woken => return go_on,
-                Some(work) = self.handed.recv() => self.take_over(work).await,
+                Some(work) = self.handed.recv() => self.start("handed_over", work),
                 Some(_) = self.in_progress.join_next() => if is_full { return true },
             }
         }
     }
 
-    /// Starts work that was handed over, with all that was handed over by now.
-    async fn take_over(&mut self, first: ClaimedWork) {
-        let mut batch = vec![first];
-        while let Ok(work) = self.handed.try_recv() {
-            batch.push(work);
-        }
-        for _ in 0..LOADS {
-            let pauses = async {
-                let mut conn = self.engine.pool.acquire().await?;
-                Ok::<_, EngineError>(Arc::new(pauses::load(&mut conn).await?))
-            };
-            match pauses.await {
-                Ok(pauses) => {
-                    batch.into_iter().for_each(|work| self.start("handed_over", work, &pauses));
-                    return;
-                }
-                Err(error) => warn!(%error, effects = batch.len(), "pauses were not loaded, will retry"),
-            }
-            tokio::time::sleep(BACK_OFF).await;
-        }
-        let secs = LEASE_SECS;
-        warn!(effects = batch.len(), secs, "effects were not started, will retry when their claims expire");
-    }
-
     /// `from`: how it came to this process, for the metrics.
-    fn start(&mut self, from: &'static str, work: ClaimedWork, pauses: &Arc<Pauses>) {
+    fn start(&mut self, from: &'static str, work: ClaimedWork) {
         counter!("dvp_workflow_effects_total", "from" => from).increment(1);
-        let (engine, rails, pauses) = (self.engine.clone(), self.rails.clone(), Arc::clone(pauses));
+        let (engine, rails) = (self.engine.clone(), self.rails.clone());
         self.in_progress.spawn(async move {
-            let ClaimedWork { claim, execution, place } = work;
+            let ClaimedWork { claim, execution, place, pauses } = work;
             carry_out_logged(engine, rails, pauses, claim, execution).await;
             drop(place);
         });
@@ -172,7 +145,8 @@ impl Workers<'_> {
                 loaded.into_iter().map(|one| (one.terms.reference.to_string(), one)).collect();
             for claim in claimed {
                 let (place, execution) = (held.take(claim.kind), loaded.remove(&claim.reference));
-                self.start("claimed", ClaimedWork { claim, execution, place }, &pauses);
+                let pauses = Arc::clone(&pauses);
+                self.start("claimed", ClaimedWork { claim, execution, place, pauses });
             }
         }
     }
@@ -237,11 +211,8 @@ async fn carry_out(
         let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
                 let taken = start(engine, execution, claim).instrument(span).await?;
-                let mut conn = engine.pool.acquire().await?;
-                // Operators have decided meanwhile: whoever claims the work next has their decision.
-                if taken != StepResult::Stale
-                    || !effects::is_claimed(&mut conn, claim.id, claim.fence).await?
-                {
+                // Operators may have decided meanwhile: whoever claims the work next has their decision.
+                if taken != StepResult::Stale || !is_claimed(engine, claim).await? {
                     return Ok(());
                 }
                 continue;
@@ -270,6 +241,11 @@ async fn find(engine: &Engine, claim: &Claimed) -> Result<Execution, Failed> {
     let mut conn = engine.pool.acquire().await?;
     let found = executions::find_by_reference(&mut conn, &claim.reference).await?;
     found.ok_or_else(|| Failed::Unwritable(format!("effect {} has no execution", claim.id)))
+}
+
+async fn is_claimed(engine: &Engine, claim: &Claimed) -> Result<bool, Failed> {
+    let mut conn = engine.pool.acquire().await?;
+    Ok(effects::is_claimed(&mut conn, claim.id, claim.fence).await?)
 }
 
 /// The timer of an accepted order: starts its first step once it was screened, or ends it when the deadline has passed.

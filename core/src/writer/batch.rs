@@ -13,9 +13,9 @@ use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
 use dvp_store::ledger::balances::{self, BalanceKey};
-use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
+use dvp_store::orders::insert_batch::Inserted;
 use dvp_store::orders::{executions, legacy, quotes};
 use dvp_store::{Fault, StoreError, fix};
 use sqlx::{Connection as _, PgConnection};
@@ -77,8 +77,8 @@ pub(super) async fn commit(
     let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
-            let Written { done, mut rows, claimed, moved, numbers, holds } = written;
-            *committing = rows.committing(claimed);
+            let Written { done, mut rows, inserted, moved, numbers, holds } = written;
+            *committing = rows.committing(inserted);
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
@@ -88,6 +88,7 @@ pub(super) async fn commit(
             drop(changing);
             committed.map_err(|error| (error.into(), false))?;
             figures::committed(began.elapsed());
+            figures::begun(&rows.begun);
             numbers.remember(units);
             let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
             place.context.liquidity.balances().moved(after, &holds);
@@ -104,8 +105,7 @@ pub(super) async fn commit(
 struct Written<'u> {
     done: Vec<Result<Done, WriteError>>,
     rows: Rows,
-    /// The effects that were inserted as claimed.
-    claimed: Vec<Claimed>,
+    inserted: Inserted,
     moved: HashSet<String>,
     numbers: Numbers<'u>,
     /// The holds of firm quotes on the locked balances.
@@ -182,9 +182,9 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    let claimed = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
+    let inserted = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
-    Ok(Written { done, rows, claimed, moved, numbers, holds: known.holds })
+    Ok(Written { done, rows, inserted, moved, numbers, holds: known.holds })
 }
 
 async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
@@ -351,6 +351,10 @@ impl<'u> Gathering<'_, 'u> {
                 now: self.now,
             };
             plan::gather(self.context, self.rows, &change.terms, step, at)?;
+            if change.consumed.ends_timer() {
+                // It is deleted with the other consumed work.
+                self.rows.timers_dropped.pop_if(|dropped| dropped.as_str() == reference);
+            }
             if change.was_open && step.next.is_terminal() && change.terms.counts_as_open {
                 self.rows.close(limit::amounts_of(&change.terms));
             }

@@ -1,11 +1,13 @@
 //! The writer's own connection: statements are prepared and planned once, and every operation has a time limit.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dvp_store::database::session;
 use dvp_store::orders::effects;
+use dvp_store::pauses;
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
@@ -114,9 +116,11 @@ impl WriterConnection {
         let ids: Vec<i64> = self.unconfirmed.iter().map(|work| work.claim.id).collect();
         if !ids.is_empty() {
             let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
+            // Some may have been set since the rows were inserted.
+            let pauses = Arc::new(pauses::load(conn).await?);
             let all = self.unconfirmed.drain(..);
             all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence)))
-                .for_each(Committing::hand_over);
+                .for_each(|work| Committing { pauses: Arc::clone(&pauses), ..work }.hand_over());
         }
         Ok(())
     }

@@ -67,6 +67,14 @@ pub(super) fn decided(unit: &Unit, outcome: &Outcome) {
     }
 }
 
+/// Accepted orders that left the accepted state in the commit of their acceptance, as a step's own commit is counted.
+pub(super) fn begun(next: &[&'static str]) {
+    for next in next {
+        histogram!("dvp_order_stage_seconds", "stage" => "accepted").record(0.0);
+        counter!("dvp_order_steps_total", "stage" => "accepted", "next" => *next).increment(1);
+    }
+}
+
 /// 0 while the database is unavailable.
 pub(super) fn available(is_available: bool) {
     gauge!("dvp_writer_available").set(f64::from(u8::from(is_available)));

@@ -21,7 +21,7 @@ use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffe
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::{self, Execution, MatchedExecution};
 use dvp_store::orders::idempotency::Record;
-use dvp_store::orders::insert_batch::{self, InsertBatch};
+use dvp_store::orders::insert_batch::{self, InsertBatch, Inserted};
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::ranges::{self, NewRestingRange};
@@ -37,6 +37,8 @@ pub(super) struct Rows {
     pub permits: Vec<PermitHold>,
     pub events: Vec<NewEvent<String>>,
     pub effects: Vec<NewEffect>,
+    /// The states in which accepted orders begin at once.
+    pub begun: Vec<&'static str>,
     /// The effects that are inserted as claimed, for this process's workers.
     pub claimed: Vec<ToHandOver>,
     pub ended: Vec<EndedEffect>,
@@ -93,14 +95,15 @@ impl Rows {
     }
 
     /// The work that was inserted as claimed, by its rows.
-    pub(super) fn committing(&mut self, claimed: Vec<Claimed>) -> Vec<Committing> {
+    pub(super) fn committing(&mut self, Inserted { claimed, pauses }: Inserted) -> Vec<Committing> {
+        let pauses = Arc::new(pauses);
         let mut by_key: HashMap<(String, &str), Claimed> = claimed
             .into_iter()
             .map(|claim| ((claim.reference.clone(), claim.kind.as_str()), claim))
             .collect();
         let all = self.claimed.drain(..).filter_map(|ToHandOver { kind, place, execution }| {
             let claim = by_key.remove(&(execution.terms.reference.to_string(), kind.as_str()))?;
-            Some(Committing { claim, execution, place })
+            Some(Committing { claim, execution, place, pauses: Arc::clone(&pauses) })
         });
         all.collect()
     }
@@ -167,15 +170,14 @@ impl Rows {
         add(&mut self.closed, amounts);
     }
 
-    /// Writes all rows, in one statement at the end, and returns the effects that were inserted as claimed. `now`: when
-    /// the orders are accepted.
+    /// Writes all rows, in one statement at the end. `now`: when the orders are accepted.
     pub(super) async fn write(
         &self,
         conn: &mut PgConnection,
         intents: &[IntentRow<'_>],
         records: &[Record],
         now: Timestamp,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Inserted, StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
             effects::delete_timers(conn, &references).await?;
@@ -213,7 +215,7 @@ impl Rows {
             records,
             events: &self.events,
         };
-        if added.is_empty() { Ok(Vec::new()) } else { insert_batch::insert(conn, &added).await }
+        if added.is_empty() { Ok(Inserted::default()) } else { insert_batch::insert(conn, &added).await }
     }
 
     async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use dvp_domain::time::Timestamp;
 use dvp_domain::trace::TraceContext;
 use dvp_rails::Unpayable;
 use dvp_store::fix::rows::FixOutbound;
-use dvp_store::orders::effects::EndedEffect;
+use dvp_store::orders::effects::{EffectEnd, EndedEffect};
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
@@ -191,6 +191,12 @@ pub struct Consumed {
 }
 
 impl Consumed {
+    /// The consumed work is the timer of an accepted order, which is the only work under a guard.
+    pub(super) fn ends_timer(&self) -> bool {
+        self.guarded_claim().is_some()
+            && self.effect.as_ref().is_some_and(|ended| matches!(ended.end, EffectEnd::Done))
+    }
+
     pub(super) fn guarded_claim(&self) -> Option<(i64, i64)> {
         self.effect.as_ref().filter(|_| self.is_guarded).map(|ended| (ended.id, ended.fence))
     }

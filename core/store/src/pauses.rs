@@ -27,11 +27,16 @@ pub struct PauseRow {
 pub async fn load(conn: &mut PgConnection) -> Result<Pauses, StoreError> {
     let rows: Vec<(String, String)> =
         sqlx::query_as("select scope, target from pause").fetch_all(conn).await?;
-    let rows = rows.into_iter().map(|(scope, target)| {
+    parse(rows.into_iter())
+}
+
+/// The pauses of rows.
+pub(crate) fn parse(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreError> {
+    let pauses = rows.map(|(scope, target)| {
         let unknown = || StoreError::corrupt("pause", format_args!("scope {scope}"));
         Ok((Scope::parse(&scope).ok_or_else(unknown)?, target))
     });
-    rows.collect()
+    pauses.collect()
 }
 
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<PauseRow>, StoreError> {

@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod approvals;
+mod at_once;
 mod audit;
 mod away;
 mod bands;

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dvp_core::approvals::approve;
-use dvp_core::engine::Engine;
+use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::workflow::{self, RailUse};
+use dvp_core::writer::Outcome;
 use dvp_domain::screening::ScreeningResult;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
+use dvp_testing::orders::{Terms, order, order_for};
 use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -168,6 +169,32 @@ async fn a_held_order_does_not_begin_until_the_service_passes_it() {
     service.say(Some(json!({"verdict": "pass"})));
     harness.wait_for_state(&reference, "locking").await;
     assert_eq!(verdicts(&harness, &reference).await, ["hold hook C-2", "pass hook"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_of_money_whose_payout_is_due_is_screened_before_it_begins() {
+    let harness = scenes::harness().await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    let service = Service::saying(Some(json!({"verdict": "pass"}))).await;
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
+    work(&harness, &engine);
+    let accept = async || {
+        let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
+        let tenant = harness.tenant.clone();
+        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
+        match engine.submit(command).await.unwrap().outcome {
+            Outcome::Accepted(accepted) => accepted.reference,
+            other => panic!("not accepted: {other:?}"),
+        }
+    };
+    // The workers run from here on.
+    let passed = accept().await;
+    harness.wait_for_state(&passed, "completed").await;
+    service.say(Some(json!({"verdict": "hold"})));
+    let reference = accept().await;
+    held(&harness, &reference).await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@ use super::*;
 use crate::event::EventType;
 use crate::plan::{OrderKind, Slice};
 use crate::settlement::{
-    Effect, Finality, Happened, LegDone, RailAnswer, Remedy, State, Step, accept, tests as settlement_tests,
-    tests::terms_of,
+    Effect, Finality, Happened, LegDone, RailAnswer, Remedy, State, Step, accept, accept_and_begin,
+    tests as settlement_tests, tests::terms_of,
 };
 use crate::time::Timestamp;
 
@@ -154,13 +154,16 @@ proptest! {
     fn books_balance_through_any_history_and_nothing_remains_reserved(
         kind in kinds(),
         cuts in prop::collection::vec(any::<u8>(), 0..4),
+        at_once in any::<bool>(),
         history in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let terms = shared(kind, &cuts);
         let mut books = opening(&terms);
-        let begun = accept(&terms);
+        let begins = at_once && !terms.locks();
+        let begun = if begins { accept_and_begin(&terms).unwrap() } else { accept(&terms) };
         books.carry_out(&begun);
-        let (mut state, mut reported) = (begun.next, vec![EventType::IntentAccepted]);
+        let mut reported: Vec<EventType> = begun.events.iter().map(|event| event.kind).collect();
+        let mut state = begun.next;
         for choice in history {
             let before = state.clone();
             state = match state.step(&terms, happened(choice)) {

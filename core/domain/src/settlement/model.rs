@@ -160,10 +160,12 @@ impl Rail {
 }
 
 impl World {
-    fn new(kind: OrderKind, cuts: &[u8], refuses: (bool, bool)) -> Self {
+    /// `at_once`: an order that locks nothing begins with its acceptance.
+    fn new(kind: OrderKind, cuts: &[u8], refuses: (bool, bool), at_once: bool) -> Self {
         let mut terms = shared(kind, cuts);
         terms.request.deadline = terms.accepted_at.plus_millis(60_000);
-        let begun = accept(&terms);
+        let begun =
+            if at_once && !terms.locks() { accept_and_begin(&terms).unwrap() } else { accept(&terms) };
         let now = terms.accepted_at.millis();
         let db = Database {
             state: State::Accepted,
@@ -686,6 +688,7 @@ fn every_interleaving_ends_once_pays_one_side_and_balances_the_books() {
         any_kind(),
         prop::collection::vec(any::<u8>(), 0..3),
         (prop::bool::weighted(0.05), prop::bool::weighted(0.15)),
+        any::<bool>(),
         prop::bool::weighted(0.25),
         0..3_u8,
         any_result(),
@@ -693,8 +696,8 @@ fn every_interleaving_ends_once_pays_one_side_and_balances_the_books() {
     );
     let checked = TestRunner::new(config).run(
         &histories,
-        |(kind, cuts, refuses, takes_days, fill_losses, on_error, history)| {
-            let mut world = World::new(kind, &cuts, refuses);
+        |(kind, cuts, refuses, at_once, takes_days, fill_losses, on_error, history)| {
+            let mut world = World::new(kind, &cuts, refuses, at_once);
             world.fill_losses = fill_losses;
             world.office.on_error = on_error;
             for choice in history {

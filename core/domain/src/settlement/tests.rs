@@ -233,6 +233,12 @@ fn table(kind: OrderKind) -> String {
     let effects = |effects: &[Effect]| effects.iter().map(effect_name).collect::<Vec<_>>().join(", ");
     let begun = accept(&terms);
     table.push_str(&format!("-> accepted [intent.accepted] {{{}}}\n", effects(&begun.effects)));
+    if !terms.locks() {
+        let at_once = accept_and_begin(&terms).unwrap();
+        let events: Vec<_> = at_once.events.iter().map(|reported| reported.kind.as_str()).collect();
+        let (events, next) = (events.join(", "), at_once.next.name());
+        table.push_str(&format!("-> {next} [{events}] {{{}}}\n", effects(&at_once.effects)));
+    }
     let rests = rest(&terms);
     table.push_str(&format!("-> resting [intent.accepted] {{{}}}\n", effects(&rests.effects)));
     let mut states: Vec<_> = states_of(kind).into_iter().map(|state| ("", state)).collect();

@@ -7,10 +7,13 @@ use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::plan::Plan;
 use dvp_domain::range::Range;
-use dvp_domain::settlement::{accept, rest};
+use dvp_domain::screening::Beginning;
+use dvp_domain::settlement::leg::LegKind;
+use dvp_domain::settlement::{accept, accept_and_begin, rest};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
+use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::legacy;
 use dvp_store::orders::permits::PermitHold;
@@ -58,11 +61,30 @@ pub(super) fn gather_accepted(
         rows.permits.push(hold);
         chain.backlog.accepted();
     }
-    let step = accept(&terms);
+    let begins = is_due(context, known, rows, &terms, now);
+    let illegal = |error| StoreError::corrupt("execution", error);
+    let step = if begins { accept_and_begin(&terms).map_err(illegal)? } else { accept(&terms) };
     let at = plan::At { version: 1, last_sequence: 0, last_occurred_at: terms.accepted_at, now };
     let last = plan::gather(context, rows, &terms, &step, at)?;
+    rows.begun.extend(begins.then(|| step.next.name()));
     rows.accepted.push((terms, step.next, last));
     Ok(accepted)
+}
+
+/// Whether an order begins in the commit of its acceptance: nothing is locked on the chain for it, its first leg is due
+/// and not paused, nobody screens it, and a worker of this process is free for the leg. Any other order waits for its
+/// timer.
+fn is_due(context: &Context, known: &BatchSnapshot, rows: &Rows, terms: &Terms, now: Timestamp) -> bool {
+    let (leg, kind) = match terms.converts() {
+        true => (LegKind::Offramp, EffectKind::Offramp),
+        false => (LegKind::Payout, EffectKind::Payout),
+    };
+    let is_screened = context.screening.is_on();
+    !terms.locks()
+        && terms.lock_at <= now
+        && Beginning::first(None, now, terms.request.deadline, is_screened) == Beginning::Begin
+        && !known.pauses.stops_leg(leg)
+        && rows.handover.has_place(kind)
 }
 
 /// The rows of an order that rests: nothing is reserved, and its permit's nonce is held with its cap.

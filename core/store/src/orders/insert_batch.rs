@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use serde::Serialize;
@@ -21,6 +22,7 @@ use crate::orders::executions::bytes32;
 use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
 use crate::orders::intents::{IntentRow, tenants};
 use crate::orders::permits::PermitHold;
+use crate::pauses;
 
 /// The rows to insert. An accepted execution begins at version 1.
 #[derive(Default)]
@@ -114,6 +116,7 @@ appended as ( \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
 select written.records, array(select id from effects where called), \
        array(select reference from effects where called), array(select kind from effects where called), now(), \
+       array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
        case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null \
 from written";
 
@@ -141,21 +144,30 @@ impl Parameters {
     }
 }
 
+/// The effects that were inserted as claimed, and the pauses in force then.
+#[derive(Debug, Default)]
+pub struct Inserted {
+    pub claimed: Vec<Claimed>,
+    pub pauses: Pauses,
+}
+
 /// Inserts the rows and notifies the followers of the feed and the workers at the commit. Call it last in the
-/// transaction. Returns the effects that were inserted as claimed.
-pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Vec<Claimed>, StoreError> {
-    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, bool);
+/// transaction.
+pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Inserted, StoreError> {
+    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, Vec<String>, Vec<String>, bool);
     // The names and their order are the same in every call.
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = parameters(rows)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
-    let (recorded, ids, references, kinds, now, _): Row =
+    let (recorded, ids, references, kinds, now, scopes, targets, _): Row =
         sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
     if usize::try_from(recorded) != Ok(rows.records.len()) {
         return Err(StoreError::Stale { what: "idempotency record" });
     }
     let claimed = ids.into_iter().zip(references).zip(&kinds);
-    claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now)).collect()
+    let claimed = claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now));
+    let pauses = pauses::parse(scopes.into_iter().zip(targets))?;
+    Ok(Inserted { claimed: claimed.collect::<Result<_, _>>()?, pauses })
 }
 
 fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {

@@ -80,7 +80,7 @@ fn an_order_begins_only_when_it_was_passed_or_released_and_never_when_it_was_ref
     let histories = (any_kind(), any_result(), prop::collection::vec(any::<(u8, u8)>(), 20..120));
     let began = Cell::new([0_u32; 3]);
     let checked = TestRunner::new(config).run(&histories, |(kind, on_error, history)| {
-        let mut world = World::new(kind, &[], (false, false));
+        let mut world = World::new(kind, &[], (false, false), false);
         world.terms.request.deadline = world.terms.accepted_at.plus_millis(400_000);
         world.office.on_error = on_error;
         world.office.says = ScreeningResult::Hold;
