@@ -6,12 +6,20 @@
 //! Invariant: no signature is used before the account's address was recovered from it ([`Account`]).
 
 mod account;
+mod http;
+#[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+mod kms;
 mod pkcs11;
+mod raw;
 mod remote;
 
 pub use account::{Account, SignError};
+#[cfg(feature = "aws-kms")]
+pub use kms::{AwsCredentials, AwsKmsConfig};
+#[cfg(feature = "gcp-kms")]
+pub use kms::{GcpCredentials, GcpKmsConfig};
 pub use pkcs11::{Pin, Pkcs11Config};
-pub use remote::{RemoteConfig, RemoteSetup};
+pub use remote::RemoteConfig;
 
 use account::verified;
 use alloy::consensus::{SignableTransaction, TxEip1559, TxEnvelope};
@@ -19,6 +27,14 @@ use alloy::eips::eip2718::Encodable2718;
 use alloy::primitives::{B256, Bytes, Signature, TxKind, U256};
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
+
+/// A setting of a signer that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct SignerSetup {
+    pub field: &'static str,
+    pub reason: String,
+}
 
 /// Wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

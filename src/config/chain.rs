@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::gate::{GateStepSection, gate};
 use super::market::AssetSection;
-use super::signers::{Pkcs11Section, RemoteSection};
+use super::signers::{AwsKmsSection, GcpKmsSection, Pkcs11Section, RemoteSection};
 use super::value::{Endpoint, Span};
 
 /// One chain.
@@ -44,6 +44,12 @@ pub(crate) struct ChainSection {
     /// Further accounts, whose keys are in signers of their own.
     #[serde(default)]
     pub remote_signers: Vec<RemoteSection>,
+    /// Further accounts, whose keys are in AWS KMS.
+    #[serde(default)]
+    pub aws_kms_signers: Vec<AwsKmsSection>,
+    /// Further accounts, whose keys are in Google Cloud KMS.
+    #[serde(default)]
+    pub gcp_kms_signers: Vec<GcpKmsSection>,
     /// Depth at which an event is reported.
     #[serde(default = "confirmations")]
     pub confirmations: u64,
@@ -156,6 +162,12 @@ impl ChainSection {
         for (n, signer) in self.remote_signers.iter().enumerate() {
             signer.check().with_context(|| format!("remote_signers[{n}]"))?;
         }
+        for (n, signer) in self.aws_kms_signers.iter().enumerate() {
+            signer.check().with_context(|| format!("aws_kms_signers[{n}]"))?;
+        }
+        for (n, signer) in self.gcp_kms_signers.iter().enumerate() {
+            signer.check().with_context(|| format!("gcp_kms_signers[{n}]"))?;
+        }
         Ok(())
     }
 
@@ -193,7 +205,11 @@ impl ChainSection {
 
     /// The number of the relayer's accounts.
     pub(crate) const fn relayers(&self) -> usize {
-        self.relayer_keys.len() + self.pkcs11_signers.len() + self.remote_signers.len()
+        self.relayer_keys.len()
+            + self.pkcs11_signers.len()
+            + self.remote_signers.len()
+            + self.aws_kms_signers.len()
+            + self.gcp_kms_signers.len()
     }
 
     /// The relayer's accounts. Keys and certificates are read here; no signer is reached yet.
@@ -213,6 +229,12 @@ impl ChainSection {
         }
         for (n, signer) in self.remote_signers.iter().enumerate() {
             accounts.push(signer.account().with_context(|| place("remote_signers", n))?);
+        }
+        for (n, signer) in self.aws_kms_signers.iter().enumerate() {
+            accounts.push(signer.account().with_context(|| place("aws_kms_signers", n))?);
+        }
+        for (n, signer) in self.gcp_kms_signers.iter().enumerate() {
+            accounts.push(signer.account().with_context(|| place("gcp_kms_signers", n))?);
         }
         let mut addresses = HashSet::new();
         for account in &accounts {

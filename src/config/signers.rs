@@ -1,4 +1,5 @@
-//! Relayer accounts whose keys are elsewhere: in a token (PKCS#11), or in a signer over HTTPS.
+//! Relayer accounts whose keys are elsewhere: in a token (PKCS#11), in a signer over HTTPS, or in a cloud's key management
+//! service.
 
 use std::path::PathBuf;
 
@@ -79,6 +80,110 @@ impl RemoteSection {
             time_limit: self.timeout.unwrap_or(TIMEOUT).0,
         };
         Ok(Account::remote(&config)?)
+    }
+}
+
+/// A key in AWS KMS.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "aws-kms"), expect(dead_code, reason = "read by the feature"))]
+pub(crate) struct AwsKmsSection {
+    pub region: String,
+    /// Its id, ARN or alias.
+    pub key: String,
+    pub address: Address,
+    /// Both, or neither: then the role of the container or machine is used.
+    pub access_key_id: Option<Secret>,
+    pub secret_access_key: Option<Secret>,
+    /// Another address of the service.
+    pub endpoint: Option<String>,
+    pub timeout: Option<Span>,
+}
+
+/// A key in Google Cloud KMS.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "gcp-kms"), expect(dead_code, reason = "read by the feature"))]
+pub(crate) struct GcpKmsSection {
+    /// The name of a version of a key.
+    pub key: String,
+    pub address: Address,
+    /// The key of a service account; without it the machine's is used.
+    pub service_account: Option<PathBuf>,
+    /// Another address of the service.
+    pub endpoint: Option<String>,
+    pub timeout: Option<Span>,
+}
+
+impl AwsKmsSection {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(cfg!(feature = "aws-kms"), "this program was built without the feature aws-kms");
+        ensure!(!self.region.is_empty(), "region is empty");
+        ensure!(!self.key.is_empty(), "key is empty");
+        ensure!(
+            self.access_key_id.is_some() == self.secret_access_key.is_some(),
+            "access_key_id and secret_access_key belong together"
+        );
+        within("timeout", self.timeout, "100ms", "8s")
+    }
+
+    #[cfg(feature = "aws-kms")]
+    pub(super) fn account(&self) -> anyhow::Result<Account> {
+        use dvp_chain_indexer::signing::{AwsCredentials, AwsKmsConfig};
+        let credentials = match (&self.access_key_id, &self.secret_access_key) {
+            (Some(id), Some(secret)) => AwsCredentials::Keys {
+                access_key_id: id.read().context("access_key_id")?,
+                secret_access_key: secret.read().context("secret_access_key")?,
+            },
+            _ => AwsCredentials::of_role(),
+        };
+        Ok(Account::aws_kms(AwsKmsConfig {
+            region: self.region.clone(),
+            key: self.key.clone(),
+            address: self.address,
+            credentials,
+            endpoint: self.endpoint.clone(),
+            time_limit: self.timeout.unwrap_or(TIMEOUT).0,
+        })?)
+    }
+
+    #[cfg(not(feature = "aws-kms"))]
+    pub(super) fn account(&self) -> anyhow::Result<Account> {
+        self.check()?;
+        anyhow::bail!("no account")
+    }
+}
+
+impl GcpKmsSection {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(cfg!(feature = "gcp-kms"), "this program was built without the feature gcp-kms");
+        ensure!(!self.key.is_empty(), "key is empty");
+        within("timeout", self.timeout, "100ms", "8s")
+    }
+
+    #[cfg(feature = "gcp-kms")]
+    pub(super) fn account(&self) -> anyhow::Result<Account> {
+        use dvp_chain_indexer::signing::{GcpCredentials, GcpKmsConfig};
+        let credentials = match &self.service_account {
+            Some(path) => {
+                is_private(path).context("service_account")?;
+                GcpCredentials::File(path.clone())
+            }
+            None => GcpCredentials::of_machine(),
+        };
+        Ok(Account::gcp_kms(GcpKmsConfig {
+            key: self.key.clone(),
+            address: self.address,
+            credentials,
+            endpoint: self.endpoint.clone(),
+            time_limit: self.timeout.unwrap_or(TIMEOUT).0,
+        })?)
+    }
+
+    #[cfg(not(feature = "gcp-kms"))]
+    pub(super) fn account(&self) -> anyhow::Result<Account> {
+        self.check()?;
+        anyhow::bail!("no account")
     }
 }
 

@@ -340,6 +340,12 @@ fn errors_never_show_secrets() {
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
 }
 
+const AWS_KMS: &str = "[[chains.aws_kms_signers]]\nregion = \"eu-central-1\"\nkey = \"alias/relayer\"\n\
+    address = \"0x90F79bf6EB2c4f870365E785982E1f101E93b906\"\n";
+const GCP_KMS: &str = "[[chains.gcp_kms_signers]]\n\
+    key = \"projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1\"\n\
+    address = \"0x90F79bf6EB2c4f870365E785982E1f101E93b906\"\n";
+
 #[test]
 fn signers_that_cannot_be_used_name_their_field() {
     for (piece, by, why) in [
@@ -355,6 +361,33 @@ fn signers_that_cannot_be_used_name_their_field() {
     ] {
         let complaint = complaint(piece, by);
         assert!(complaint.contains(why) && !complaint.contains("1234"), "{complaint}");
+    }
+    // Sections of key management services are for programs that are built with them.
+    for (section, feature, piece, why) in [
+        (AWS_KMS, "aws-kms", "", ""),
+        (GCP_KMS, "gcp-kms", "", ""),
+        (AWS_KMS, "aws-kms", "access_key_id = \"env:ID\"", "belong together"),
+        (AWS_KMS, "aws-kms", "timeout = \"9s\"", "timeout is not between"),
+        (AWS_KMS, "aws-kms", "secret_access_key = \"1234\"", "a secret is given as"),
+        (GCP_KMS, "gcp-kms", "timeout = \"9s\"", "timeout is not between"),
+    ] {
+        let parsed =
+            Config::parse(&EXAMPLE.replacen("[screening]", &format!("{section}{piece}\n[screening]"), 1));
+        let is_built =
+            if feature == "aws-kms" { cfg!(feature = "aws-kms") } else { cfg!(feature = "gcp-kms") };
+        match parsed {
+            Ok(config) => {
+                assert!(is_built && why.is_empty(), "{section}{piece}");
+                assert_eq!(config.chains[0].relayers(), 5);
+            }
+            Err(error) => {
+                let said = format!("{error:#}");
+                let is_secret = why.starts_with("a secret");
+                let expected = if is_built || is_secret { why } else { "built without the feature" };
+                assert!(!expected.is_empty() && said.contains(expected), "{section}{piece}: {said}");
+                assert!(!said.contains("1234"), "{said}");
+            }
+        }
     }
     // Files are read when the accounts are.
     let config = |keys: &str| {

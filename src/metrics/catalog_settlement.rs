@@ -15,7 +15,7 @@ const COMMAND: Label = (
     Of(&["create", "fill", "settle", "anchor", "transfer", "swap", "cancel", "return_filled", "refund"]),
 );
 
-const SIGNER: Label = ("signer", Of(&["local", "pkcs11", "remote"]));
+const SIGNER: Label = ("signer", Of(&["local", "pkcs11", "remote", "aws_kms", "gcp_kms"]));
 
 const LEG: Label = ("leg", Of(&["offramp", "payout"]));
 

@@ -5,9 +5,11 @@
 //! - a signer that does not answer costs its time limit, never more;
 //! - no error quotes a secret.
 
+#[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+use super::kms::KmsSigner;
 use super::pkcs11::{Pkcs11Config, Pkcs11Signer};
-use super::remote::{RemoteConfig, RemoteSetup, RemoteSigner};
-use super::{Signed, Unsigned, eip1559, signed};
+use super::remote::{RemoteConfig, RemoteSigner};
+use super::{Signed, SignerSetup, Unsigned, eip1559, signed};
 use alloy::consensus::{SignableTransaction, TxEip1559};
 use alloy::primitives::{Address, B256, Signature};
 use alloy::signers::SignerSync;
@@ -80,6 +82,8 @@ enum Signer {
     Local(PrivateKeySigner),
     Pkcs11(Pkcs11Signer),
     Remote(RemoteSigner),
+    #[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+    Kms(Box<KmsSigner>),
 }
 
 impl fmt::Debug for Account {
@@ -111,8 +115,26 @@ impl Account {
     ///
     /// # Errors
     /// A setting, or a file that it names, cannot be used.
-    pub fn remote(config: &RemoteConfig) -> Result<Self, RemoteSetup> {
+    pub fn remote(config: &RemoteConfig) -> Result<Self, SignerSetup> {
         Ok(Self::of(config.address, Signer::Remote(RemoteSigner::new(config)?)))
+    }
+
+    /// An account whose key is in AWS KMS. There is no connection yet.
+    ///
+    /// # Errors
+    /// A setting cannot be used.
+    #[cfg(feature = "aws-kms")]
+    pub fn aws_kms(config: super::AwsKmsConfig) -> Result<Self, SignerSetup> {
+        Ok(Self::of(config.address, Signer::Kms(Box::new(KmsSigner::aws(config)?))))
+    }
+
+    /// An account whose key is in Google Cloud KMS. There is no connection yet.
+    ///
+    /// # Errors
+    /// A setting, or a file that it names, cannot be used.
+    #[cfg(feature = "gcp-kms")]
+    pub fn gcp_kms(config: super::GcpKmsConfig) -> Result<Self, SignerSetup> {
+        Ok(Self::of(config.address, Signer::Kms(Box::new(KmsSigner::gcp(config)?))))
     }
 
     #[must_use]
@@ -127,6 +149,8 @@ impl Account {
             Signer::Local(_) => "local",
             Signer::Pkcs11(_) => "pkcs11",
             Signer::Remote(_) => "remote",
+            #[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+            Signer::Kms(service) => service.kind(),
         }
     }
 
@@ -154,6 +178,8 @@ impl Account {
             Signer::Local(key) => local(key, digest),
             Signer::Pkcs11(token) => within(token.time_limit, token.sign(digest)).await,
             Signer::Remote(signer) => within(signer.time_limit, signer.sign(tx)).await,
+            #[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+            Signer::Kms(service) => within(service.time_limit, service.sign(digest)).await,
         }
     }
 
@@ -169,6 +195,11 @@ impl Account {
                 verified(signature, digest, self.0.address).map(|_| ())
             }
             Signer::Remote(signer) => within(signer.time_limit, signer.check()).await,
+            #[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
+            Signer::Kms(service) => {
+                let (signature, digest) = within(service.time_limit, service.check()).await?;
+                verified(signature, digest, self.0.address).map(|_| ())
+            }
         }
     }
 }

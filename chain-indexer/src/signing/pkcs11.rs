@@ -8,7 +8,8 @@
 //! - a module is loaded once and never unloaded, for its state belongs to the process.
 
 use super::SignError;
-use alloy::primitives::{Address, B256, Signature, U256, keccak256};
+use super::raw::with_parity;
+use alloy::primitives::{Address, B256, Signature, keccak256};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error, RvError};
 use cryptoki::mechanism::Mechanism;
@@ -79,21 +80,6 @@ impl Pkcs11Signer {
     pub(super) async fn check(&self) -> Result<(Signature, B256), SignError> {
         let digest = keccak256(CHECK);
         Ok((self.sign(digest).await?, digest))
-    }
-}
-
-/// A token gives neither the parity of y nor a low s.
-fn with_parity(raw: &RawSignature, digest: B256, expected: Address) -> Result<Signature, SignError> {
-    let (r, s) = raw.split_at(32);
-    let (r, s) = (U256::from_be_slice(r), U256::from_be_slice(s));
-    let either = [false, true].map(|parity| Signature::new(r, s, parity).normalized_s());
-    let signer = |signature: &Signature| signature.recover_address_from_prehash(&digest).ok();
-    if let Some(ours) = either.into_iter().find(|signature| signer(signature) == Some(expected)) {
-        return Ok(ours);
-    }
-    match either.iter().find_map(signer) {
-        Some(found) => Err(SignError::WrongKey { expected, found }),
-        None => Err(SignError::Malformed("no account can be recovered from it".to_owned())),
     }
 }
 

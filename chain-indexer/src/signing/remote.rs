@@ -3,12 +3,12 @@
 //! It is given the transaction, not its digest: it holds a policy of its own against the chain, the contract, the
 //! function and the value.
 
-use super::SignError;
+use super::http::{printable, read, unreached};
+use super::{SignError, SignerSetup};
 use alloy::consensus::TxEip1559;
 use alloy::primitives::{Address, Bytes, Signature, TxKind};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
-use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,6 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-/// The longest answer that is read.
-const ANSWER_MAX: usize = 64 * 1024;
-/// The longest text of the signer in a log line.
-const TEXT_MAX: usize = 200;
 
 /// Where the signer is, and how both sides prove who they are.
 #[derive(Debug, Clone)]
@@ -34,14 +29,6 @@ pub struct RemoteConfig {
     pub client_key: PathBuf,
     /// For one signature, connecting included.
     pub time_limit: Duration,
-}
-
-/// A setting that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub struct RemoteSetup {
-    pub field: &'static str,
-    pub reason: String,
 }
 
 pub(super) struct RemoteSigner {
@@ -90,8 +77,8 @@ struct Reason {
 
 impl RemoteSigner {
     /// Reads the files; does not connect yet.
-    pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteSetup> {
-        let wrong = |field, reason: String| RemoteSetup { field, reason };
+    pub(super) fn new(config: &RemoteConfig) -> Result<Self, SignerSetup> {
+        let wrong = |field, reason: String| SignerSetup { field, reason };
         if config.url.scheme() != "https" || !config.url.has_host() {
             return Err(wrong("url", format!("{} is no https URL", config.url)));
         }
@@ -132,14 +119,14 @@ impl RemoteSigner {
             max_priority_fee_per_gas: tx.max_priority_fee_per_gas.to_string(),
         };
         let answer = self.http.post(self.sign.clone()).json(&request).send().await.map_err(unreached)?;
-        let Signed { signature } = read(answer).await?;
+        let Signed { signature } = content(answer).await?;
         parsed(&signature)
     }
 
     /// Whether the signer answers and holds the account's key.
     pub(super) async fn check(&self) -> Result<(), SignError> {
         let answer = self.http.get(self.accounts.clone()).send().await.map_err(unreached)?;
-        let Accounts { accounts } = read(answer).await?;
+        let Accounts { accounts } = content(answer).await?;
         if accounts.contains(&self.address) {
             return Ok(());
         }
@@ -161,15 +148,8 @@ fn parsed(bytes: &[u8]) -> Result<Signature, SignError> {
 }
 
 /// The answer's content, or the reason for its absence.
-async fn read<T: for<'a> Deserialize<'a>>(mut answer: Response) -> Result<T, SignError> {
-    let status = answer.status();
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(unreached)? {
-        if body.len() + chunk.len() > ANSWER_MAX {
-            return Err(SignError::Malformed(format!("more than {ANSWER_MAX} bytes")));
-        }
-        body.extend_from_slice(&chunk);
-    }
+async fn content<T: for<'a> Deserialize<'a>>(answer: Response) -> Result<T, SignError> {
+    let (status, body) = read(answer).await?;
     if status == StatusCode::OK {
         return serde_json::from_slice(&body)
             .map_err(|_| SignError::Malformed("an answer of another form".to_owned()));
@@ -186,24 +166,8 @@ async fn read<T: for<'a> Deserialize<'a>>(mut answer: Response) -> Result<T, Sig
     })
 }
 
-/// The signer's own text, fit for a log line.
-fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(TEXT_MAX).collect()
-}
-
-fn unreached(error: reqwest::Error) -> SignError {
-    let error = error.without_url();
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        said = format!("{said}: {inner}");
-        cause = inner.source();
-    }
-    SignError::Unavailable(said)
-}
-
-fn tls(config: &RemoteConfig) -> Result<ClientConfig, RemoteSetup> {
-    let wrong = |field, reason: &dyn std::fmt::Display| RemoteSetup { field, reason: reason.to_string() };
+fn tls(config: &RemoteConfig) -> Result<ClientConfig, SignerSetup> {
+    let wrong = |field, reason: &dyn std::fmt::Display| SignerSetup { field, reason: reason.to_string() };
     let mut roots = RootCertStore::empty();
     for authority in certificates("ca", &config.ca)? {
         roots.add(authority).map_err(|error| wrong("ca", &error))?;
@@ -219,8 +183,8 @@ fn tls(config: &RemoteConfig) -> Result<ClientConfig, RemoteSetup> {
         .map_err(|error| wrong("client_key", &error))
 }
 
-fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteSetup> {
-    let wrong = |reason: String| RemoteSetup { field, reason: format!("{}: {reason}", path.display()) };
+fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SignerSetup> {
+    let wrong = |reason: String| SignerSetup { field, reason: format!("{}: {reason}", path.display()) };
     let read = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
     let found: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
     if found.is_empty() { Err(wrong("no certificate".to_owned())) } else { Ok(found) }
@@ -244,11 +208,5 @@ mod tests {
             assert!(said.contains(why), "{said}");
         }
         assert!(parsed(&[27; 65]).is_ok());
-    }
-
-    #[test]
-    fn the_signers_own_text_cannot_forge_log_lines() {
-        assert_eq!(printable("a\nb\u{1b}[0m"), "ab[0m");
-        assert_eq!(printable(&"x".repeat(1_000)).len(), TEXT_MAX);
     }
 }

@@ -13,6 +13,8 @@ mod flow;
 mod followed;
 mod gas;
 mod hardened;
+#[cfg(all(feature = "aws-kms", feature = "gcp-kms"))]
+mod kms;
 mod prices;
 mod relayer_accounts;
 mod relaying;

@@ -7,13 +7,14 @@
 //!
 //! Reading order: [`market`] assets and pairs, [`node`] the chain as the engine reads it, [`harness`] the engine and
 //! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of
-//! business, [`signer`] a remote signer, [`softhsm`] keys in a token, [`example`], [`time`], [`wait`].
+//! business, [`signer`] a remote signer, [`kms`] key management services, [`softhsm`] keys in a token, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
 pub mod chain;
 pub mod example;
 pub mod harness;
+pub mod kms;
 pub mod market;
 pub mod month;
 pub mod node;
