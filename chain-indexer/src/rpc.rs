@@ -16,6 +16,8 @@ use std::time::Duration;
 
 mod transport;
 
+pub(crate) use transport::without_secrets;
+
 use transport::HttpTransport;
 
 /// The time limit of one HTTP exchange with the endpoint.

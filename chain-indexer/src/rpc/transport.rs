@@ -45,15 +45,20 @@ impl HttpTransport {
 
     /// The beginning of an answer, without the parts of the URL that may be secret.
     fn quoted(&self, body: &[u8]) -> String {
-        let text = String::from_utf8_lossy(body);
-        let mut text: String = text.chars().take(QUOTED_CHARS).collect();
-        let (path, query) = (self.url.path_segments().into_iter().flatten(), self.url.query());
-        let secrets = path.chain(query).chain(self.url.password()).chain([self.url.username()]);
-        for secret in secrets.filter(|secret| secret.len() >= 8) {
-            text = text.replace(secret, "…");
-        }
-        text
+        let text: String = String::from_utf8_lossy(body).chars().take(QUOTED_CHARS).collect();
+        without_secrets(text, &self.url)
     }
+}
+
+/// The text without the parts of the URL that may be a provider's key.
+pub(crate) fn without_secrets(mut text: String, url: &Url) -> String {
+    let (path, query) = (url.path_segments().into_iter().flatten(), url.query());
+    let values: Vec<String> = url.query_pairs().map(|(_, value)| value.into_owned()).collect();
+    let secrets = path.chain(query).chain(url.password()).chain([url.username()]);
+    for secret in secrets.chain(values.iter().map(String::as_str)).filter(|secret| secret.len() >= 8) {
+        text = text.replace(secret, "…");
+    }
+    text
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, TransportError> {
