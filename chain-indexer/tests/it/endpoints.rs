@@ -11,7 +11,7 @@ use alloy::sol_types::SolEvent as _;
 use alloy::transports::TransportError;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::gate::{GateStep, PayoutGate, Wait};
-use dvp_chain_indexer::indexer::{Indexer, Step};
+use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::reader::{ChainReader, HttpReader};
 use dvp_chain_indexer::rpc::BlockHead;
 use dvp_chain_indexer::{run_indexer, run_relayer};
@@ -35,8 +35,24 @@ struct Wrong {
     /// Its `finalized` is this many blocks below the real one, in fifteen of sixteen answers.
     final_lag: AtomicU64,
     requested: AtomicU64,
+    /// From this block on, if it is not zero, its blocks have other hashes, which this number changes.
+    forked: AtomicU64,
+    branch: AtomicU64,
     /// It omits every `Filled`.
     blind: AtomicBool,
+}
+
+impl Wrong {
+    /// The block as the node's branch has it.
+    fn of_branch(&self, block: BlockHead) -> BlockHead {
+        let (forked, branch) = (self.forked.load(Ordering::Relaxed), self.branch.load(Ordering::Relaxed));
+        if forked == 0 || block.number.0 < forked {
+            return block;
+        }
+        let other = |hash: B256| hash ^ B256::with_last_byte(u8::try_from(branch).unwrap());
+        let parent = if block.number.0 == forked { block.parent } else { other(block.parent) };
+        BlockHead { hash: other(block.hash), parent, ..block }
+    }
 }
 
 #[derive(Clone)]
@@ -72,11 +88,12 @@ impl ChainReader for Node {
             }
             other => other,
         };
-        self.inner.block(id).await
+        Ok(self.inner.block(id).await?.map(|block| self.wrong.of_branch(block)))
     }
 
     async fn blocks(&self, numbers: &[BlockNumber]) -> Result<Vec<Option<BlockHead>>, TransportError> {
-        self.inner.blocks(numbers).await
+        let blocks = self.inner.blocks(numbers).await?;
+        Ok(blocks.into_iter().map(|block| block.map(|block| self.wrong.of_branch(block))).collect())
     }
 
     async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
@@ -161,6 +178,57 @@ async fn a_fluctuating_finalized_block_does_not_halt_the_chain() {
         chain.mined(1).await;
         rest(&mut indexer, &lease).await;
     }
+}
+
+/// Three endpoints have these branches from a final block on; 0 is the one that we read.
+async fn halts(branches: [u64; 3]) -> bool {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    chain.mined(200).await;
+    let nodes = [(); 3].map(|()| Node::of(&chain));
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), nodes.to_vec()).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    let final_block = async |number: Option<BlockNumber>| {
+        let mut conn = chain.pool().acquire().await.unwrap();
+        let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap();
+        let number = number.unwrap_or(cursor.final_number);
+        let hash = store::find_known_hash(&mut conn, chain.config.chain_id, number).await.unwrap();
+        (number, hash, cursor.halted.is_some())
+    };
+    let (number, hash, _) = final_block(None).await;
+    assert!(hash.is_some());
+    for (node, branch) in nodes.iter().zip(branches) {
+        node.wrong.branch.store(branch, Ordering::Relaxed);
+        node.wrong.forked.store(if branch == 0 { 0 } else { number.0 }, Ordering::Relaxed);
+    }
+    // Each endpoint is asked far more often than the eight times after which it is believed.
+    for turn in 0..60 {
+        if turn % 4 == 0 {
+            chain.mined(1).await;
+        }
+        match indexer.step(&lease).await {
+            Err(IndexError::Halted(_)) => return true,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let after = final_block(Some(number)).await;
+    assert_eq!(after, (number, hash, false), "a final block is never taken back without a halt");
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_endpoints_halt_a_chain_only_when_most_have_the_same_other_block_and_none_has_ours() {
+    // Each has another block: whom to believe, nobody knows.
+    assert!(!halts([1, 2, 3]).await);
+    // Two agree on another block, and one has ours.
+    assert!(!halts([1, 1, 0]).await);
+    // One lies.
+    assert!(!halts([1, 0, 0]).await);
+    assert!(!halts([0, 1, 2]).await);
+    // Two agree, and the third has yet another one: most have it.
+    assert!(halts([1, 1, 2]).await);
+    assert!(halts([1, 1, 1]).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
