@@ -19,6 +19,7 @@ mod chain_isolation;
 mod cli;
 mod console;
 mod console_orders;
+mod console_outcomes;
 mod controls;
 mod crash;
 mod database_away;

@@ -1,0 +1,130 @@
+//! The console in a browser over real outcomes: the page of each shows what happened.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dvp_benches::history::{self, HistorySize};
+use dvp_console::{Console, ConsoleSettings, SessionPolicy};
+use dvp_core::operators::token_hash;
+use dvp_domain::environment::Environment;
+use dvp_domain::operator::OperatorRole;
+use dvp_store::operators::{self, sessions};
+use dvp_testing::Harness;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::browser::Browser;
+use crate::console::check;
+
+const TOKEN: &str = "console-outcomes";
+
+/// The console over a harness, with an operator who has every role. Returns its address.
+async fn serve(harness: &Harness, stop: &CancellationToken) -> String {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let assets = harness.market.registry.assets.iter();
+    let settings = ConsoleSettings {
+        origins: vec![origin.parse().unwrap()],
+        environment: Environment::Test,
+        decimals: assets.map(|asset| (asset.symbol.clone(), asset.exponent)).collect(),
+        stale_fix_types: Vec::new(),
+        proxies: Vec::new(),
+        sessions: SessionPolicy::default(),
+        provider: None,
+        connections: ConsoleSettings::CONNECTIONS,
+    };
+    let vault = Arc::new(harness.engine.context().vault.clone());
+    let console = Console::new(harness.pool().clone().into(), vault, settings);
+    tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
+    let mut conn = harness.pool().acquire().await.unwrap();
+    operators::insert(&mut conn, "opr_outcomes", "outcomes", &OperatorRole::ALL, "test").await.unwrap();
+    let link = sessions::NewLink {
+        operator_id: "opr_outcomes",
+        token_hash: &token_hash(TOKEN),
+        reusable: true,
+        good_for: Duration::from_secs(3_600),
+        code_hash: None,
+        approval_id: None,
+    };
+    sessions::insert_link(&mut conn, &link).await.unwrap();
+    origin
+}
+
+/// An order, and what is recorded of it.
+#[derive(sqlx::FromRow)]
+struct Recorded {
+    reference: String,
+    state: String,
+    events: Vec<String>,
+    postings: i64,
+    payments: i64,
+    commands: i64,
+}
+
+/// One order of each state and each pair of assets.
+const OF_EVERY_OUTCOME: &str = "\
+    select e.reference, e.state_name as state, \
+           array(select v.type from event_record v where v.reference = e.reference order by v.type) as events, \
+           (select count(distinct l.step) from ledger_entry l where l.reference = e.reference) as postings, \
+           (select count(*) from bank_payment b where b.execution = e.reference) as payments, \
+           (select count(*) from chain_command c where c.reference = e.reference) as commands \
+    from (select distinct on (state_name, terms #>> '{input,asset}', terms #>> '{output,asset}') * \
+          from execution order by state_name, terms #>> '{input,asset}', terms #>> '{output,asset}', accepted_at) e";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_every_outcome_shows_all_that_happened() {
+    let (harness, browser) = tokio::join!(Harness::new(history::market()), Browser::start());
+    history::fill(&harness, HistorySize { ended: 1_500, open: 60 }).await.unwrap();
+    let stop = CancellationToken::new();
+    let origin = serve(&harness, &stop).await;
+    browser.open(&format!("{origin}/login?token={TOKEN}&next=/")).await;
+    browser.wait_for("document.querySelector('main[id=main]') && document.readyState === 'complete'").await;
+    let orders: Vec<Recorded> = sqlx::query_as(OF_EVERY_OUTCOME).fetch_all(harness.pool()).await.unwrap();
+    let states: BTreeSet<&str> = orders.iter().map(|order| order.state.as_str()).collect();
+    let expected = [
+        "accepted",
+        "cancelled",
+        "completed",
+        "conversion_failed",
+        "expired",
+        "failed",
+        "locking",
+        "paying",
+        "payout_failed",
+        "reversed",
+    ];
+    assert_eq!(states, BTreeSet::from(expected));
+    assert!(orders.len() > 14, "{} orders", orders.len());
+    let mut complete = 0;
+    for order in &orders {
+        let Recorded { reference, state, events, postings, payments, commands } = order;
+        browser.open(&format!("{origin}/orders/{reference}")).await;
+        let shown = format!(
+            "document.querySelector('.heading .state')?.textContent === {}",
+            json!(state.replace('_', " "))
+        );
+        browser.wait_for(&shown).await;
+        let lines = "[...document.querySelectorAll('.timeline > li')].map(line => \
+                     [line.querySelector('.kind').textContent, line.querySelector('strong').textContent])";
+        let lines = browser.value(lines).await;
+        let of = |kind: &str| -> Vec<String> {
+            let lines = lines.as_array().unwrap().iter().filter(|line| line[0] == kind);
+            let mut titles: Vec<String> = lines.map(|line| line[1].as_str().unwrap().to_owned()).collect();
+            titles.sort();
+            titles
+        };
+        let count = |kind: &str| i64::try_from(of(kind).len()).unwrap();
+        assert!(!events.is_empty(), "{reference} has no event");
+        assert_eq!(of("event"), *events, "{state}: {reference}");
+        assert_eq!(count("ledger"), *postings, "{state}: {reference}: {lines}");
+        assert_eq!(count("bank"), *payments, "{state}: {reference}: {lines}");
+        assert_eq!(count("chain") > 0, *commands > 0, "{state}: {reference}: {lines}");
+        complete += i32::from(*postings > 0 && *payments > 0 && *commands > 0);
+        check(&browser, &format!("{state} {reference}")).await;
+    }
+    assert!(complete > 2, "{complete} orders have postings, payments and commands");
+    stop.cancel();
+}
