@@ -10,6 +10,7 @@ use std::time::Duration;
 use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{AttemptResult, EndpointAction, pause_after};
+use dvp_store::changes::{Announcer, Subject};
 use dvp_store::webhooks::deliveries::{self, Attempt, Ended, Next};
 use dvp_store::webhooks::leases::EndpointLease;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
@@ -108,9 +109,21 @@ pub(super) async fn run(
 ) {
     let mut conn = None;
     let mut gathered = Vec::with_capacity(BATCH);
-    while ready.recv_many(&mut gathered, BATCH).await > 0 {
+    let mut announcer = Announcer::new(pool.clone(), Subject::Webhooks);
+    loop {
+        let received = tokio::select! {
+            received = ready.recv_many(&mut gathered, BATCH) => received,
+            () = announcer.due() => {
+                announcer.tell().await;
+                continue;
+            }
+        };
+        if received == 0 {
+            return;
+        }
         let batch = OutcomeBatch::new(gathered.drain(..));
         let written = write_or_leave(pool, &mut conn, &batch).await;
+        announcer.changed();
         let ids = batch.ended.iter().map(|end| end.id);
         let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
         // At a stop the receiver may be gone.

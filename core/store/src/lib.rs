@@ -12,6 +12,7 @@ pub mod audit;
 pub mod bands;
 pub mod beneficiaries;
 pub mod chain;
+pub mod changes;
 pub mod controls;
 pub mod database;
 pub mod deployment;

@@ -10,6 +10,7 @@ use chrono::NaiveDate;
 use dvp_fix::codec::Parser;
 use dvp_store::{
     Fault, PgPool, StoreError,
+    changes::{Announcer, Subject},
     fix::archive::{self, NewMessage},
 };
 use metrics::{Counter, counter};
@@ -63,7 +64,18 @@ impl Writer {
     /// Writes until every recorder has ended and the queue is empty.
     pub(crate) async fn run(mut self) {
         let mut chunks = Vec::new();
-        while self.queued.recv_many(&mut chunks, CHUNKS).await > 0 {
+        let mut announcer = Announcer::new(self.pool.clone(), Subject::Fix);
+        loop {
+            let received = tokio::select! {
+                received = self.queued.recv_many(&mut chunks, CHUNKS) => received,
+                () = announcer.due() => {
+                    announcer.tell().await;
+                    continue;
+                }
+            };
+            if received == 0 {
+                return;
+            }
             if chunks.len() < CHUNKS && !self.queued.is_closed() {
                 // The queue wakes nobody meanwhile, so that a message costs its session no switch of tasks.
                 tokio::time::sleep(GATHER).await;
@@ -82,6 +94,7 @@ impl Writer {
             for rows in rows.chunks(ROWS) {
                 self.write(rows).await;
             }
+            announcer.changed();
             let left_out = self.tally.left_out.swap(0, Ordering::Relaxed);
             self.note_left_out(left_out);
         }
