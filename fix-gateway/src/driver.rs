@@ -33,7 +33,7 @@ use std::{
 };
 
 use dvp_fix::{
-    SeqNum,
+    SeqNum, UtcNanos,
     session::{Now, Session, SessionConfig, Transmit},
 };
 use tokio::sync::mpsc;
@@ -47,6 +47,7 @@ use crate::{
     clock,
     connection::{Attach, Outgoing, SlowConsumer},
     limits::BytePace,
+    status::{Noted, Slot},
 };
 pub(crate) use control::{Ask, Control};
 use flight::Pending;
@@ -117,6 +118,11 @@ pub struct Driver<A> {
     metrics: SessionMetrics,
     /// Whether a peer is connected, for others.
     is_connected: Arc<AtomicBool>,
+    /// When the last messages were read and written.
+    last_in: Option<UtcNanos>,
+    last_out: Option<UtcNanos>,
+    /// Where operators see the session's state.
+    slot: Option<Arc<Slot>>,
 }
 
 /// Why a turn failed.
@@ -171,6 +177,9 @@ impl<A: Application> Driver<A> {
             name,
             metrics,
             is_connected: Arc::default(),
+            last_in: None,
+            last_out: None,
+            slot: None,
         }
     }
 
@@ -190,6 +199,13 @@ impl<A: Application> Driver<A> {
     #[must_use]
     pub(crate) fn with_recorder(mut self, recorder: Option<Recorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// Sets where the session's state is noted for operators.
+    #[must_use]
+    pub(crate) fn with_slot(mut self, slot: Arc<Slot>) -> Self {
+        self.slot = Some(slot);
         self
     }
 
@@ -281,11 +297,16 @@ impl<A: Application> Driver<A> {
 
     fn show(&self) {
         self.is_connected.store(self.peer.is_some(), Ordering::Relaxed);
+        let (next_in, next_out, gap) = (self.session.next_in(), self.session.next_out(), self.session.gap());
+        if let Some(slot) = &self.slot {
+            let peer = self.peer.as_ref().map(|peer| (peer.connection.peer, peer.since));
+            slot.note(Noted { peer, last_in: self.last_in, last_out: self.last_out, next_in, next_out, gap });
+        }
         self.metrics.show(&Picture {
-            next_in: self.session.next_in(),
-            next_out: self.session.next_out(),
+            next_in,
+            next_out,
             is_connected: self.peer.is_some(),
-            has_gap: self.session.has_gap(),
+            has_gap: gap.is_some(),
             bytes_queued: self.out.len(),
         });
     }
@@ -388,7 +409,8 @@ impl<A: Application> Driver<A> {
         if let Some(recorder) = &mut self.recorder {
             recorder.read(now.utc, logon.view().bytes());
         }
-        self.peer = Some(Peer::new(connection, pass, stopping, now.mono));
+        self.last_in = Some(now.utc);
+        self.peer = Some(Peer::new(connection, pass, stopping, now));
         self.reached.connected();
         self.session.connect(now);
         self.session.handle_message(now, logon.view());

@@ -19,6 +19,7 @@ use crate::{
     feed::{self, Feed},
     forward::{ForwardConfig, Forwarding},
     gate::Lockouts,
+    status::Board,
     supervisor::SessionSupervisor,
 };
 
@@ -103,6 +104,9 @@ impl FixGateway {
             tasks.push(AbortOnDropHandle::new(tokio::spawn(writer.run())));
             archive
         });
+        let board = Board::default();
+        let writing = board.clone().write(engine.in_background().pool().clone(), owner, shutdown.clone());
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(writing)));
         let supervisor = SessionSupervisor {
             engine,
             pool,
@@ -114,6 +118,7 @@ impl FixGateway {
             changed,
             lockouts: Arc::new(Lockouts::new(lockout)),
             archive,
+            board,
         };
         let forwarding = forward.map(|Forward { listener, forwarding, .. }| {
             let accepting =

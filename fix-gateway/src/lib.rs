@@ -25,6 +25,7 @@ mod order_entry;
 mod orders;
 mod session_config;
 pub mod sources;
+mod status;
 pub mod store;
 mod supervisor;
 pub mod tls;

@@ -45,6 +45,7 @@ use crate::{
     gate::{Lockouts, SessionGate},
     order_entry::OrderEntry,
     session_config::session_config,
+    status::Board,
 };
 use faults::Faults;
 
@@ -74,6 +75,7 @@ pub(crate) struct SessionSupervisor {
     pub(crate) changed: Arc<Notify>,
     pub(crate) lockouts: Arc<Lockouts>,
     pub(crate) archive: Option<Archive>,
+    pub(crate) board: Board,
 }
 
 /// The configuration with which a session was started. Credentials are read at each Logon and are not part of it.
@@ -289,6 +291,7 @@ impl SessionSupervisor {
         let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)
             .with_control(controlled)
+            .with_slot(self.board.slot(&session_id))
             .with_recorder(self.archive.as_ref().map(|archive| archive.recorder(&session_id)));
         let is_connected = driver.is_connected();
         let running = run(driver, guard, self.pool.clone(), shutdown.child_token());

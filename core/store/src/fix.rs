@@ -14,6 +14,7 @@ pub mod parked;
 pub mod reports;
 pub mod rows;
 pub mod settings;
+pub mod status;
 
 pub use self::orders::{Reportable, find_order, list_reportable, list_used_cl_ord_ids};
 pub use self::outbound::{count_kept, list_outbound};

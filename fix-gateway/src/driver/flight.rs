@@ -121,6 +121,7 @@ impl<A: Application> Driver<A> {
             let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
             if let Some(peer) = &mut self.peer {
                 self.metrics.sent(&message);
+                self.last_out = Some(self.now.utc);
                 let buffer = self.out.buffer();
                 let begin = buffer.len();
                 self.session.encode(self.now, &message, buffer);

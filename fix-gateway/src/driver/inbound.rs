@@ -100,6 +100,7 @@ impl<A: Application> Driver<A> {
                 let now = self.now;
                 let Some(peer) = &mut self.peer else { return Ok(()) };
                 let admitted = peer.count(message.msg_type(), now.mono);
+                self.last_in = Some(now.utc);
                 if admitted != Admitted::Ignored
                     && let Some(recorder) = &mut self.recorder
                 {

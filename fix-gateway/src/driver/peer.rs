@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use dvp_fix::codec::MessageRef;
+use dvp_fix::{UtcNanos, codec::MessageRef, session::Now};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::warn;
 
@@ -20,6 +20,8 @@ use crate::{
 /// A connected peer. It is dropped with its connection, so that nothing of it counts for the next one.
 pub(super) struct Peer {
     pub(super) connection: Connection,
+    /// When it connected.
+    pub(super) since: UtcNanos,
     /// How the peer was authenticated.
     pass: Pass,
     /// The stop of the process that forwards the connection, if one does.
@@ -50,12 +52,23 @@ impl Peer {
         connection: Connection,
         pass: Pass,
         stopping: Option<CancellationToken>,
-        now: Instant,
+        now: Now,
     ) -> Self {
+        let Now { mono: now, utc: since } = now;
         let limiter = Limiter::new(pass.admission.limits, now);
         let (read, resent) = (ByteBucket::new(now), ByteBucket::new(now));
         let stopping = stopping.map(|stopping| Box::pin(stopping.cancelled_owned()));
-        Self { connection, pass, stopping, is_admitted: true, is_cut_off: false, limiter, read, resent }
+        Self {
+            connection,
+            since,
+            pass,
+            stopping,
+            is_admitted: true,
+            is_cut_off: false,
+            limiter,
+            read,
+            resent,
+        }
     }
 
     /// Ready once, when the process that forwards the connection stops.

@@ -27,6 +27,7 @@ mod resets;
 mod schedule;
 mod secrecy;
 mod sessions;
+mod status;
 mod terms;
 mod timers;
 mod tls;

@@ -33,6 +33,12 @@ pub(super) struct Gap {
     pub(super) moved_at: Instant,
 }
 
+impl Gap {
+    pub(super) const fn until(&self) -> SeqNum {
+        self.until
+    }
+}
+
 /// Messages beyond a gap.
 #[derive(Debug, Default)]
 pub(super) struct Queue {

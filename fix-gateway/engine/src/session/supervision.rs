@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{codec::MsgType, tag};
+use crate::{SeqNum, codec::MsgType, tag};
 
 use super::{NotLoggedOn, Now, Session};
 
@@ -15,9 +15,10 @@ impl Session {
         self.link().map(|link| now.mono.saturating_duration_since(link.last_received))
     }
 
-    /// Are requested messages still missing?
-    pub fn has_gap(&self) -> bool {
-        self.link().is_some_and(|link| link.gap.is_some())
+    /// The first and the last message that are missing.
+    pub fn gap(&self) -> Option<(SeqNum, SeqNum)> {
+        let gap = self.link()?.gap.as_ref()?;
+        Some((self.next_in(), gap.until()))
     }
 
     /// An authenticated peer wants to take the session over. `false`: its last message proves its connection alive.
