@@ -82,3 +82,15 @@ create table tx_attempt (
     constraint tx_attempt_slot_fkey foreign key (chain_id, signer, nonce)
         references nonce_slot (chain_id, signer, nonce)
 );
+
+-- The fees of each chain as its relayer last saw them, in wei per gas, for operators. No decision depends on these rows.
+create table chain_fees (
+    chain_id  bigint not null,
+    -- Of the next block.
+    base_fee  numeric(39, 0) not null,
+    tip       numeric(39, 0) not null,
+    -- The most that a transaction offers.
+    cap       numeric(39, 0) not null,
+    seen_at   timestamptz not null default clock_timestamp(),
+    constraint chain_fees_pkey primary key (chain_id)
+);

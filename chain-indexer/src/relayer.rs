@@ -55,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 /// A command that has to wait for another is checked again after this time.
 const WAIT: Duration = Duration::from_millis(250);
 const BALANCE_EVERY: Duration = Duration::from_secs(30);
+const FEES_EVERY: Duration = Duration::from_secs(1);
 /// The longest wait without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of blocks from which the market's tip is computed.
@@ -151,6 +152,8 @@ pub struct Relayer {
     /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
     balance_checked: Option<Instant>,
+    /// The fees that were recorded last, and when.
+    fees_noted: Option<(Instant, Market)>,
     /// The highest reported block, and when it was first reported.
     newest: (BlockNumber, Instant),
     /// The account cannot pay for gas: the others take over its commands.
@@ -203,6 +206,7 @@ impl Relayer {
             failures: signer::Failures::default(),
             vault,
             balance_checked: None,
+            fees_noted: None,
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -321,6 +325,7 @@ impl Relayer {
         let chain = || self.config.name.clone();
         gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
         gauge!("dvp_relayer_tip_wei", "chain" => chain()).set(wei(market.tip));
+        self.note_fees(market).await?;
         self.fill_gap(lease, head, market).await?;
         self.send_open(lease, head, market).await?;
         self.sign_and_send(lease, head, market).await?;
@@ -336,6 +341,19 @@ impl Relayer {
             Err(error) if error.is_error_resp() => Ok(Market::of(None, head.base_fee)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Records changed fees for operators, at most once in [`FEES_EVERY`].
+    async fn note_fees(&mut self, market: Market) -> Result<(), RelayError> {
+        let is_noted = |(at, noted): &(Instant, Market)| *noted == market || at.elapsed() < FEES_EVERY;
+        if self.fees_noted.as_ref().is_some_and(is_noted) {
+            return Ok(());
+        }
+        let Market { base_fee, tip } = market;
+        let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
+        store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
+        self.fees_noted = Some((Instant::now(), market));
+        Ok(())
     }
 
     /// Reports a low balance before the account cannot pay for gas any more.

@@ -13,9 +13,10 @@ mod status;
 
 pub use events::{KeptEvent, list_block_events, list_range_events};
 pub use facts::{
-    DerivedFacts, Emitted, Gate, Heights, NewFill, PassableFill, WaitingFills, count_waiting_fills,
-    insert_fact, lift_gates, list_new_fills, list_passable_fills, open as open_facts, publish_events,
-    publish_late_events, reset_gates, retract_refunds_of_cancels, set_gates,
+    DerivedFacts, Emitted, Gate, Heights, NewFill, PassableFill, WaitingFill, WaitingFills,
+    count_waiting_fills, insert_fact, lift_gates, list_new_fills, list_passable_fills, list_waiting_fills,
+    open as open_facts, publish_events, publish_late_events, reset_gates, retract_refunds_of_cancels,
+    set_gates,
 };
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
@@ -23,13 +24,13 @@ pub use index::{
     record_blocks, resume, unwind_to,
 };
 pub use relay::{
-    AttemptRow, CommandFilter, CommandRow, CommandState, CommandView, Load, NewAttempt, NewSlot,
+    AttemptRow, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load, NewAttempt, NewSlot,
     RelayerAccount, Retried, Share, SlotRow, SlotState, WaitingRow, abandon_slots, complete_command,
     count_waiting, defer_commands, fail_command, finalize_slots, find_load, find_next_nonce, find_share,
-    insert_attempt, insert_slot, judge_slots, list_accounts, list_attempts, list_commands,
+    insert_attempt, insert_slot, judge_slots, list_accounts, list_attempts, list_commands, list_fees,
     list_live_commands, list_ready_commands, list_retired, list_unsettled_slots, lock_commands,
-    lowest_waiting, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_balance, note_send_error,
-    note_unable, remake_slot, reserve_nonce, retry_command, trouble_command,
+    lowest_waiting, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_balance, note_fees,
+    note_send_error, note_unable, remake_slot, reserve_nonce, retry_command, trouble_command,
 };
 
 pub use status::{Backfill, IndexerState, StateName, StatusRow, list_statuses, report_status};

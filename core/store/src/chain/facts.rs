@@ -11,8 +11,8 @@ mod gates;
 pub mod open;
 
 pub use gates::{
-    Gate, Heights, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates, list_new_fills,
-    list_passable_fills, reset_gates, set_gates,
+    Gate, Heights, NewFill, PassableFill, WaitingFill, WaitingFills, count_waiting_fills, lift_gates,
+    list_new_fills, list_passable_fills, list_waiting_fills, reset_gates, set_gates,
 };
 
 use super::{bigint, block, hash, relay, unsigned};

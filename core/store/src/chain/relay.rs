@@ -5,6 +5,7 @@
 
 mod accounts;
 mod attempts;
+mod fees;
 mod operators;
 mod slots;
 
@@ -13,6 +14,7 @@ pub use accounts::{
     reserve_nonce,
 };
 pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
+pub use fees::{ChainFees, list_fees, note_fees};
 pub use operators::{CommandFilter, CommandState, CommandView, Retried, list_commands, retry_command};
 pub use slots::{
     Load, NewSlot, SlotRow, SlotState, abandon_slots, finalize_slots, find_load, insert_slot, judge_slots,

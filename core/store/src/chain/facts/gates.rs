@@ -7,6 +7,7 @@ use super::super::{bigint, block, hash, unsigned};
 use super::notify_facts;
 use crate::StoreError;
 use alloy::primitives::B256;
+use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -139,6 +140,53 @@ pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Resu
     .await?;
     let count = |number: i64| unsigned("chain_fact", number);
     Ok(WaitingFills { all: count(all)?, new: count(new)?, safe: count(safe)? })
+}
+
+/// A fill at the payout gate, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingFill {
+    pub chain_id: u64,
+    /// The order's reference, if it is known.
+    pub reference: Option<String>,
+    pub block_number: BlockNumber,
+    /// What the block waits for: `head`, `safe` or `finalized`, and its number; `None`: not decided yet.
+    pub gate: Option<(String, BlockNumber)>,
+    pub observed_at: DateTime<Utc>,
+}
+
+/// The fills at the payout gates of all chains, the oldest first.
+pub async fn list_waiting_fills(conn: &mut PgConnection, limit: i64) -> Result<Vec<WaitingFill>, StoreError> {
+    let rows = sqlx::query(
+        "select fact.chain_id, fact.block_number, fact.gate, fact.gate_number, fact.observed_at, requested.reference
+         from chain_status chain
+         cross join lateral (
+             select * from chain_fact
+             where chain_id = chain.chain_id and gate is not null and consumed_at is null and retracted_at is null
+             order by id limit $1
+         ) fact
+         left join lateral (
+             select reference from chain_command where entity = fact.entity and kind = 'create' order by id limit 1
+         ) requested on true
+         order by fact.observed_at, fact.id
+         limit $1",
+    )
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let table = "chain_fact";
+    rows.iter()
+        .map(|row| {
+            let (gate, number): (String, Option<i64>) = (row.try_get("gate")?, row.try_get("gate_number")?);
+            let number = number.map(|number| block(table, number)).transpose()?;
+            Ok(WaitingFill {
+                chain_id: unsigned(table, row.try_get("chain_id")?)?,
+                reference: row.try_get("reference")?,
+                block_number: block(table, row.try_get("block_number")?)?,
+                gate: number.map(|number| (gate, number)),
+                observed_at: row.try_get("observed_at")?,
+            })
+        })
+        .collect()
 }
 
 /// Fills whose block has the required finality, after `after` by id.

@@ -152,6 +152,8 @@ pub struct RelayerAccount {
     /// Wei; `None` before its first reading.
     pub balance: Option<u128>,
     pub balance_low: bool,
+    /// The nonce of its next transaction.
+    pub next_nonce: u64,
     /// Nonces signed and not mined.
     pub waiting: u64,
 }
@@ -159,7 +161,8 @@ pub struct RelayerAccount {
 /// Every account, by chain and signer.
 pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount>, StoreError> {
     let rows = sqlx::query(
-        "select account.chain_id, account.signer, account.balance_wei::text as balance_wei, account.balance_low,
+        "select account.chain_id, account.signer, account.next_nonce, account.balance_wei::text as balance_wei,
+                account.balance_low,
                 (select count(*) from nonce_slot slot
                  where slot.chain_id = account.chain_id and slot.signer = account.signer
                    and slot.state in ('signed', 'broadcast')) as waiting
@@ -178,6 +181,7 @@ pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount
                 signer: address(table, row.try_get("signer")?)?,
                 balance: balance.transpose()?,
                 balance_low: row.try_get("balance_low")?,
+                next_nonce: unsigned(table, row.try_get("next_nonce")?)?,
                 waiting: unsigned(table, row.try_get("waiting")?)?,
             })
         })
