@@ -72,6 +72,8 @@ create table api_key (
 create index api_key_partner_idx on api_key (partner_id, created_at);
 -- Finds new keys without reading all keys.
 create index api_key_age_idx on api_key (created_at);
+-- A key is found by its beginning, which partners know it by.
+create index api_key_prefix_idx on api_key (key_prefix);
 
 -- Secrets of the service that outlive a master key, encrypted.
 create table service_secret (

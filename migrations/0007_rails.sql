@@ -48,6 +48,7 @@ create table bank_file (
     constraint bank_file_pkey primary key (digest),
     constraint bank_file_digest_length check (octet_length(digest) = 32)
 );
+create index bank_file_name_idx on bank_file (name);
 create index bank_file_refused_idx on bank_file (taken_at) where refusal is not null or unknown > 0;
 
 -- The books of the simulated rails, which represent outside systems.

@@ -1,5 +1,5 @@
-// Keyboard: "/" goes to the search box, Escape leaves it. Open pages are refreshed when something changed, at most once
-// a second. Pages work without this script.
+// Keyboard: "/" goes to the search box, Escape leaves it. Open pages are refreshed within a second of a change that
+// they show, whatever else changes. Pages work without this script.
 "use strict";
 document.addEventListener("keydown", (event) => {
   const search = document.querySelector("[data-search]");
@@ -15,12 +15,17 @@ document.addEventListener("keydown", (event) => {
 
 const live = document.querySelector("main[data-live]");
 if (live && window.EventSource) {
-  const EVERY_MS = 900;
+  const EVERY_MS = 350;
+  const RETRY_MS = 10000;
+  const subjects = live.dataset.live.split(" ");
   let isDue = false;
   let isBusy = false;
-  let last = 0;
+  let next = 0;
+  let failures = 0;
+  let timer = 0;
   // What an operator has chosen or typed and not sent yet.
   const isChanged = (field) => {
+    if (field.type === "checkbox") return field.checked !== field.defaultChecked;
     if (field.tagName !== "SELECT") return field.value !== field.defaultValue;
     const chosen = [...field.options].findIndex((option) => option.defaultSelected);
     return field.selectedIndex !== Math.max(chosen, 0);
@@ -28,40 +33,69 @@ if (live && window.EventSource) {
   const isEditing = () => {
     const focused = document.activeElement;
     const selection = window.getSelection();
-    return live.contains(focused) && focused.matches("input, select, textarea")
+    return live.contains(focused) && focused.matches("input, select, textarea, button")
       || [...live.querySelectorAll("input, select, textarea")].some(isChanged)
       || Boolean(selection && !selection.isCollapsed);
   };
+  // Where the focus is, so that it stays there: the link's address, or what the table is of.
+  const place = (element) => element.getAttribute("href") || element.getAttribute("aria-labelledby");
+  const replace = (fresh) => {
+    const scrolled = [...live.querySelectorAll(".table")].map((table) => table.scrollLeft);
+    const focused = live.contains(document.activeElement) ? place(document.activeElement) : null;
+    live.replaceChildren(...fresh.childNodes);
+    [...live.querySelectorAll(".table")].forEach((table, index) => { table.scrollLeft = scrolled[index] || 0; });
+    const again = focused && [...live.querySelectorAll("a, .table")].find((one) => place(one) === focused);
+    if (again) again.focus({ preventScroll: true });
+  };
   const refresh = async () => {
-    if (isBusy || document.hidden || isEditing()) return;
-    const wait = last + EVERY_MS - Date.now();
-    if (wait > 0) { setTimeout(refresh, wait); return; }
-    if (!isDue) return;
+    clearTimeout(timer);
+    if (!isDue || isBusy || document.hidden || isEditing()) return;
+    const wait = next - Date.now();
+    if (wait > 0) { timer = setTimeout(refresh, wait); return; }
     isDue = false;
     isBusy = true;
-    last = Date.now();
+    next = Date.now() + EVERY_MS;
     try {
-      const answer = await fetch(location.href, { redirect: "error", headers: { accept: "text/html" } });
-      if (!answer.ok) return;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = page.querySelector("main");
-      if (!fresh || isEditing() || fresh.innerHTML === live.innerHTML) return;
-      const scrolled = [...live.querySelectorAll(".table")].map((table) => table.scrollLeft);
-      const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      live.replaceChildren(...fresh.childNodes);
-      [...live.querySelectorAll(".table")].forEach((table, index) => { table.scrollLeft = scrolled[index] || 0; });
-      const again = focused && [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
-      if (again) again.focus({ preventScroll: true });
+      const answer = await fetch(location.href, { redirect: "error", headers: { accept: "text/html", "x-refresh": "1" } });
+      if (!answer.ok) throw new Error(answer.statusText);
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+      failures = 0;
+      // What is unfolded stays so.
+      const folds = fresh ? [...fresh.querySelectorAll("details")] : [];
+      live.querySelectorAll("details").forEach((fold, index) => { if (folds[index]) folds[index].open = fold.open; });
+      if (isEditing()) isDue = true;
+      else if (fresh && fresh.innerHTML !== live.innerHTML) replace(fresh);
     } catch (error) {
       isDue = true;
+      failures += 1;
+      next = Date.now() + Math.min(RETRY_MS, EVERY_MS * 2 ** failures);
     } finally {
       isBusy = false;
+      // What changed meanwhile is not in the answer.
+      refresh();
     }
   };
   const note = () => { isDue = true; refresh(); };
-  const events = new EventSource("/live");
-  events.onmessage = note;
-  document.addEventListener("visibilitychange", refresh);
-  window.addEventListener("pagehide", () => events.close());
+  // A hidden page has no connection: browsers open few to one host.
+  let events = null;
+  const listen = () => {
+    if (document.hidden || events) return;
+    events = new EventSource("/live");
+    // Changes before the connection are not announced.
+    events.onopen = note;
+    events.onmessage = (event) => { if (event.data.split(" ").some((one) => subjects.includes(one))) note(); };
+  };
+  const leave = () => {
+    if (events) events.close();
+    events = null;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("pageshow", listen);
+  // The end of what kept the page as it is.
+  for (const end of ["focusout", "selectionchange", "change", "reset"]) {
+    document.addEventListener(end, () => setTimeout(refresh));
+  }
+  listen();
   setInterval(note, 10000);
 }

@@ -14,6 +14,7 @@ pub(crate) mod new_sessions;
 #[cfg(feature = "oidc")]
 pub(crate) mod oidc;
 pub(crate) mod operations;
+pub(crate) mod operator_sessions;
 pub(crate) mod operators;
 pub(crate) mod order;
 pub(crate) mod orders;
@@ -21,6 +22,7 @@ pub(crate) mod partners;
 pub(crate) mod password;
 pub(crate) mod recalls;
 pub(crate) mod reconciliation;
+pub(crate) mod reports;
 pub(crate) mod returns;
 pub(crate) mod saved_views;
 pub(crate) mod search;
@@ -84,6 +86,10 @@ pub(crate) fn all() -> Vec<Route> {
         guarded("/treasury/operations", TREASURY, post(operations::make)),
         page("/treasury/statement", EVERYONE, get(statement::show)),
         page("/treasury/statement.csv", EVERYONE, get(statement::export)),
+        page("/treasury/fees", EVERYONE, get(reports::fees)),
+        page("/treasury/fees.csv", EVERYONE, get(reports::fees_csv)),
+        page("/treasury/exposure", EVERYONE, get(reports::exposure)),
+        page("/treasury/exposure.csv", EVERYONE, get(reports::exposure_csv)),
         page("/chains", EVERYONE, get(chains::show)),
         guarded("/chains/resume", OPERATION, post(chains::resume)),
         guarded("/chains/retry", OPERATION, post(chains::retry)),
@@ -114,6 +120,8 @@ pub(crate) fn all() -> Vec<Route> {
         guarded("/operators/{name}/roles", ADMINISTRATION, post(invitations::roles)),
         guarded("/operators/{name}/link", ADMINISTRATION, post(invitations::link)),
         form("/operators/{name}/disable", ADMINISTRATION, post(operators::disable)),
+        form("/operators/{name}/sessions/end", ADMINISTRATION, post(operator_sessions::end)),
+        form("/account/sessions/end", EVERYONE, post(operator_sessions::end_own)),
         page("/audit", AUDIT, get(audit::show)),
         page("/audit.jsonl", AUDIT, get(audit::export)),
         page("/live", EVERYONE, get(live::stream)),

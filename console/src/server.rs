@@ -99,7 +99,7 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
     info!(address = %listener.local_addr()?, "console listening");
     let room = Arc::new(Semaphore::new(console.settings.connections));
     let connections = TaskTracker::new();
-    connections.spawn(console.pulse.clone().run(console.pools.reads.clone(), shutdown.clone()));
+    connections.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
     let router = router(console);
     loop {
         let accepted = tokio::select! {

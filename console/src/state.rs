@@ -1,11 +1,13 @@
 //! What every page needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dvp_core::backlog::{Backlog, WINDOW};
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
+use dvp_store::chain::commands::{self, OpenCommands};
 use dvp_store::pools::Pools;
 use dvp_store::{PoolConnection, StoreError};
 use ipnet::IpNet;
@@ -16,7 +18,7 @@ use crate::attempts::Attempts;
 use crate::operator::SessionPolicy;
 use crate::overview::Overview;
 use crate::passwords::Passwords;
-use crate::pulse::Pulse;
+use crate::pulse::{Pulse, Versions};
 
 /// The settings of the console's listener.
 #[derive(Debug, Clone)]
@@ -84,19 +86,35 @@ pub struct Console {
     pub(crate) passwords: Arc<Passwords>,
     /// Challenges of browsers that are not signed in.
     pub(crate) challenges: Arc<Attempts>,
-    overview: Arc<Shared<Overview>>,
+    overview: Arc<Shared<Versions, Overview>>,
+    /// What waits for each chain, estimated as admission does.
+    loads: Arc<Mutex<HashMap<u64, ChainSamples>>>,
+}
+
+/// The estimate of a chain's backlog, and its last sample.
+type ChainSamples = (Backlog, Arc<Shared<(), ChainLoad>>);
+
+/// What waits for a chain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChainLoad {
+    pub open: OpenCommands,
+    /// The expected wait of a new lock.
+    pub wait: Duration,
 }
 
 /// Failed sign-ins in a minute, of all sources together.
 const FAILURES: u32 = 120;
 /// Challenges for sign-ins in a minute.
 const CHALLENGES: u32 = 600;
-/// How long the rows of the home page are used for all operators.
-const OVERVIEW: Duration = Duration::from_millis(500);
+/// The time between two samples of a chain's backlog.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// How long the rows of the home page are used for all operators while nothing changes, and at least.
+const OVERVIEW: Duration = Duration::from_secs(1);
+const OVERVIEW_MIN: Duration = Duration::from_millis(200);
 
 impl Console {
     pub fn new(pools: Pools, vault: Arc<Vault>, settings: ConsoleSettings) -> Self {
-        let overview = Arc::new(Shared::new(OVERVIEW));
+        let overview = Arc::new(Shared::new(OVERVIEW_MIN, OVERVIEW));
         let settings = Arc::new(settings);
         Self {
             pulse: Pulse::new(),
@@ -104,6 +122,7 @@ impl Console {
             passwords: Arc::default(),
             challenges: Arc::new(Attempts::new(CHALLENGES)),
             overview,
+            loads: Arc::default(),
             settings,
             vault,
             pools,
@@ -116,7 +135,24 @@ impl Console {
             let mut conn = self.reading().await?;
             Overview::load(&mut conn).await
         };
-        self.overview.get(load).await
+        self.overview.get(|| self.pulse.versions(), load).await
+    }
+
+    /// What waits for a chain, sampled once a second at most.
+    pub(crate) async fn chain_load(&self, chain: u64) -> Result<Arc<ChainLoad>, StoreError> {
+        let (backlog, load) = {
+            let mut loads = self.loads.lock().await;
+            let new = || (Backlog::default(), Arc::new(Shared::new(Duration::ZERO, SAMPLE)));
+            loads.entry(chain).or_insert_with(new).clone()
+        };
+        let sample = async {
+            let mut conn = self.reading().await?;
+            let id = i64::try_from(chain).unwrap_or(i64::MAX);
+            let open = commands::count_open(&mut conn, id, WINDOW).await?;
+            backlog.look(&open);
+            Ok(ChainLoad { open, wait: backlog.wait() })
+        };
+        load.get(|| (), sample).await
     }
 
     /// A connection for a page.
@@ -140,28 +176,68 @@ impl Console {
     }
 }
 
-/// A value that is computed once for all operators who request it at about the same time.
+/// A value that is computed once for all operators who request it at about the same time, and again when its version
+/// has changed.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
-    kept: Mutex<Option<(Instant, Arc<T>)>>,
+pub(crate) struct Shared<V, T> {
+    kept: Mutex<Option<Kept<V, T>>>,
+    /// The shortest time between two computations.
+    apart: Duration,
     good_for: Duration,
 }
 
-impl<T> Shared<T> {
-    pub(crate) fn new(good_for: Duration) -> Self {
-        Self { kept: Mutex::new(None), good_for }
+#[derive(Debug)]
+struct Kept<V, T> {
+    begun: Instant,
+    version: V,
+    value: Arc<T>,
+}
+
+impl<V: PartialEq, T> Shared<V, T> {
+    pub(crate) fn new(apart: Duration, good_for: Duration) -> Self {
+        Self { kept: Mutex::new(None), apart, good_for }
     }
 
-    /// The kept value, or else a new one. While it is computed, other requests wait for it.
-    pub(crate) async fn get<E>(&self, compute: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+    /// The kept value, unless it is of another version or too old, or else a new one. While it is computed, or waits
+    /// to be, other requests wait for it.
+    pub(crate) async fn get<E>(
+        &self,
+        version: impl Fn() -> V,
+        compute: impl Future<Output = Result<T, E>>,
+    ) -> Result<Arc<T>, E> {
         let mut kept = self.kept.lock().await;
-        if let Some((at, value)) = &*kept
-            && at.elapsed() < self.good_for
-        {
-            return Ok(Arc::clone(value));
+        if let Some(Kept { begun, version: of, value }) = &*kept {
+            if *of == version() && begun.elapsed() < self.good_for {
+                return Ok(Arc::clone(value));
+            }
+            tokio::time::sleep(self.apart.saturating_sub(begun.elapsed())).await;
         }
+        // Before the value: what changes meanwhile makes another version.
+        let (begun, version) = (Instant::now(), version());
         let value = Arc::new(compute.await?);
-        *kept = Some((Instant::now(), Arc::clone(&value)));
+        *kept = Some(Kept { begun, version, value: Arc::clone(&value) });
         Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_of_an_earlier_version_is_never_given_out() {
+        let shared = Shared::new(Duration::ZERO, Duration::from_secs(3600));
+        let version = AtomicU64::new(1);
+        let get = || {
+            let read = || version.load(Ordering::Relaxed);
+            shared.get(read, async move { Ok::<u64, ()>(read()) })
+        };
+        assert_eq!(*get().await.unwrap(), 1);
+        version.store(2, Ordering::Relaxed);
+        assert_eq!(*get().await.unwrap(), 2);
+        let again = shared.get(|| 2, async { Ok::<u64, ()>(9) }).await.unwrap();
+        assert_eq!(*again, 2, "a value of the same version is computed once");
     }
 }

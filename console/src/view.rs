@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use dvp_domain::operator::OperatorRole;
+use dvp_store::changes::Subject;
 
 use crate::assets;
 use crate::navigation::{Section, sections_of};
@@ -19,8 +20,8 @@ pub(crate) struct Page {
     pub script: &'static str,
     /// The text of the search box.
     pub query: String,
-    /// The page shows what changes all the time: it is refreshed while it is open.
-    pub is_live: bool,
+    /// The subjects whose changes the page shows: it is refreshed while it is open.
+    pub live: String,
 }
 
 /// The operator as the layout shows it.
@@ -49,14 +50,16 @@ impl Page {
             stylesheet,
             script,
             query: String::new(),
-            is_live: false,
+            live: String::new(),
         }
     }
 }
 
 impl Page {
-    pub(crate) fn live(self) -> Self {
-        Self { is_live: true, ..self }
+    /// A page that is refreshed when one of these has changed.
+    pub(crate) fn live(self, subjects: &[Subject]) -> Self {
+        let names: Vec<&str> = subjects.iter().map(|subject| subject.as_str()).collect();
+        Self { live: names.join(" "), ..self }
     }
 }
 

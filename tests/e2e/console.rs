@@ -7,12 +7,14 @@ use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
 /// The screens, each with a text that it shows.
-const SCREENS: [(&str, &str); 11] = [
+const SCREENS: [(&str, &str); 13] = [
     ("/", "Money in flight"),
     ("/orders", "acme"),
     ("/approvals", "Approvals"),
     ("/reconciliation", "Open breaks"),
     ("/treasury", "Balances"),
+    ("/treasury/fees", "Fees from"),
+    ("/treasury/exposure", "Exposure"),
     ("/chains", "following"),
     ("/fix", "FIX.4.4:DVP->ACME"),
     ("/webhooks", "There is no endpoint."),
@@ -73,6 +75,8 @@ async fn operators_work_in_a_browser() {
     browser.type_keys(&format!("{client}\u{e007}")).await;
     browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
 
+    a_pause_is_made_by_the_keyboard_alone(&browser, &console).await;
+
     // The list shows a new order without a reload.
     browser.open(&format!("{console}/orders")).await;
     browser.value("(window.isTheSame = true)").await;
@@ -107,6 +111,51 @@ async fn operators_work_in_a_browser() {
     browser.wait_for("location.pathname === '/login'").await;
     check(&browser, "the sign-in").await;
     sandbox.stop().await;
+}
+
+/// Presses the tabulator until the focus is where an expression says.
+async fn tab_to(browser: &Browser, wanted: &str) {
+    for _ in 0..150 {
+        browser.type_keys("\u{e004}").await;
+        if browser.value(&format!("Boolean({wanted})")).await == json!(true) {
+            // The focus can be seen.
+            let outline = "getComputedStyle(document.activeElement).outlineStyle !== 'none'";
+            assert_eq!(browser.value(outline).await, json!(true), "{wanted}");
+            return;
+        }
+    }
+    panic!("the tabulator never comes to {wanted}");
+}
+
+/// From the home page to a pause and its end, without a pointer.
+async fn a_pause_is_made_by_the_keyboard_alone(browser: &Browser, console: &str) {
+    const ENTER: &str = "\u{e007}";
+    let field = |name: &str, form: &str| {
+        format!(
+            "document.activeElement.name === '{name}' && document.activeElement.form.action.endsWith('/pauses/{form}')"
+        )
+    };
+    browser.open(&format!("{console}/")).await;
+    browser.wait_for("document.readyState === 'complete'").await;
+    tab_to(browser, "document.activeElement.classList.contains('skip')").await;
+    tab_to(browser, "document.activeElement.getAttribute('href') === '/treasury'").await;
+    browser.type_keys(ENTER).await;
+    browser.wait_for("location.pathname === '/treasury' && document.readyState === 'complete'").await;
+    tab_to(browser, "document.activeElement.classList.contains('skip')").await;
+    browser.type_keys(ENTER).await;
+    tab_to(browser, &field("scope", "add")).await;
+    browser.type_keys("pair").await;
+    tab_to(browser, &field("target", "add")).await;
+    browser.type_keys("USD/USDC").await;
+    tab_to(browser, &field("reason", "add")).await;
+    browser.type_keys("by the keyboard").await;
+    tab_to(browser, "document.activeElement.textContent.trim() === 'Pause'").await;
+    browser.type_keys(ENTER).await;
+    browser.wait_for("document.body.textContent.includes('by the keyboard')").await;
+    tab_to(browser, &field("reason", "remove")).await;
+    browser.type_keys(&format!("it works again{ENTER}")).await;
+    browser.wait_for("document.body.textContent.includes('Nothing is paused.')").await;
+    check(browser, "after a walk by the keyboard").await;
 }
 
 /// A partner, and its FIX session, which exists when another operator has approved it.

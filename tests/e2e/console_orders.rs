@@ -138,6 +138,8 @@ async fn every_screen_is_in_order(browser: &Browser, sandbox: &Sandbox, referenc
         ("/reconciliation", "Last runs"),
         ("/treasury", "Balances"),
         ("/treasury/statement?account=provider:northwind:available", "Opening balance"),
+        ("/treasury/fees", "Fees from"),
+        ("/treasury/exposure", "Exposure"),
         ("/chains", "following"),
         ("/fix", "FIX.4.4:DVP->ACME"),
         (SESSION, "Logon (A)"),
@@ -247,15 +249,38 @@ async fn a_break_is_traced(browser: &Browser, sandbox: &Sandbox) {
     assert_eq!(browser.value(chain).await, json!(0));
 }
 
-/// Logs the peer out, and begins its numbers anew.
-async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
+/// The page of a session shows its peer and its gap without a reload. A reset logs the peer out, and begins the numbers
+/// anew.
+async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox, client: &mut FixClient) {
+    let fact = |name: &str, value: &str| {
+        format!(
+            "[...document.querySelectorAll('.facts > div')].some(fact => \
+             fact.querySelector('dt').textContent === {} && fact.querySelector('dd').textContent.startsWith({}))",
+            json!(name),
+            json!(value)
+        )
+    };
     open(browser, sandbox, SESSION, "Reset the numbers").await;
+    browser.value("(window.isTheSame = true)").await;
+    browser.wait_for(&fact("Peer", "127.0.0.1:")).await;
+    let next = client.next_out();
+    client.send_as(next + 2, false, "0", &[]).await;
+    let missing = format!("{next} to {}", next + 1);
+    browser.wait_for(&format!("window.isTheSame && {}", fact("Missing messages", &missing))).await;
+    check(browser, "a session with a gap").await;
+    browser.prefer("light").await;
+    open(browser, sandbox, "/fix", &missing).await;
+    check(browser, "sessions with a gap").await;
+    browser.resize(1400, 1000).await;
+    check(browser, "sessions with a gap at 1400").await;
+    open(browser, sandbox, SESSION, &missing).await;
+    check(browser, "a session with a gap at 1400").await;
     let reset = "form[action$='/commands']:has(input[value=reset])";
     browser.fill(reset, &[("reason", "agreed by phone")], "Reset the numbers").await;
     browser.wait_for("document.body.textContent.includes('agreed by phone')").await;
-    let shown = "[...document.querySelectorAll('.facts > div')].some(fact => \
-                 fact.textContent.replace(/\\s+/g, ' ').trim() === 'Next MsgSeqNum in1')";
-    browser.wait_for(shown).await;
+    client.report(|message| message.get(35) == "5").await;
+    browser.wait_for(&fact("Peer", "not connected")).await;
+    browser.wait_for(&fact("Expected MsgSeqNum in", "1")).await;
     check(browser, "the session after its reset").await;
 }
 
@@ -308,6 +333,6 @@ async fn operators_work_among_thousands_of_orders() {
     a_break_is_traced(&browser, &sandbox).await;
     every_screen_is_in_order(&browser, &sandbox, &settled).await;
     the_csv_has_the_rows_of_the_page(&browser, &sandbox).await;
-    a_session_is_reset(&browser, &sandbox).await;
+    a_session_is_reset(&browser, &sandbox, &mut client).await;
     sandbox.stop().await;
 }

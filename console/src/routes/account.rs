@@ -27,6 +27,8 @@ struct AccountPage {
     page: Page,
     script: &'static str,
     roles: String,
+    /// The page with the operator's sign-in sessions.
+    sessions: String,
     passkeys: Vec<Passkey>,
     has_password: bool,
     has_passkeys: bool,
@@ -81,6 +83,7 @@ pub(crate) async fn page(
         page: Page::of(Some(operator), "", "Your account"),
         script: assets::passkeys(),
         roles: crate::view::role_words(&operator.roles),
+        sessions: super::operators::address(&operator.name),
         passkeys: passkeys.collect(),
         has_password: operator.has_password(),
         has_passkeys: RelyingParty::of(&console.settings).is_ok(),

@@ -11,6 +11,7 @@ use dvp_core::operations::EXECUTION;
 use dvp_core::requests::is_same_operator;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::approvals::{self, Approval, Filter};
+use dvp_store::changes::Subject;
 use dvp_store::operators::{ConsoleAction, sessions};
 use dvp_store::orders::executions;
 use serde::Deserialize;
@@ -66,7 +67,7 @@ pub(crate) async fn list(
         format!("/approvals?{state}before={}.{}", row.requested_at.timestamp_micros(), view::segment(&row.id))
     });
     let page = ApprovalsPage {
-        page: Page::of(Some(&operator), "Approvals", "Approvals").live(),
+        page: Page::of(Some(&operator), "Approvals", "Approvals").live(&[Subject::Approvals]),
         states: STATES.map(|one| (one, state == Some(one))).into(),
         is_all: state.is_none(),
         rows: rows.iter().map(ApprovalLine::from).collect(),
@@ -124,7 +125,7 @@ pub(crate) async fn show(
     let may_approve = operator.may(crate::navigation::APPROVAL);
     let moved_to = subject.map(|execution| execution.version).filter(|version| *version != request.version);
     let page = ApprovalPage {
-        page: Page::of(Some(&operator), "Approvals", format!("Request {id}")),
+        page: Page::of(Some(&operator), "Approvals", format!("Request {id}")).live(&[Subject::Approvals]),
         evidence: request.evidence.clone(),
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),

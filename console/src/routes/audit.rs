@@ -5,6 +5,7 @@ use axum::extract::{Extension, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use dvp_store::audit;
+use dvp_store::changes::Subject;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -80,7 +81,11 @@ pub(crate) async fn show(
         "Export",
         vec![("JSON lines, the oldest first", Cell::link("audit.jsonl", "/audit.jsonl"))],
     );
-    blocks::render(Page::of(Some(&operator), "Audit", "Audit log"), None, vec![log, export])
+    blocks::render(
+        Page::of(Some(&operator), "Audit", "Audit log").live(&[Subject::Audit]),
+        None,
+        vec![log, export],
+    )
 }
 
 /// Entries with their hashes, one JSON object a line, so that the chain of hashes can be computed again.

@@ -5,7 +5,10 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow};
+use dvp_store::chain::{
+    self, ChainFees, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow, WaitingFill,
+};
+use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde::Deserialize;
@@ -14,7 +17,7 @@ use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::OPERATION;
 use crate::operator::Operator;
-use crate::state::Console;
+use crate::state::{ChainLoad, Console};
 use crate::view::{self, Page};
 
 /// Commands of each list.
@@ -22,6 +25,7 @@ const ROWS: i64 = 50;
 
 /// The decimals of a chain's own currency.
 const WEI: u8 = 18;
+const GWEI: u8 = 9;
 
 pub(crate) async fn show(
     State(console): State<Console>,
@@ -33,7 +37,14 @@ pub(crate) async fn show(
     let troubled = chain::list_commands(&mut conn, CommandFilter::Troubled, ROWS).await?;
     let open = chain::list_commands(&mut conn, CommandFilter::Open, ROWS).await?;
     let failed = chain::list_commands(&mut conn, CommandFilter::Failed, ROWS).await?;
+    let fills = chain::list_waiting_fills(&mut conn, ROWS).await?;
+    let fees = chain::list_fees(&mut conn).await?;
     drop(conn);
+    let mut load = Vec::new();
+    for row in &chains {
+        let fees = fees.iter().find(|(chain, ..)| *chain == row.chain_id);
+        load.push(load_row(row, fees.map(|(_, fees, _)| fees), *console.chain_load(row.chain_id).await?));
+    }
     let headings = [
         "Chain",
         "State",
@@ -48,7 +59,20 @@ pub(crate) async fn show(
     ];
     let followed =
         Block::table("Followed", &headings, "No chain is followed yet.", chains.iter().map(chain_row));
-    let headings = ["Chain", "Account", "#Gas balance", "State", "#Nonces not mined"];
+    let headings = [
+        "Chain",
+        "#Base fee (gwei)",
+        "#Tip (gwei)",
+        "#Fee cap (gwei)",
+        "#Locks and swaps that wait",
+        "#Other commands that wait",
+        "#Expected wait of a lock",
+    ];
+    let load = Block::table("Fees and backlog", &headings, "No chain is followed yet.", load);
+    let headings = ["Chain", "Order", "#Block", "Waits for", "Since (UTC)"];
+    let fills =
+        Block::table("Fills at the payout gate", &headings, "No fill waits.", fills.iter().map(fill_row));
+    let headings = ["Chain", "Account", "#Gas balance", "State", "#Next nonce", "#Nonces not mined"];
     let accounts = Block::table(
         "Relayer accounts",
         &headings,
@@ -66,12 +90,18 @@ pub(crate) async fn show(
     let retry = (may_act && !(troubled.is_empty() && failed.is_empty())).then(retry_form);
     let blocks = vec![
         followed,
+        load,
+        fills,
         accounts,
         list("Commands in trouble", "No waiting command was rejected.", &troubled).with_forms(retry),
         list("Open commands, the oldest", "No command waits or is in a transaction.", &open),
         list("Failed commands, the latest", "No command failed for good.", &failed),
     ];
-    blocks::render(Page::of(Some(&operator), "Chains", "Chains"), None, blocks)
+    blocks::render(
+        Page::of(Some(&operator), "Chains", "Chains").live(&[Subject::Chains, Subject::Feed]),
+        None,
+        blocks,
+    )
 }
 
 fn number(number: u64) -> Cell {
@@ -97,6 +127,40 @@ fn chain_row(row: &StatusRow) -> Vec<Cell> {
     ]
 }
 
+fn load_row(row: &StatusRow, fees: Option<&ChainFees>, load: ChainLoad) -> Vec<Cell> {
+    let gwei = |wei: Option<u128>| {
+        Cell::number(
+            wei.map_or_else(|| "not read yet".to_owned(), |wei| view::amount(&wei.to_string(), GWEI)),
+        )
+    };
+    let wait = load.wait.as_secs();
+    vec![
+        Cell::text(format!("{} {}", row.name, row.chain_id)),
+        gwei(fees.map(|fees| fees.base_fee)),
+        gwei(fees.map(|fees| fees.tip)),
+        gwei(fees.map(|fees| fees.cap)),
+        number(load.open.locks.saturating_add(load.open.swaps)),
+        number(load.open.urgent),
+        if wait == 0 { Cell::number("below 1 s") } else { seconds(wait) },
+    ]
+}
+
+fn fill_row(row: &WaitingFill) -> Vec<Cell> {
+    let waits_for = match &row.gate {
+        None => "its order's amount".to_owned(),
+        Some((finality, block)) => {
+            format!("{finality} block {}", view::count(i64::try_from(block.0).unwrap_or(i64::MAX)))
+        }
+    };
+    vec![
+        Cell::text(row.chain_id.to_string()),
+        Cell::found(row.reference.clone().unwrap_or_default()),
+        number(row.block_number.0),
+        Cell::text(waits_for),
+        Cell::time(row.observed_at),
+    ]
+}
+
 fn account_row(row: &RelayerAccount) -> Vec<Cell> {
     let balance = row.balance.map(|wei| view::amount(&wei.to_string(), WEI));
     vec![
@@ -104,6 +168,7 @@ fn account_row(row: &RelayerAccount) -> Vec<Cell> {
         Cell::id(row.signer.to_string()),
         Cell::number(balance.unwrap_or_else(|| "not read yet".to_owned())),
         if row.balance_low { Cell::toned("low", "bad") } else { Cell::toned("enough", "good") },
+        Cell::number(row.next_nonce.to_string()),
         number(row.waiting),
     ]
 }

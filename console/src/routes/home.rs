@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Extension, State};
 use axum::response::{Html, IntoResponse as _, Response};
 use dvp_store::chain::StatusRow;
+use dvp_store::changes::Subject;
 use dvp_store::overview::{FeedCounts, InFlight};
 
 use crate::error::PageError;
@@ -12,6 +13,16 @@ use crate::operator::Operator;
 use crate::state::Console;
 use crate::view::{self, Page};
 
+/// What the page shows.
+const SHOWN: [Subject; 7] = [
+    Subject::Feed,
+    Subject::Approvals,
+    Subject::Breaks,
+    Subject::Chains,
+    Subject::Controls,
+    Subject::Fix,
+    Subject::Webhooks,
+];
 /// The seconds over which the rates are averaged.
 const RATE_SECONDS: usize = 60;
 /// The chart: the last ten minutes, a bar for each five seconds.
@@ -131,7 +142,7 @@ pub(crate) async fn show(
         link,
     };
     let page = HomePage {
-        page: Page::of(Some(&operator), "Home", "Home").live(),
+        page: Page::of(Some(&operator), "Home", "Home").live(&SHOWN),
         rate: per_second(minute.accepted),
         minute: Minute {
             accepted: view::count(minute.accepted),

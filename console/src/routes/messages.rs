@@ -5,6 +5,7 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::response::Response;
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use dvp_store::PgConnection;
+use dvp_store::changes::Subject;
 use dvp_store::fix::archive::{self, ArchivedMessage, Stretch, Wanted};
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
@@ -179,7 +180,7 @@ pub(crate) async fn show(
     let found = find(&mut conn, &id, &query, ROWS).await?;
     drop(conn);
     let page = Page::of(Some(&operator), "FIX", format!("Messages of {id}"));
-    let page = if query == MessagesQuery::default() { page.live() } else { page };
+    let page = if query == MessagesQuery::default() { page.live(&[Subject::Fix]) } else { page };
     let session = Cell::link("Session", sessions::address(&id));
     blocks::render(page, Some(session), vec![found])
 }

@@ -5,9 +5,10 @@ use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_core::operators::{self as core_operators, OperatorError};
 use dvp_core::requests::is_same_operator;
+use dvp_store::changes::Subject;
 use dvp_store::operators::{self, ConsoleAction, OperatorRow};
 
-use super::invitations;
+use super::{invitations, operator_sessions};
 use crate::blocks::{self, Block, Cell, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::ADMINISTRATION;
@@ -47,7 +48,11 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         parts.push(Block::forms("Invite an operator", vec![invitations::invite_form()]));
     }
-    blocks::render(Page::of(Some(&operator), "Operators", "Operators"), None, parts)
+    blocks::render(
+        Page::of(Some(&operator), "Operators", "Operators").live(&[Subject::Operators]),
+        None,
+        parts,
+    )
 }
 
 pub(crate) async fn show(
@@ -57,6 +62,7 @@ pub(crate) async fn show(
 ) -> Result<Response, PageError> {
     let mut conn = console.reading().await?;
     let shown = find(&mut conn, &name).await?;
+    let sessions = operator_sessions::block(&mut conn, &console, &operator, &shown).await?;
     drop(conn);
     let facts = vec![
         ("Roles", Cell::text(view::role_words(&shown.roles))),
@@ -73,12 +79,14 @@ pub(crate) async fn show(
         parts.extend(invitations::change_blocks(&shown));
     }
     parts.insert(0, block);
+    parts.extend(sessions);
     let state = state(&shown);
-    let page = Page::of(Some(&operator), "Operators", format!("Operator {}", shown.name));
+    let page = Page::of(Some(&operator), "Operators", format!("Operator {}", shown.name))
+        .live(&[Subject::Operators, Subject::Audit]);
     blocks::render(page, Some(state), parts)
 }
 
-async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Result<OperatorRow, PageError> {
+pub(crate) async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Result<OperatorRow, PageError> {
     core_operators::named(conn, name).await.map_err(|error| match error {
         OperatorError::Store(error) => error.into(),
         _ => PageError::NotFound(format!("operator {name}")),

@@ -5,6 +5,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::{Html, IntoResponse as _, Response};
 use dvp_core::operations::EXECUTION;
 use dvp_store::approvals;
+use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::{operations, receipts};
@@ -73,7 +74,11 @@ pub(crate) async fn show(
         format!("{} {}", view::amount(&given.amount.to_string(), given.exponent), given.asset)
     };
     let page = OrderPage {
-        page: Page::of(Some(&operator), "Orders", format!("Order {reference}")).live(),
+        page: Page::of(Some(&operator), "Orders", format!("Order {reference}")).live(&[
+            Subject::Feed,
+            Subject::Approvals,
+            Subject::Breaks,
+        ]),
         state: view::words(state),
         tone: view::tone(state),
         version: execution.version,

@@ -8,6 +8,7 @@ use axum::response::{Html, IntoResponse as _, Response};
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_core::statements::csv::field;
 use dvp_domain::settlement::State as Settlement;
+use dvp_store::changes::Subject;
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
 use dvp_store::{order_views, partners};
 use serde::Deserialize;
@@ -183,7 +184,7 @@ pub(crate) async fn list(
         chosen: *state == query.state,
     });
     let page = OrdersPage {
-        page: Page::of(Some(&operator), "Orders", "Orders").live(),
+        page: Page::of(Some(&operator), "Orders", "Orders").live(&[Subject::Feed]),
         views: OrderView::ALL.map(view_of).into(),
         states: states.collect(),
         partners: partners.into_iter().map(|row| (row.name.clone(), row.name == query.partner)).collect(),

@@ -4,6 +4,7 @@ use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_core::partners::{self as core_partners, CreateError, SwitchError, Tier};
+use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::partners::{self, PartnerRow};
 use dvp_store::{Acquire as _, StoreError};
@@ -64,7 +65,7 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         all.push(Block::forms("New partner", vec![new_form()]).half());
     }
-    blocks::render(Page::of(Some(&operator), "Partners", "Partners"), None, all)
+    blocks::render(Page::of(Some(&operator), "Partners", "Partners").live(&[Subject::Partners]), None, all)
 }
 
 /// The form that creates a partner.
@@ -189,7 +190,12 @@ pub(crate) async fn show(
     }
     all.extend([keys, actions]);
     let state = state(&partner);
-    blocks::render(Page::of(Some(&operator), "Partners", format!("Partner {name}")), Some(state), all)
+    blocks::render(
+        Page::of(Some(&operator), "Partners", format!("Partner {name}"))
+            .live(&[Subject::Partners, Subject::Approvals]),
+        Some(state),
+        all,
+    )
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,6 +2,7 @@
 
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
+use dvp_store::changes::Subject;
 use dvp_store::orders::executions;
 use dvp_store::reconcile::{self, KeptBreak};
 
@@ -66,7 +67,11 @@ pub(crate) async fn show(
     );
     let headings = ["Run", "Compared with", "#Block", "#Subjects", "#Breaks", "Finished (UTC)"];
     let runs = Block::table("Last runs", &headings, "Nothing was compared yet.", run_rows);
-    blocks::render(Page::of(Some(&operator), "Reconciliation", "Reconciliation"), None, vec![open, runs])
+    blocks::render(
+        Page::of(Some(&operator), "Reconciliation", "Reconciliation").live(&[Subject::Breaks]),
+        None,
+        vec![open, runs],
+    )
 }
 
 pub(crate) async fn run(
@@ -159,7 +164,11 @@ pub(crate) async fn show_break(
     all.extend(forms);
     let title = format!("Break: {}", line.kind);
     let state = Cell::toned(format!("run {run_id}"), "bad");
-    blocks::render(Page::of(Some(&operator), "Reconciliation", title), Some(state), all)
+    blocks::render(
+        Page::of(Some(&operator), "Reconciliation", title).live(&[Subject::Breaks, Subject::Approvals]),
+        Some(state),
+        all,
+    )
 }
 
 /// The ledger's account beside the account outside.

@@ -52,8 +52,12 @@ pub(crate) async fn show(
     let rows: Vec<Line> = found.into_iter().map(line).collect();
     let mut pages: Vec<&str> = rows.iter().map(|row| row.link.as_str()).collect();
     pages.dedup();
+    // Of these the search says more than the page that they lead to.
+    let is_said_here =
+        |row: &Line| matches!(row.kind.as_str(), "rejected" | "block" | "account" | "contract");
     if let [only] = pages[..]
         && !only.is_empty()
+        && !rows.iter().any(is_said_here)
     {
         return Ok(Redirect::to(only).into_response());
     }
@@ -67,11 +71,11 @@ async fn find(console: &Console, text: &str) -> Result<Vec<Found>, PageError> {
     let hex = text.strip_prefix("0x").unwrap_or(text);
     let bytes = hex::decode(hex).ok();
     let mut found = search::find_text(&mut conn, text).await?;
+    found.extend(search::find_at_bank(&mut conn, text).await?);
     match bytes.as_deref() {
         Some(hash) if hash.len() == 32 => found.extend(search::find_hash(&mut conn, hash).await?),
-        Some(wallet) if wallet.len() == 20 => {
-            let address = format!("0x{}", hex.to_lowercase());
-            found.extend(search::find_wallet(&mut conn, &address).await?);
+        Some(address) if address.len() == 20 => {
+            found.extend(search::find_address(&mut conn, address).await?);
         }
         Some(_) | None => {}
     }
@@ -82,12 +86,16 @@ async fn find(console: &Console, text: &str) -> Result<Vec<Found>, PageError> {
 }
 
 fn line(found: Found) -> Line {
-    let Found { kind, id, detail } = found;
+    let Found { kind, id, detail, partner } = found;
+    let of_partner = |name: String| format!("/partners/{}", view::segment(&name));
     let link = match kind.as_str() {
         "order" => format!("/orders/{}", view::segment(&id)),
         "approval" => format!("/approvals/{}", view::segment(&id)),
         "partner" => format!("/partners/{}", view::segment(&id)),
         "session" => format!("/fix/{}", view::segment(&id)),
+        "operator" => format!("/operators/{}", view::segment(&id)),
+        "key" | "rejected" => partner.map(of_partner).unwrap_or_default(),
+        "account" | "contract" | "block" => "/chains".to_owned(),
         "endpoint" => format!("/webhooks/{}", view::segment(&id)),
         _ => String::new(),
     };

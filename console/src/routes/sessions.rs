@@ -3,10 +3,13 @@
 use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, Utc};
 use dvp_core::fix_sessions::{self, SessionCommandError};
+use dvp_store::changes::Subject;
 use dvp_store::fix::admin::{self, ListedSession};
 use dvp_store::fix::commands::{self, SessionAction};
 use dvp_store::fix::settings::{self, FixSessionSettings};
+use dvp_store::fix::status::{self, SessionStatus};
 use dvp_store::operators::ConsoleAction;
 use serde::Deserialize;
 
@@ -40,18 +43,35 @@ pub(crate) async fn list(
     let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
     let mut conn = console.reading().await?;
     let sessions = admin::list(&mut conn, &query.after, ROWS).await?;
+    let ids: Vec<&str> = sessions.iter().map(|row| row.session_id.as_str()).collect();
+    let known = status::list(&mut conn, &ids).await?;
     drop(conn);
     let rows = sessions.iter().map(|row| {
+        let status = known.iter().find(|status| status.session_id == row.session_id);
+        let (next_in, next_out) = numbers(row, status);
         vec![
             Cell { class: "id".to_owned(), ..Cell::link(&row.session_id, address(&row.session_id)) },
             Cell::link(&row.partner, format!("/partners/{}", view::segment(&row.partner))),
             Cell::state(if row.enabled { "enabled" } else { "disabled" }),
+            connected(status),
             Cell::text(if row.drop_copy { "drop copy" } else { "orders" }),
-            Cell::number(row.next_in.to_string()),
-            Cell::number(row.next_out.to_string()),
+            Cell::number(next_in.to_string()),
+            Cell::number(next_out.to_string()),
+            status.map_or_else(Cell::default, gap),
+            Cell::maybe_time(status.and_then(|status| status.last_in_at)),
         ]
     });
-    let headings = ["Session", "Partner", "State", "For", "#Next in", "#Next out"];
+    let headings = [
+        "Session",
+        "Partner",
+        "State",
+        "Peer",
+        "For",
+        "#Expected in",
+        "#Next out",
+        "Missing",
+        "Last message in (UTC)",
+    ];
     let mut table = Block::table("Sessions", &headings, "There is no session.", rows);
     let is_full = i64::try_from(sessions.len()) == Ok(ROWS);
     let last = sessions.last().filter(|_| is_full);
@@ -60,7 +80,7 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         all.push(Block::forms("New session", vec![new_sessions::form()]).half());
     }
-    blocks::render(Page::of(Some(&operator), "FIX", "FIX sessions"), None, all)
+    blocks::render(Page::of(Some(&operator), "FIX", "FIX sessions").live(&[Subject::Fix]), None, all)
 }
 
 pub(crate) async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<ListedSession, PageError> {
@@ -76,16 +96,25 @@ pub(crate) async fn show(
     let session = find(&mut conn, &id).await?;
     let settings = settings::find_settings(&mut conn, &id).await?.unwrap_or_default();
     let is_owned = admin::is_held(&mut conn, &format!("fix:{id}")).await?;
+    let known = status::list(&mut conn, &[&id]).await?;
     let history = commands::list_commands(&mut conn, &id, COMMANDS).await?;
     let messages = messages::newest(&mut conn, &id).await?;
     drop(conn);
+    let status = known.first();
+    let (next_in, next_out) = numbers(&session, status);
+    let at = |at: Option<DateTime<Utc>>| at.map_or_else(|| Cell::text("none known"), Cell::exact_time);
     let facts = vec![
         ("Partner", Cell::link(&session.partner, format!("/partners/{}", view::segment(&session.partner)))),
         ("Username", Cell::text(&session.username)),
         ("Run by a process", Cell::text(if is_owned { "yes" } else { "no" })),
         ("For", Cell::text(if session.drop_copy { "drop copy" } else { "orders" })),
-        ("Next MsgSeqNum in", Cell::text(session.next_in.to_string())),
-        ("Next MsgSeqNum out", Cell::text(session.next_out.to_string())),
+        ("Peer", connected(status)),
+        ("Connected since", at(status.and_then(|status| Some(status.connection.as_ref()?.1)))),
+        ("Last message in", at(status.and_then(|status| status.last_in_at))),
+        ("Last message out", at(status.and_then(|status| status.last_out_at))),
+        ("Expected MsgSeqNum in", Cell::text(next_in.to_string())),
+        ("Next MsgSeqNum out", Cell::text(next_out.to_string())),
+        ("Missing messages", status.map_or_else(|| Cell::text("none"), gap)),
         ("Maximum slippage", Cell::text(format!("{} bps", session.max_slippage_bps))),
         (
             "Cancel on disconnect",
@@ -123,7 +152,34 @@ pub(crate) async fn show(
     }
     all.extend([messages, history]);
     let state = Cell::state(if session.enabled { "enabled" } else { "disabled" });
-    blocks::render(Page::of(Some(&operator), "FIX", format!("Session {id}")), Some(state), all)
+    blocks::render(
+        Page::of(Some(&operator), "FIX", format!("Session {id}")).live(&[Subject::Fix]),
+        Some(state),
+        all,
+    )
+}
+
+/// The next numbers in and out: those of the owner's memory, which count each message, or else the committed ones.
+fn numbers(session: &ListedSession, status: Option<&SessionStatus>) -> (i64, i64) {
+    let connected = status.filter(|status| status.connection.is_some());
+    connected.map_or((session.next_in, session.next_out), |status| (status.next_in, status.next_out))
+}
+
+/// The peer's address while it is connected.
+fn connected(status: Option<&SessionStatus>) -> Cell {
+    match status.and_then(|status| status.connection.as_ref()) {
+        Some((peer, _)) => Cell::toned(peer, "good"),
+        None => Cell::toned("not connected", "idle"),
+    }
+}
+
+/// The numbers of missing messages.
+fn gap(status: &SessionStatus) -> Cell {
+    match status.gap {
+        None => Cell::text("none"),
+        Some((from, until)) if from == until => Cell::toned(from.to_string(), "warn"),
+        Some((from, until)) => Cell::toned(format!("{from} to {until}"), "warn"),
+    }
 }
 
 fn listed(names: Option<&[String]>) -> String {

@@ -52,7 +52,12 @@ impl StatementQuery {
         parse_account(name).ok_or_else(|| PageError::NotFound(format!("account {name}")))
     }
 
-    fn days(&self) -> Result<(NaiveDate, NaiveDate), PageError> {
+    /// Days without an account.
+    pub(crate) fn of_days(from: &str, until: &str) -> Self {
+        Self { from: from.to_owned(), until: until.to_owned(), ..Self::default() }
+    }
+
+    pub(crate) fn days(&self) -> Result<(NaiveDate, NaiveDate), PageError> {
         let day = |text: &str, usual: NaiveDate| match text.trim() {
             "" => Ok(usual),
             text => text.parse().map_err(|_| PageError::Invalid(format!("{text} is no date: YYYY-MM-DD."))),
@@ -61,7 +66,7 @@ impl StatementQuery {
         Ok((day(&self.from, until.checked_sub_days(Days::new(DAYS - 1)).unwrap_or(until))?, until))
     }
 
-    fn range(&self) -> Result<TimeRange, PageError> {
+    pub(crate) fn range(&self) -> Result<TimeRange, PageError> {
         let (from, until) = self.days()?;
         if from > until {
             return Err(PageError::Invalid(format!("{from} is after {until}.")));

@@ -11,6 +11,7 @@ use dvp_core::statements::account_name;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
+use dvp_store::changes::Subject;
 use dvp_store::ledger::balances;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::pauses::PauseRow;
@@ -100,13 +101,25 @@ pub(crate) async fn show(
         bands.with_forms(forms(vec![band_form()])),
         Block::forms("Operations of the ledger", forms(vec![operations::form(&Proposal::default())])),
         Block::facts(
-            "Statements",
-            vec![("Accounts", Cell::link("Show an account's entries", "/treasury/statement"))],
+            "Statements and reports",
+            vec![
+                ("Accounts", Cell::link("Show an account's entries", "/treasury/statement")),
+                ("Fees", Cell::link("Show the fees of some days", "/treasury/fees")),
+                ("Exposure", Cell::link("Show what is reserved or owed", "/treasury/exposure")),
+            ],
         ),
         balances,
     ];
     let all = all.into_iter().filter(|block| !block.is_bare()).collect();
-    blocks::render(Page::of(Some(&operator), "Treasury", "Treasury"), None, all)
+    blocks::render(
+        Page::of(Some(&operator), "Treasury", "Treasury").live(&[
+            Subject::Controls,
+            Subject::Approvals,
+            Subject::Feed,
+        ]),
+        None,
+        all,
+    )
 }
 
 /// Where the entries of what an owner has available are.

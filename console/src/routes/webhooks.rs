@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use dvp_core::webhooks::{
     self as core_webhooks, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
 };
+use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::deliveries::{self, LogFilter, LoggedAttempt};
@@ -69,7 +70,11 @@ pub(crate) async fn list(
     let is_full = i64::try_from(endpoints.len()) == Ok(ROWS);
     table.older =
         endpoints.last().filter(|_| is_full).map(|row| format!("/webhooks?after={}", view::segment(&row.id)));
-    blocks::render(Page::of(Some(&operator), "Webhooks", "Webhooks"), None, vec![table])
+    blocks::render(
+        Page::of(Some(&operator), "Webhooks", "Webhooks").live(&[Subject::Webhooks]),
+        None,
+        vec![table],
+    )
 }
 
 async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Endpoint, PageError> {
@@ -127,7 +132,11 @@ pub(crate) async fn show(
     }
     all.push(table);
     let state = state(&endpoint);
-    blocks::render(Page::of(Some(&operator), "Webhooks", format!("Endpoint {id}")), Some(state), all)
+    blocks::render(
+        Page::of(Some(&operator), "Webhooks", format!("Endpoint {id}")).live(&[Subject::Webhooks]),
+        Some(state),
+        all,
+    )
 }
 
 fn forms(id: &str) -> Vec<FormBlock> {

@@ -33,11 +33,12 @@ async fn each_role_may_request_the_routes_of_the_table_and_no_other() {
     let mut refused = 0;
     for role in OperatorRole::ALL {
         for (method, route, roles, _) in permissions() {
-            if route == "/logout" || route == "/live" {
-                continue;
-            }
             let name = format!("{}-{refused}-{}", role.as_str(), route.len());
             let cookie = scene.sign_in(&name, &[role]).await;
+            if route == "/live" {
+                assert_eq!(scene.status_of(route, &cookie).await == StatusCode::OK, roles.contains(&role));
+                continue;
+            }
             let answer = match method {
                 Method::GET => scene.get(&path(route), &cookie).await,
                 _ => scene.post(&path(route), &[("version", "1"), ("note", "n")], &cookie).await,
@@ -223,4 +224,46 @@ async fn over_tls_the_cookie_belongs_to_the_host_and_is_never_sent_in_plain_text
     assert!(cookie.starts_with("__Host-dvp_console=") && cookie.contains("; Secure"), "{cookie}");
     assert!(cookie.contains("Max-Age=120"), "{cookie}");
     assert!(!answer.header("strict-transport-security").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_sessions_are_listed_and_ended_by_their_operator_and_by_an_administrator() {
+    let scene = Scene::new().await;
+    let mine = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    scene.link("jo", "another").await;
+    let other = scene.post("/login", &[("token", "another")], "").await.cookie();
+    scene.link("jo", "third").await;
+    let third = scene.post("/login", &[("token", "third")], "").await.cookie();
+    let admin = scene.sign_in("kim", &[OperatorRole::Admin]).await;
+    let stranger = scene.sign_in("vi", &[OperatorRole::Viewer]).await;
+    let ids = |page: &str| -> Vec<String> {
+        page.split("name=\"session\" value=\"").skip(1).map(|rest| rest[..16].to_owned()).collect()
+    };
+    let own = scene.get("/operators/jo", &mine).await.body;
+    assert!(own.contains("this session"), "{own}");
+    assert_eq!(ids(&own).len(), 2, "the others can be ended: {own}");
+    assert!(!scene.get("/operators/jo", &stranger).await.body.contains("Sign-in sessions"));
+
+    // Another operator's id ends nothing.
+    scene.post("/account/sessions/end", &[("session", &ids(&own)[0])], &stranger).await;
+    assert_eq!(scene.get("/operators/jo", &other).await.status, StatusCode::OK);
+    let of_other = scene.get("/operators/jo", &third).await.body;
+    let of_other = ids(&of_other).into_iter().find(|id| ids(&own).contains(id)).unwrap();
+    let ended = scene.post("/account/sessions/end", &[("session", &of_other)], &mine).await;
+    assert_eq!(ended.header("location"), "/operators/jo", "{}", ended.body);
+    assert_eq!(scene.get("/account", &other).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(scene.get("/account", &third).await.status, StatusCode::OK);
+
+    let seen = ids(&scene.get("/operators/jo", &admin).await.body);
+    assert_eq!(seen.len(), 2, "an administrator may end each");
+    for id in &seen {
+        let ended = scene.post("/operators/jo/sessions/end", &[("session", id)], &admin).await;
+        assert_eq!(ended.status, StatusCode::SEE_OTHER, "{}", ended.body);
+    }
+    for cookie in [&mine, &third] {
+        assert_eq!(scene.get("/", cookie).await.status, StatusCode::SEE_OTHER);
+    }
+    let acted: Vec<_> = scene.records().await.into_iter().filter(|record| record.1 == "acted").collect();
+    assert_eq!(acted.len(), 3, "{acted:?}");
+    assert_eq!(acted[1].2, "POST /operators/{name}/sessions/end");
 }

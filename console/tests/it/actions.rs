@@ -392,3 +392,105 @@ async fn chains_and_their_commands_are_refused_what_they_cannot_do() {
     );
     assert_eq!(scene.records().await.iter().filter(|record| record.1 == "refused").count(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_shown() {
+    let scene = Scene::new().await;
+    let reference = scene.harness.accept(order("000123456789")).await.reference;
+    let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
+    let (entity, _) = scene.harness.command(reference.as_str(), "create").await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "update chain_command set chain_id = 31337; \
+         insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, halted_detail, \
+                                   halted_at) \
+         values (31337, 9, decode(repeat('09', 32), 'hex'), 9, 9, 'final_block_changed', 'block 8 is another', now()); \
+         insert into chain_block (chain_id, hash, number, parent, block_time, verified_by) \
+         values (31337, decode(repeat('07', 32), 'hex'), 7, decode(repeat('06', 32), 'hex'), now(), 'test'); \
+         insert into chain_status (chain_id, name, state, reason, node_head, node_final) \
+         values (31337, 'home', 'halted', 'block 8 is another', 9, 9); \
+         insert into relayer_account (chain_id, signer, next_nonce) values (31337, decode(repeat('0c', 20), 'hex'), 4321); \
+         insert into chain_fees (chain_id, base_fee, tip, cap) values (31337, 1250000000, 2000000000, 500000000000); \
+         insert into chain_fact (chain_id, entity, kind, payload, block_number, gate, gate_number) \
+         values (31337, decode('{}', 'hex'), 'filled', '{{}}', 8, 'finalized', 12)",
+        hex::encode(entity)
+    )))
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    let page = scene.get("/chains", &cookie).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    for shown in
+        ["1.25", "2.00", "500.00", "4321", "finalized block 12", "below 1 s", "Follow the chain again"]
+    {
+        assert!(page.body.contains(shown), "{shown} is not in {}", page.body);
+    }
+    assert!(page.body.contains(&format!("/search?q={}", reference.as_str())), "{}", page.body);
+
+    let resume =
+        |block: &'static str| [("chain", "31337"), ("shared_block", block), ("reason", "the fork was found")];
+    let unread = scene.post("/chains/resume", &resume("8"), &cookie).await;
+    assert_eq!(unread.status, StatusCode::CONFLICT, "{}", unread.body);
+    let done = scene.post("/chains/resume", &resume("7"), &cookie).await;
+    assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, "/chains"), "{}", done.body);
+    let cursor: (Option<String>, i64) = sqlx::query_as("select halted, final_number from chain_cursor")
+        .fetch_one(scene.harness.pool())
+        .await
+        .unwrap();
+    assert_eq!(cursor, (None, 7));
+    let again = scene.post("/chains/resume", &resume("7"), &cookie).await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "it is not halted any more");
+    let acted = scene.records().await.into_iter().filter(|record| record.1 == "acted").count();
+    assert_eq!(acted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_resent_and_a_stretch_of_time_replayed() {
+    let scene = Scene::new().await;
+    let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
+    sqlx::raw_sql(
+        "insert into api_key (id, partner_id, env, key_hash, hash_key, key_prefix, sealed_secret, scopes) \
+         select 'key_1', id, 'test', decode(repeat('0f', 32), 'hex'), '1', 'dvp_test_Ab12', 's', '{}' from partner",
+    )
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    let new = dvp_store::webhooks::NewEndpoint {
+        id: "whe_1".into(),
+        key_id: "key_1".into(),
+        tenant: scene.harness.tenant.clone(),
+        url: "https://192.0.2.9/".into(),
+        subscribed_types: vec!["intent.accepted".into()],
+        api_version: "2026-01-01",
+        sealed_secret: vec![1],
+    };
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    dvp_store::webhooks::insert(&mut conn, &new).await.unwrap();
+    scene.harness.accept(order("000123456789")).await;
+    let (event,): (String,) = sqlx::query_as("select event_id from event where type = 'intent.accepted'")
+        .fetch_one(&mut *conn)
+        .await
+        .unwrap();
+    let fields = [("event", event.as_str()), ("reason", "the partner lost it")];
+    let resent = scene.post("/webhooks/whe_1/resend", &fields, &cookie).await;
+    assert_eq!(resent.header("location"), "/webhooks/whe_1", "{}", resent.body);
+    let queued = "select count(*) from webhook_queue where origin = 'resend'";
+    assert_eq!(scene.harness.count(queued).await, 1);
+
+    let at = |minutes: i64| {
+        let time = chrono::Utc::now() + chrono::TimeDelta::minutes(minutes);
+        time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+    };
+    let (from, to) = (at(-10), at(10));
+    let fields = [("from", from.as_str()), ("to", &to), ("reason", "the partner was away")];
+    let replayed = scene.post("/webhooks/whe_1/replay", &fields, &cookie).await;
+    assert_eq!(replayed.header("location"), "/webhooks/whe_1", "{}", replayed.body);
+    assert_eq!(
+        scene.harness.count("select count(*) from webhook_replay where endpoint_id = 'whe_1'").await,
+        1
+    );
+    let backwards = [("from", to.as_str()), ("to", &from), ("reason", "r")];
+    let refused = scene.post("/webhooks/whe_1/replay", &backwards, &cookie).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let acted = scene.records().await.into_iter().filter(|record| record.1 == "acted").count();
+    assert_eq!(acted, 2);
+}

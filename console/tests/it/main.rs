@@ -6,12 +6,15 @@ mod actions;
 mod administration;
 mod approvals;
 mod authenticator;
+mod found;
 mod invitations;
+mod live;
 #[cfg(feature = "oidc")]
 mod oidc;
 mod orders;
 mod passkeys;
 mod passwords;
+mod reports;
 mod scene;
 mod screens;
 mod step_up;

@@ -20,8 +20,12 @@ use tower::ServiceExt as _;
 
 pub(crate) const ORIGIN: &str = "http://console.test:8081";
 
+/// Where requests come from.
+const PEER: &str = "192.0.2.1:1000";
+
 pub(crate) struct Scene {
     pub harness: Harness,
+    console: Console,
     router: Router,
 }
 
@@ -76,12 +80,13 @@ impl Scene {
             provider,
             connections: 16,
         };
-        let router = dvp_console::router(Console::new(
+        let console = Console::new(
             harness.pool().clone().into(),
             Arc::new(harness.engine.context().vault.clone()),
             settings,
-        ));
-        Self { harness, router }
+        );
+        let router = dvp_console::router(console.clone());
+        Self { harness, console, router }
     }
 
     pub(crate) async fn add(&self, name: &str, roles: &[OperatorRole]) {
@@ -125,6 +130,18 @@ impl Scene {
         answer.cookie()
     }
 
+    /// The console, to be served at an address.
+    pub(crate) fn console(&self) -> Console {
+        self.console.clone()
+    }
+
+    /// The status of an answer that may not end, as of a stream.
+    pub(crate) async fn status_of(&self, path: &str, cookie: &str) -> StatusCode {
+        let mut request = Request::get(path).header(header::COOKIE, cookie).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(dvp_console::access::Peer(PEER.parse().unwrap()));
+        self.router.clone().oneshot(request).await.unwrap().status()
+    }
+
     pub(crate) async fn get(&self, path: &str, cookie: &str) -> Answer {
         self.send(Request::get(path).header(header::COOKIE, cookie).body(Body::empty()).unwrap()).await
     }
@@ -152,7 +169,7 @@ impl Scene {
     }
 
     async fn send(&self, mut request: Request<Body>) -> Answer {
-        let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
+        let peer: SocketAddr = PEER.parse().unwrap();
         request.extensions_mut().insert(dvp_console::access::Peer(peer));
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = answer.into_parts();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::{SignedIn, parse};
@@ -268,6 +269,50 @@ pub async fn end_session(conn: &mut PgConnection, token_hash: &[u8; 32]) -> Resu
         "update operator_session set ended_at = clock_timestamp() where token_hash = $1 and ended_at is null",
     );
     Ok(done.bind(&token_hash[..]).execute(conn).await?.rows_affected() == 1)
+}
+
+/// A session that has not ended, for operators.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct OpenSession {
+    /// The beginning of its token's hash, in hex.
+    pub id: String,
+    pub method: String,
+    pub source: String,
+    pub started_at: DateTime<Utc>,
+    pub last_used_at: DateTime<Utc>,
+}
+
+/// The most sessions of an operator that are listed.
+const LISTED: i64 = 100;
+
+/// The open sessions of an operator, the newest first.
+pub async fn list_open(
+    conn: &mut PgConnection,
+    operator_id: &str,
+    times: SessionTimes,
+) -> Result<Vec<OpenSession>, StoreError> {
+    let rows = sqlx::query_as(
+        "select encode(substr(token_hash, 1, 8), 'hex') as id, method, source, started_at, last_used_at \
+         from operator_session \
+         where operator_id = $1 and ended_at is null \
+           and last_used_at > clock_timestamp() - make_interval(secs => $2) \
+           and started_at > clock_timestamp() - make_interval(secs => $3) \
+         order by started_at desc limit $4",
+    )
+    .bind(operator_id)
+    .bind(times.idle.as_secs_f64())
+    .bind(times.absolute.as_secs_f64())
+    .bind(LISTED);
+    Ok(rows.fetch_all(conn).await?)
+}
+
+/// Ends a session of an operator by its id in the list. `false`: it had ended, or there is none.
+pub async fn end_open(conn: &mut PgConnection, operator_id: &str, id: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update operator_session set ended_at = clock_timestamp() \
+         where operator_id = $1 and encode(substr(token_hash, 1, 8), 'hex') = $2 and ended_at is null",
+    );
+    Ok(done.bind(operator_id).bind(id).execute(conn).await?.rows_affected() > 0)
 }
 
 /// Deletes sessions that began and links that expired so long ago, and expired challenges and attempts.

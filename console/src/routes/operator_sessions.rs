@@ -1,0 +1,100 @@
+//! The sign-in sessions of an operator: itself and administrators see them, and end them.
+
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Extension, Form, Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use dvp_core::requests::is_same_operator;
+use dvp_store::PgConnection;
+use dvp_store::operators::sessions::{self, OpenSession};
+use dvp_store::operators::{ConsoleAction, OperatorRow};
+use serde::Deserialize;
+
+use super::operators;
+use crate::blocks::{Block, Cell, Field, Form as FormBlock};
+use crate::error::PageError;
+use crate::navigation::ADMINISTRATION;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::words;
+
+/// The open sessions of an operator, with forms that end them. `None`: they are not this viewer's to see.
+pub(crate) async fn block(
+    conn: &mut PgConnection,
+    console: &Console,
+    viewer: &Operator,
+    shown: &OperatorRow,
+) -> Result<Option<Block>, PageError> {
+    let is_own = is_same_operator(&shown.name, &viewer.name);
+    if !is_own && !viewer.may(ADMINISTRATION) {
+        return Ok(None);
+    }
+    let open = sessions::list_open(conn, &shown.id, console.settings.sessions.into()).await?;
+    let own = hex::encode(viewer.session.get(..8).unwrap_or_default());
+    let action = if is_own {
+        "/account/sessions/end".to_owned()
+    } else {
+        format!("{}/sessions/end", operators::address(&shown.name))
+    };
+    let rows = open.iter().map(|session| {
+        vec![
+            Cell::id(&session.id),
+            Cell::text(words(&session.method)),
+            Cell::text(&session.source),
+            Cell::time(session.started_at),
+            Cell::time(session.last_used_at),
+            if session.id == own { Cell::toned("this session", "good") } else { Cell::default() },
+        ]
+    });
+    let headings = ["Session", "Signed in by", "From", "Since (UTC)", "Used (UTC)", ""];
+    let forms = open.iter().filter(|session| session.id != own).map(|session| {
+        let OpenSession { id, source, .. } = session;
+        FormBlock::new(&action, "End the session", vec![Field::hidden("session", id)])
+            .about(format!("{id} from {source}"))
+            .dangerous()
+    });
+    let forms: Vec<FormBlock> = forms.collect();
+    Ok(Some(Block::table("Sign-in sessions", &headings, "No session is open.", rows).with_forms(forms)))
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct EndForm {
+    session: String,
+}
+
+type Given = Result<Form<EndForm>, FormRejection>;
+
+/// Ends a session of another operator.
+pub(crate) async fn end(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+    form: Given,
+) -> Result<Response, PageError> {
+    let mut conn = console.acting().await?;
+    let shown = operators::find(&mut conn, &name).await?;
+    end_one(&mut conn, &operator, (&shown.id, &shown.name), "POST /operators/{name}/sessions/end", form).await
+}
+
+/// Ends a session of one's own.
+pub(crate) async fn end_own(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    form: Given,
+) -> Result<Response, PageError> {
+    let mut conn = console.acting().await?;
+    end_one(&mut conn, &operator, (&operator.id, &operator.name), "POST /account/sessions/end", form).await
+}
+
+async fn end_one(
+    conn: &mut PgConnection,
+    operator: &Operator,
+    (id, name): (&str, &str),
+    route: &str,
+    form: Given,
+) -> Result<Response, PageError> {
+    let Form(EndForm { session }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    if sessions::end_open(conn, id, session.trim()).await? {
+        operator.record(conn, ConsoleAction::Acted, route, &format!("{name}: {}", session.trim())).await?;
+    }
+    Ok(Redirect::to(&operators::address(name)).into_response())
+}
