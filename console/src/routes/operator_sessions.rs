@@ -45,7 +45,7 @@ pub(crate) async fn block(
             if session.id == own { Cell::toned("this session", "good") } else { Cell::default() },
         ]
     });
-    let headings = ["Session", "Signed in by", "From", "Since (UTC)", "Used (UTC)", ""];
+    let headings = ["Session", "Signed in by", "From", "Since (UTC)", "Used (UTC)", "Is"];
     let forms = open.iter().filter(|session| session.id != own).map(|session| {
         let OpenSession { id, source, .. } = session;
         FormBlock::new(&action, "End the session", vec![Field::hidden("session", id)])

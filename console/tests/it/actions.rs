@@ -398,6 +398,7 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
     let scene = Scene::new().await;
     let reference = scene.harness.accept(order("000123456789")).await.reference;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
+    scene.harness.start_workers();
     let (entity, _) = scene.harness.command(reference.as_str(), "create").await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
         "update chain_command set chain_id = 31337; \
