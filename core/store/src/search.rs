@@ -135,7 +135,7 @@ pub async fn find_words(conn: &mut PgConnection, words: &str) -> Result<Vec<Foun
             and to_tsvector('simple', alarm) @@ plainto_tsquery('simple', $1) limit $2) \
          union all \
          (select 'order', reference, 'last result of ' || k.kind || ': ' || last_result, null \
-          from (values ('lock'), ('expire'), ('offramp'), ('payout')) k (kind) cross join lateral ( \
+          from (values ('lock'), ('expire'), ('offramp'), ('payout'), ('reversal')) k (kind) cross join lateral ( \
                 select reference, last_result from effect where kind = k.kind order by run_at limit $3) due \
           where last_result is not null \
             and to_tsvector('simple', last_result) @@ plainto_tsquery('simple', $1) limit $2)",
