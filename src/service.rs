@@ -235,8 +235,7 @@ impl Parts {
         let context = Arc::new(context);
         let mut wallets = WalletReaders::new();
         for ChainParts { config, .. } in chains {
-            let endpoints = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
-            let reader = ChainWallets::over(endpoints.map(String::as_str), config.deployment.permit)?;
+            let reader = ChainWallets::over(config.rpc_urls(), config.deployment.permit)?;
             wallets.insert(config.chain_id.cast_signed(), Arc::new(reader));
         }
         let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));

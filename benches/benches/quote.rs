@@ -2,17 +2,17 @@
 //! as JSON, a cost that is independent of the pricing.
 
 use std::hint::black_box;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use dvp_core::chain::{ChainUnavailable, PoolReader, PoolReserves};
+use dvp_core::chain::{ChainAnswer, PoolReader, PoolReserves, PriceBlock};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, PairAssets, PoolConfig,
 };
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::{
@@ -28,12 +28,10 @@ const USDC: &str = "0x00000000000000000000000000000000000000aa";
 struct Reserves;
 
 impl PoolReader for Reserves {
-    fn reserves<'a>(
-        &'a self,
-        _pool: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>> {
+    fn reserves<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
         Box::pin(async {
             Ok(PoolReserves {
+                block: PriceBlock { number: BlockNumber(7), time: now().unix_secs() },
                 token0: WETH.into(),
                 token1: USDC.into(),
                 reserve0: 1_000_000_000_000_000_000_000,

@@ -89,6 +89,11 @@ impl ChainConfig {
         }
     }
 
+    /// The HTTP endpoints, the preferred one first.
+    pub fn rpc_urls(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.rpc_url).chain(&self.further_rpc_urls).map(String::as_str)
+    }
+
     /// The defaults for a development node.
     #[must_use]
     pub fn development(rpc_url: &str, deployment: Deployment) -> Self {

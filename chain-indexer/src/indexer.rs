@@ -106,8 +106,7 @@ pub struct Indexer<R = HttpReader> {
 impl Indexer<HttpReader> {
     /// Does not connect yet.
     pub fn new(pool: PgPool, config: ChainConfig) -> Result<Self, IndexError> {
-        let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
-        let readers = urls.map(|url| HttpReader::new(url)).collect::<Result<Vec<_>, _>>()?;
+        let readers = config.rpc_urls().map(HttpReader::new).collect::<Result<Vec<_>, _>>()?;
         Self::over(pool, config, readers)
     }
 }

@@ -1,69 +1,141 @@
-//! Pools and price feeds for the liquidity sources: views at the latest block.
+//! Pools and price feeds for the liquidity sources: views at one block, the newest that any endpoint of the chain has.
 //!
-//! This data makes prices, not settlements, so a block that is reorganised away costs a stale quote at worst.
+//! This data makes prices, not settlements, so a block that is reorganised away costs a stale quote at worst. An
+//! endpoint that has stopped answers with its last block: the readers of an answer count its age from the block's time.
 
 use crate::contracts::feed::PriceFeed;
 use crate::contracts::pool::ConstantProductPool;
-use crate::rpc;
+use crate::rpc::{self, BlockHead, batched_answer, batched_view};
 use alloy::eips::BlockId;
 use alloy::primitives::Address;
-use alloy::providers::DynProvider;
-use alloy::sol_types::SolCall;
-use alloy::transports::TransportError;
-use dvp_core::chain::{ChainUnavailable, FeedReader, FeedRound, PoolReader, PoolReserves};
+use alloy::providers::{DynProvider, Provider};
+use alloy::rpc::client::BatchRequest;
+use alloy::transports::{TransportError, TransportErrorKind};
+use dvp_core::chain::{
+    ChainAnswer, ChainUnavailable, FeedReader, FeedRound, PoolReader, PoolReserves, PriceBlock,
+};
+use dvp_core::context::now;
+use futures_util::future::join_all;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The time limit of one answer.
+/// The time limit of one answer, all endpoints together.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// The time limit of an endpoint that says its newest block.
+const HEAD_WITHIN: Duration = Duration::from_secs(1);
+/// The tolerated difference of the chain's clock.
+const CLOCK_SKEW_SECS: u64 = 60;
 
-/// Reads a chain through one endpoint.
+/// Reads a chain through all of its endpoints.
 #[derive(Clone)]
 pub struct ChainPrices {
-    provider: DynProvider,
+    providers: Arc<[DynProvider]>,
 }
 
-type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ChainUnavailable>> + Send + 'a>>;
+/// A block, and the endpoint that reported it.
+struct At<'a> {
+    provider: &'a DynProvider,
+    block: BlockHead,
+}
 
-impl ChainPrices {
-    /// Does not connect yet.
-    pub fn new(rpc_url: &str) -> Result<Self, TransportError> {
-        Ok(Self { provider: rpc::connect(rpc_url)? })
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TransportError>> + Send + 'a>>;
+
+impl At<'_> {
+    /// By hash: the block itself, or an error.
+    fn id(&self) -> BlockId {
+        self.block.hash.into()
     }
 
-    async fn view<C: SolCall + Sync>(&self, to: Address, call: C) -> Result<C::Return, ChainUnavailable> {
-        tokio::time::timeout(ANSWER_WITHIN, rpc::view(&self.provider, to, &call, BlockId::latest()))
-            .await
-            .map_err(|_| ChainUnavailable("no answer in time".to_owned()))?
-            .map_err(|error| ChainUnavailable(error.to_string()))
+    const fn price_block(&self) -> PriceBlock {
+        PriceBlock { number: self.block.number, time: self.block.timestamp }
     }
 
-    async fn pool(&self, pool: &str) -> Result<PoolReserves, ChainUnavailable> {
-        let at = address(pool)?;
-        let reserves = self.view(at, ConstantProductPool::getReservesCall {}).await?;
-        let token0 = self.view(at, ConstantProductPool::token0Call {}).await?;
-        let token1 = self.view(at, ConstantProductPool::token1Call {}).await?;
-        let fee = self.view(at, ConstantProductPool::feeBpsCall {}).await?;
+    async fn reserves(&self, pool: Address) -> Result<PoolReserves, TransportError> {
+        use ConstantProductPool::{feeBpsCall, getReservesCall, token0Call, token1Call};
+        let mut batch = BatchRequest::new(self.provider.client());
+        let reserves = batched_view(&mut batch, pool, &getReservesCall {}, self.id())?;
+        let token0 = batched_view(&mut batch, pool, &token0Call {}, self.id())?;
+        let token1 = batched_view(&mut batch, pool, &token1Call {}, self.id())?;
+        let fee = batched_view(&mut batch, pool, &feeBpsCall {}, self.id())?;
+        batch.send().await?;
+        let reserves = batched_answer::<getReservesCall>(reserves).await?;
+        let fee = batched_answer::<feeBpsCall>(fee).await?;
         Ok(PoolReserves {
-            token0: format!("{token0:#x}"),
-            token1: format!("{token1:#x}"),
+            block: self.price_block(),
+            token0: format!("{:#x}", batched_answer::<token0Call>(token0).await?),
+            token1: format!("{:#x}", batched_answer::<token1Call>(token1).await?),
             reserve0: reserves.reserve0,
             reserve1: reserves.reserve1,
-            fee_bps: u32::try_from(fee).map_err(|_| ChainUnavailable("a fee out of range".into()))?,
+            fee_bps: u32::try_from(fee).map_err(|_| out_of_range("a fee"))?,
         })
     }
 
-    async fn round(&self, feed: &str) -> Result<FeedRound, ChainUnavailable> {
-        let at = address(feed)?;
-        let decimals = self.view(at, PriceFeed::decimalsCall {}).await?;
-        let round = self.view(at, PriceFeed::latestRoundDataCall {}).await?;
-        let beyond = |_| ChainUnavailable("an answer out of range".into());
+    async fn round(&self, feed: Address) -> Result<FeedRound, TransportError> {
+        use PriceFeed::{decimalsCall, latestRoundDataCall};
+        let mut batch = BatchRequest::new(self.provider.client());
+        let decimals = batched_view(&mut batch, feed, &decimalsCall {}, self.id())?;
+        let round = batched_view(&mut batch, feed, &latestRoundDataCall {}, self.id())?;
+        batch.send().await?;
+        let round = batched_answer::<latestRoundDataCall>(round).await?;
         Ok(FeedRound {
-            answer: i128::try_from(round.answer)
-                .map_err(|_| ChainUnavailable("an answer out of range".into()))?,
-            decimals,
-            updated_at: u64::try_from(round.updatedAt).map_err(beyond)?,
+            block: self.price_block(),
+            answer: i128::try_from(round.answer).map_err(|_| out_of_range("an answer"))?,
+            decimals: batched_answer::<decimalsCall>(decimals).await?,
+            updated_at: u64::try_from(round.updatedAt).map_err(|_| out_of_range("an update time"))?,
         })
+    }
+}
+
+fn out_of_range(what: &str) -> TransportError {
+    TransportErrorKind::custom_str(&format!("{what} out of range"))
+}
+
+impl ChainPrices {
+    /// Over the endpoints of one chain. Does not connect yet.
+    pub fn over<'a>(rpc_urls: impl IntoIterator<Item = &'a str>) -> Result<Self, TransportError> {
+        Ok(Self { providers: rpc_urls.into_iter().map(rpc::connect).collect::<Result<_, _>>()? })
+    }
+
+    /// The endpoints with their newest blocks, newest first. A block from the future is no block.
+    async fn heads(&self) -> Result<Vec<At<'_>>, ChainUnavailable> {
+        let head = async |provider| {
+            let block = tokio::time::timeout(HEAD_WITHIN, rpc::head(provider)).await;
+            let block = block.map_err(|_| ChainUnavailable("no answer in time".to_owned()))?;
+            let block = block.map_err(|error| ChainUnavailable(error.to_string()))?;
+            if block.timestamp > now().unix_secs().saturating_add(CLOCK_SKEW_SECS) {
+                return Err(ChainUnavailable("a block from the future".to_owned()));
+            }
+            Ok(At { provider, block })
+        };
+        let (mut heads, mut fault) = (Vec::new(), ChainUnavailable("no endpoint".to_owned()));
+        for answer in join_all(self.providers.iter().map(head)).await {
+            match answer {
+                Ok(at) => heads.push(at),
+                Err(error) => fault = error,
+            }
+        }
+        heads.sort_by_key(|at| std::cmp::Reverse((at.block.timestamp, at.block.number)));
+        if heads.is_empty() { Err(fault) } else { Ok(heads) }
+    }
+
+    /// Asks the endpoint with the newest block, then the next one.
+    async fn ask<T: Send>(
+        &self,
+        question: impl for<'a> Fn(&'a At<'a>) -> Answer<'a, T> + Send + Sync,
+    ) -> Result<T, ChainUnavailable> {
+        let answered = async {
+            let mut fault = ChainUnavailable("no endpoint".to_owned());
+            for at in &self.heads().await? {
+                match question(at).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => fault = ChainUnavailable(error.to_string()),
+                }
+            }
+            Err(fault)
+        };
+        let late = |_| Err(ChainUnavailable("no answer in time".to_owned()));
+        tokio::time::timeout(ANSWER_WITHIN, answered).await.unwrap_or_else(late)
     }
 }
 
@@ -72,13 +144,19 @@ fn address(text: &str) -> Result<Address, ChainUnavailable> {
 }
 
 impl PoolReader for ChainPrices {
-    fn reserves<'a>(&'a self, pool: &'a str) -> Answer<'a, PoolReserves> {
-        Box::pin(self.pool(pool))
+    fn reserves<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
+        Box::pin(async move {
+            let pool = address(pool)?;
+            self.ask(|at| Box::pin(at.reserves(pool))).await
+        })
     }
 }
 
 impl FeedReader for ChainPrices {
-    fn latest_round<'a>(&'a self, feed: &'a str) -> Answer<'a, FeedRound> {
-        Box::pin(self.round(feed))
+    fn latest_round<'a>(&'a self, feed: &'a str) -> ChainAnswer<'a, FeedRound> {
+        Box::pin(async move {
+            let feed = address(feed)?;
+            self.ask(|at| Box::pin(at.round(feed))).await
+        })
     }
 }

@@ -108,7 +108,7 @@ pub async fn reconcile(
     options: &Options,
 ) -> Result<Report, ReconcileError> {
     let mut last = None;
-    for url in std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls) {
+    for url in config.rpc_urls() {
         let provider = rpc::connect(url)?;
         match Comparison::run(pool, config, options, &provider).await {
             Err(ReconcileError::Rpc(error)) => {

@@ -179,8 +179,7 @@ impl Relayer {
         account: Account,
         vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
-        let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
-        let providers = urls.map(|url| rpc::connect(url)).collect::<Result<Vec<_>, _>>()?;
+        let providers = config.rpc_urls().map(rpc::connect).collect::<Result<Vec<_>, _>>()?;
         Self::over(pool, config, providers, account, vault)
     }
 

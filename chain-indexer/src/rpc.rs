@@ -7,7 +7,7 @@ use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
 use alloy::primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
-use alloy::rpc::client::RpcClient;
+use alloy::rpc::client::{BatchRequest, RpcClient, Waiter};
 use alloy::rpc::types::{Block, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
@@ -97,6 +97,22 @@ pub async fn view<C: SolCall>(
     let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
     let answer: Bytes = provider.call(request).block(at).await?;
     C::abi_decode_returns(&answer).map_err(TransportErrorKind::custom)
+}
+
+/// Adds the call of a view at a block to a batch that is not sent yet.
+pub(crate) fn batched_view<C: SolCall>(
+    batch: &mut BatchRequest<'_>,
+    to: Address,
+    call: &C,
+    at: BlockId,
+) -> Result<Waiter<Bytes>, TransportError> {
+    let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
+    batch.add_call("eth_call", &(request, at))
+}
+
+/// The answer to a call of a batch that was sent.
+pub(crate) async fn batched_answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
+    C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
 }
 
 /// The result of a transaction at a block.

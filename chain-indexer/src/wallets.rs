@@ -4,12 +4,10 @@ use crate::contracts::permit::Permit;
 use crate::contracts::token::TestToken;
 use crate::rpc;
 use alloy::eips::BlockId;
-use alloy::network::TransactionBuilder;
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::{BatchRequest, Waiter};
-use alloy::rpc::types::{Block, TransactionRequest};
-use alloy::sol_types::SolCall;
+use alloy::rpc::types::Block;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
@@ -22,6 +20,8 @@ use std::time::Duration;
 
 /// An order may wait for this answer, so the limit is short. All endpoints share it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+const NEWEST: BlockId = BlockId::latest();
 
 /// The maximum number of readings to get answers of one block.
 const READINGS: u32 = 3;
@@ -103,34 +103,26 @@ impl Calls {
         let WalletToken { owner, token } = requested;
         // The nonce first: a lock in between counts as pending and as spent, never as neither.
         Ok(Self {
-            nonce: view(batch, permit, &Permit::noncesCall { owner })?,
-            balance: view(batch, token, &TestToken::balanceOfCall { account: owner })?,
-            allowance: view(batch, token, &TestToken::allowanceCall { owner, spender: permit })?,
+            nonce: rpc::batched_view(batch, permit, &Permit::noncesCall { owner }, NEWEST)?,
+            balance: rpc::batched_view(batch, token, &TestToken::balanceOfCall { account: owner }, NEWEST)?,
+            allowance: rpc::batched_view(
+                batch,
+                token,
+                &TestToken::allowanceCall { owner, spender: permit },
+                NEWEST,
+            )?,
         })
     }
 
     async fn answers(self) -> Result<WalletFacts, TransportError> {
-        let nonce = answer::<Permit::noncesCall>(self.nonce).await?;
+        let nonce = rpc::batched_answer::<Permit::noncesCall>(self.nonce).await?;
         let out_of_range = |_| TransportErrorKind::custom_str("a nonce out of range");
         Ok(WalletFacts {
             nonce: u128::try_from(nonce).map_err(out_of_range)?,
-            balance: saturated(answer::<TestToken::balanceOfCall>(self.balance).await?),
-            allowance: saturated(answer::<TestToken::allowanceCall>(self.allowance).await?),
+            balance: saturated(rpc::batched_answer::<TestToken::balanceOfCall>(self.balance).await?),
+            allowance: saturated(rpc::batched_answer::<TestToken::allowanceCall>(self.allowance).await?),
         })
     }
-}
-
-fn view<C: SolCall>(
-    batch: &mut BatchRequest<'_>,
-    to: Address,
-    call: &C,
-) -> Result<Waiter<Bytes>, TransportError> {
-    let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
-    batch.add_call("eth_call", &(request, BlockId::latest()))
-}
-
-async fn answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
-    C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
 }
 
 fn saturated(amount: U256) -> u128 {

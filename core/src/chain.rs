@@ -83,9 +83,18 @@ pub trait WalletReader: Send + Sync {
 /// The readers of the chains, by chain id.
 pub type WalletReaders = BTreeMap<i64, Arc<dyn WalletReader>>;
 
+/// The block that prices were read at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PriceBlock {
+    pub number: BlockNumber,
+    /// Unix seconds, the chain's clock.
+    pub time: u64,
+}
+
 /// The reserves of a constant-product pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolReserves {
+    pub block: PriceBlock,
     /// Token contracts, lowercase hex with `0x`.
     pub token0: String,
     pub token1: String,
@@ -97,16 +106,14 @@ pub struct PoolReserves {
 
 /// Reads pools for the liquidity sources; the chain side implements this trait.
 pub trait PoolReader: Send + Sync {
-    /// The reserves of the pool at an address, at the latest block.
-    fn reserves<'a>(
-        &'a self,
-        pool: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>>;
+    /// The reserves of the pool at an address, all of one block, the newest that any endpoint has.
+    fn reserves<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PoolReserves>;
 }
 
 /// The latest round of a price feed (`latestRoundData`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedRound {
+    pub block: PriceBlock,
     pub answer: i128,
     pub decimals: u8,
     /// Unix seconds, the chain's clock.
@@ -115,11 +122,8 @@ pub struct FeedRound {
 
 /// Reads price feeds for the reference prices; the chain side implements this trait.
 pub trait FeedReader: Send + Sync {
-    /// The latest round of the feed at an address, at the latest block.
-    fn latest_round<'a>(
-        &'a self,
-        feed: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<FeedRound, ChainUnavailable>> + Send + 'a>>;
+    /// The latest round of the feed at an address, in the newest block that any endpoint has.
+    fn latest_round<'a>(&'a self, feed: &'a str) -> ChainAnswer<'a, FeedRound>;
 }
 
 /// The chain did not answer, or not in time. The caller may try again later.

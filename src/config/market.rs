@@ -139,7 +139,8 @@ pub(crate) struct PoolSection {
     pub wallet: String,
     #[serde(default = "pool_refresh")]
     pub refresh_every: Span,
-    #[serde(default = "external_good_for")]
+    /// How long what was read at a block is valid, from the block's time on.
+    #[serde(default = "block_good_for")]
     pub good_for: Span,
     #[serde(default = "pool_refresh")]
     pub candidate_ttl: Span,
@@ -157,7 +158,11 @@ pub(crate) struct FeedSection {
     pub quote: String,
     #[serde(default = "pool_refresh")]
     pub refresh_every: Span,
+    /// From the answer's own time on.
     pub stale_after: Span,
+    /// How long what was read at a block is valid, from the block's time on.
+    #[serde(default = "block_good_for")]
+    pub good_for: Span,
 }
 
 /// A list of prices over HTTP.
@@ -191,6 +196,11 @@ const fn external_good_for() -> Span {
 
 const fn external_pause() -> Span {
     seconds(10)
+}
+
+/// A few blocks of a slow chain.
+const fn block_good_for() -> Span {
+    seconds(60)
 }
 
 const fn pool_refresh() -> Span {

@@ -52,6 +52,8 @@ pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "
 const WINDOWS: Windows = Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME };
 /// The sandbox's feed speaks at each start only.
 const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// From the time of the block on.
+const GOOD_FOR: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pairs with their configured price; that of WETH comes from the feed.
 const PAIRS: [(&str, &str, Option<&str>); 9] = [
@@ -235,7 +237,7 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
     let mut sources = vec![configured(northwind), configured(meridian)];
     let mut references: Vec<Arc<dyn ReferenceSource>> = vec![Arc::new(ConfiguredPrices::of(registry))];
     for chain in chains {
-        let prices = Arc::new(ChainPrices::new(&chain.rpc_url)?);
+        let prices = Arc::new(ChainPrices::over([chain.rpc_url.as_str()])?);
         let id = chain.symbol("weth-usdc");
         let amm = PoolConfig {
             id: id.clone(),
@@ -244,7 +246,7 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
             desk: Deliverer { provider_id: PROVIDERS[2].into(), wallet: wallet.clone() },
             policy: Policy::default(),
             refresh_every: LOOK_EVERY,
-            good_for: Duration::from_secs(15),
+            good_for: GOOD_FOR,
             candidate_ttl_sec: 5,
         };
         let feed = FeedConfig {
@@ -254,6 +256,7 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
             quote: chain.symbol("USDC"),
             refresh_every: LOOK_EVERY,
             stale_after: FEED_STALE_AFTER,
+            good_for: GOOD_FOR,
         };
         sources.push(Arc::new(AmmPool::new(amm, prices.clone())));
         references.push(Arc::new(OnChainFeed::new(feed, prices)));

@@ -124,7 +124,7 @@ fn liquidity(
 ) -> anyhow::Result<Liquidity> {
     let mut readers: HashMap<&str, Arc<ChainPrices>> = HashMap::new();
     for chain in chains {
-        readers.insert(&chain.config.name, Arc::new(ChainPrices::new(&chain.config.rpc_url)?));
+        readers.insert(&chain.config.name, Arc::new(ChainPrices::over(chain.config.rpc_urls())?));
     }
     let reader = |chain: &str| readers.get(chain).cloned().with_context(|| format!("no chain {chain}"));
     let sections = &config.liquidity;
@@ -161,6 +161,7 @@ fn liquidity(
             quote: section.quote.clone(),
             refresh_every: section.refresh_every.0,
             stale_after: section.stale_after.0,
+            good_for: section.good_for.0,
         };
         references.push(Arc::new(OnChainFeed::new(config, reader(&section.chain)?)));
     }

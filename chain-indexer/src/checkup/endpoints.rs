@@ -23,7 +23,7 @@ struct Answering {
 
 /// The findings, and the first endpoint that answers.
 pub(super) async fn check(config: &ChainConfig, now: u64) -> (Vec<Finding>, Option<DynProvider>) {
-    let urls: Vec<&String> = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls).collect();
+    let urls: Vec<&str> = config.rpc_urls().collect();
     let answers = join_all(urls.iter().map(|url| ask(url, config))).await;
     let (mut findings, mut answering) = (Vec::new(), Vec::new());
     for (n, answer) in answers.into_iter().enumerate() {

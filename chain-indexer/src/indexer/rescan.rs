@@ -50,8 +50,7 @@ pub async fn rescan(
     (from, to): (Option<BlockNumber>, Option<BlockNumber>),
     mut tell: impl FnMut(BlockNumber, BlockNumber) + Send,
 ) -> Result<Rescan, IndexError> {
-    let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
-    let readers = urls.map(|url| HttpReader::new(url)).collect::<Result<Vec<_>, _>>()?;
+    let readers = config.rpc_urls().map(HttpReader::new).collect::<Result<Vec<_>, _>>()?;
     let (readers, last) = answering(readers, config).await?;
     let mut conn = pool.acquire().await?;
     let cursor = store::find_cursor(&mut conn, config.chain_id).await?;

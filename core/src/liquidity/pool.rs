@@ -11,6 +11,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use serde_json::Map;
 
+use super::references::read_until;
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::chain::{PoolReader, PoolReserves};
 use crate::clock::now;
@@ -28,7 +29,7 @@ pub struct PoolConfig {
     pub desk: Deliverer,
     pub policy: Policy,
     pub refresh_every: Duration,
-    /// How long read reserves stay valid.
+    /// How long read reserves stay valid, from their block's time on.
     pub good_for: Duration,
     pub candidate_ttl_sec: u32,
 }
@@ -45,11 +46,10 @@ impl AmmPool {
     }
 
     async fn read(&self) -> Result<(), SourceError> {
-        // Taken before the request: the age of a late answer counts from there.
-        let requested = now();
         let reserves = self.reader.reserves(&self.config.address).await;
         let reserves = reserves.map_err(|error| SourceError::Unavailable(error.to_string()))?;
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((reserves, requested));
+        let until = read_until(reserves.block, self.config.good_for, now())?;
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((reserves, until));
         Ok(())
     }
 }
@@ -60,11 +60,11 @@ impl LiquiditySource for AmmPool {
     }
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
-        let (reserves, at) = self.read.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let (reserves, valid_until) = self.read.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         let contract = |kind| contract(kind, &self.config.chain);
         let (input, output) = (contract(&pair.input.kind)?, contract(&pair.output.kind)?);
         let is = |token: &str, known: &str| token.eq_ignore_ascii_case(known);
-        let PoolReserves { token0, token1, reserve0, reserve1, fee_bps } = &reserves;
+        let PoolReserves { token0, token1, reserve0, reserve1, fee_bps, block: _ } = &reserves;
         let (paid, given) = if is(input, token0) && is(output, token1) {
             (reserve0, reserve1)
         } else if is(input, token1) && is(output, token0) {
@@ -73,14 +73,13 @@ impl LiquiditySource for AmmPool {
             return None;
         };
         let pool = Pool::new(Minor::new(*paid), Minor::new(*given), *fee_bps)?;
-        let good_for = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);
         Some(Offer {
             source: self.config.id.clone(),
             venue: Venue::Pool,
             curve: Curve::Pool { deliverer: self.config.desk.clone(), pool },
             policy: self.config.policy,
             full_depth_bps: 0,
-            valid_until: at.plus_millis(good_for),
+            valid_until,
             ttl_sec: self.config.candidate_ttl_sec,
             // Any account can trade with the pool at any time.
             firm_ttl_sec: None,

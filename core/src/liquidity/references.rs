@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::http::HttpClient;
 use super::{Boxed, ReferenceSource, SourceError};
-use crate::chain::{FeedReader, FeedRound};
+use crate::chain::{FeedReader, FeedRound, PriceBlock};
 use crate::clock::now;
 
 /// The tolerated difference of another clock.
@@ -53,6 +53,8 @@ pub struct FeedConfig {
     pub refresh_every: Duration,
     /// From its `updatedAt` on.
     pub stale_after: Duration,
+    /// How long what was read at a block stays valid, from the block's time on.
+    pub good_for: Duration,
 }
 
 /// A feed contract in the aggregator's shape (`latestRoundData`).
@@ -70,7 +72,7 @@ impl OnChainFeed {
     async fn read(&self) -> Result<(), SourceError> {
         let round = self.reader.latest_round(&self.config.address).await;
         let round = round.map_err(|error| SourceError::Unavailable(error.to_string()))?;
-        let read = judged(round, self.config.stale_after, now());
+        let read = judged(round, &self.config, now());
         // An invalid answer withdraws the feed's last price.
         *self.read.write().unwrap_or_else(PoisonError::into_inner) = read.as_ref().ok().copied();
         read.map(|_| ())
@@ -78,7 +80,7 @@ impl OnChainFeed {
 }
 
 /// A round as a price, if it is valid.
-fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Reference, SourceError> {
+fn judged(round: FeedRound, config: &FeedConfig, now: Timestamp) -> Result<Reference, SourceError> {
     let invalid = |what: &str| SourceError::InvalidResponse(what.to_owned());
     if round.answer <= 0 {
         return Err(invalid("an answer that is not positive"));
@@ -86,7 +88,20 @@ fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Ref
     let price = Decimal::try_from_i128_with_scale(round.answer, u32::from(round.decimals))
         .map_err(|_| invalid("an answer out of range"))?;
     let seconds = i64::try_from(round.updated_at).map_err(|_| invalid("an update time out of range"))?;
-    dated(price.normalize(), seconds.saturating_mul(1000), stale_after, now)
+    let answered = dated(price.normalize(), seconds.saturating_mul(1000), config.stale_after, now)?;
+    let valid_until = read_until(round.block, config.good_for, now)?;
+    Ok(Reference { valid_until: answered.valid_until.min(valid_until), ..answered })
+}
+
+/// Until when what was read at a block is valid. An endpoint that has stopped reports an old block.
+pub(super) fn read_until(
+    block: PriceBlock,
+    good_for: Duration,
+    now: Timestamp,
+) -> Result<Timestamp, SourceError> {
+    let seconds = i64::try_from(block.time)
+        .map_err(|_| SourceError::InvalidResponse("a block time out of range".into()))?;
+    until(seconds.saturating_mul(1000), good_for, now, "the newest block of the chain's endpoints")
 }
 
 /// A price with its time: refused when its time is in the future or beyond the age limit.
@@ -96,15 +111,20 @@ fn dated(
     stale_after: Duration,
     now: Timestamp,
 ) -> Result<Reference, SourceError> {
-    let good_for = i64::try_from(stale_after.as_millis()).unwrap_or(i64::MAX);
+    Ok(Reference { price, valid_until: until(at_ms, stale_after, now, "its price")? })
+}
+
+/// The end of what has its time and an age limit.
+fn until(at_ms: i64, limit: Duration, now: Timestamp, what: &str) -> Result<Timestamp, SourceError> {
+    let good_for = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
     let valid_until = Timestamp::from_millis(at_ms).plus_millis(good_for);
     if at_ms > now.millis().saturating_add(CLOCK_SKEW_MS) {
-        return Err(SourceError::InvalidResponse("a price from the future".into()));
+        return Err(SourceError::InvalidResponse(format!("{what} is from the future")));
     }
     if valid_until <= now {
-        return Err(SourceError::Unavailable("its price is stale".into()));
+        return Err(SourceError::Unavailable(format!("{what} is stale")));
     }
-    Ok(Reference { price, valid_until })
+    Ok(valid_until)
 }
 
 impl ReferenceSource for OnChainFeed {
@@ -208,20 +228,42 @@ impl ReferenceSource for HttpPrices {
 
 #[cfg(test)]
 mod tests {
+    use dvp_domain::chain::BlockNumber;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-    const HOUR: Duration = Duration::from_secs(3600);
+    fn judge(answer: i128, updated_at: u64, block_time: u64) -> Result<Reference, SourceError> {
+        let config = FeedConfig {
+            id: "feed".into(),
+            address: "0xfeed".into(),
+            base: "WETH".into(),
+            quote: "USDC".into(),
+            refresh_every: Duration::from_secs(5),
+            stale_after: Duration::from_secs(3600),
+            good_for: Duration::from_secs(60),
+        };
+        let block = PriceBlock { number: BlockNumber(7), time: block_time };
+        judged(FeedRound { block, answer, decimals: 8, updated_at }, &config, NOW)
+    }
 
     fn round(answer: i128, updated_at: u64) -> Result<Reference, SourceError> {
-        judged(FeedRound { answer, decimals: 8, updated_at }, HOUR, NOW)
+        judge(answer, updated_at, 1_800_000_000)
     }
 
     #[test]
     fn a_feeds_answer_is_scaled_by_its_decimals_and_good_from_its_update_on() {
-        let read = round(300_012_000_000, 1_799_999_000).unwrap();
+        let read = round(300_012_000_000, 1_799_996_430).unwrap();
         assert_eq!(read.price, "3000.12".parse().unwrap());
-        assert_eq!(read.valid_until, Timestamp::from_millis(1_800_002_600_000));
+        assert_eq!(read.valid_until, Timestamp::from_millis(1_800_000_030_000));
+    }
+
+    #[test]
+    fn an_answer_of_an_endpoint_that_has_stopped_is_not_fresh() {
+        let until = |block| judge(1, 1_799_999_000, block).map(|read| read.valid_until.millis());
+        assert_eq!(until(1_799_999_941).unwrap(), 1_800_000_001_000);
+        assert!(until(1_799_999_940).is_err(), "a minute old, though the feed spoke within the hour");
+        assert!(until(1_800_000_061).is_err(), "from the future");
     }
 
     #[test]

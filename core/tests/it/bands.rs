@@ -1,12 +1,11 @@
 //! A price outside of its pair's band is neither quoted nor filled at, whatever source it comes from.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::approvals::approve;
 use dvp_core::bands::{BandChange, BandError, request};
-use dvp_core::chain::{ChainUnavailable, PoolReader, PoolReserves};
+use dvp_core::chain::{ChainAnswer, PoolReader, PoolReserves, PriceBlock};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, OrderBook,
@@ -14,6 +13,7 @@ use dvp_core::liquidity::{
 };
 use dvp_core::requests::{ChangeError, Maker};
 use dvp_core::writer::Outcome;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::decision::Reason;
 use dvp_domain::liquidity::band::{Band, Bands};
 use dvp_domain::liquidity::{Deliverer, Policy};
@@ -132,17 +132,15 @@ async fn no_source_fills_at_a_price_that_gives_far_too_much() {
     assert_eq!(harness.count("select count(*) from resting_order where remaining = placed").await, 1);
 }
 
-/// A pool with these reserves of USDC and WETH.
-struct Reserves(u128, u128);
+/// A pool with these reserves of WETH and USDC, of a block of this age in seconds.
+struct Reserves(u128, u128, u64);
 
 impl PoolReader for Reserves {
-    fn reserves<'a>(
-        &'a self,
-        _pool: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>> {
-        let Self(weth, usdc) = *self;
+    fn reserves<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
+        let Self(weth, usdc, age) = *self;
         let (token0, token1) = (WETH.to_owned(), TOKEN.to_owned());
-        let reserves = PoolReserves { token0, token1, reserve0: weth, reserve1: usdc, fee_bps: 0 };
+        let block = PriceBlock { number: BlockNumber(7), time: now().unix_secs() - age };
+        let reserves = PoolReserves { block, token0, token1, reserve0: weth, reserve1: usdc, fee_bps: 0 };
         Box::pin(async { Ok(reserves) })
     }
 }
@@ -150,8 +148,13 @@ impl PoolReader for Reserves {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
     // At 2000 the reference is; a thousand WETH are in the pool.
-    for (usdc, is_used) in [(2_000_000_000_000, true), (2_100_000_000_000, false), (1_900_000_000_000, false)]
-    {
+    for (usdc, age, is_used) in [
+        (2_000_000_000_000, 0, true),
+        (2_100_000_000_000, 0, false),
+        (1_900_000_000_000, 0, false),
+        // Its endpoint has stopped: the reserves are those of an old block, however often they are read.
+        (2_000_000_000_000, 61, false),
+    ] {
         let config = PoolConfig {
             id: "pool".into(),
             chain: "anvil".into(),
@@ -162,7 +165,7 @@ async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
             good_for: Duration::from_secs(60),
             candidate_ttl_sec: 5,
         };
-        let pool = AmmPool::new(config, Arc::new(Reserves(1_000_000_000_000_000_000_000, usdc)));
+        let pool = AmmPool::new(config, Arc::new(Reserves(1_000_000_000_000_000_000_000, usdc, age)));
         let harness = scenes::harness_over(&[], |_| banded(Arc::new(pool), vec![configured()])).await;
         harness.fund("desk", "USDC", 100_000_000_000_000).await;
         harness.engine.context().liquidity.refresh().await;

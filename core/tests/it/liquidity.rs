@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dvp_core::chain::{ChainUnavailable, FeedReader, FeedRound};
+use dvp_core::chain::{ChainAnswer, FeedReader, FeedRound, PriceBlock};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
@@ -12,6 +12,7 @@ use dvp_core::liquidity::{
 };
 use dvp_core::writer::Outcome;
 use dvp_domain::asset::Registry;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::{Deliverer, Policy};
@@ -289,10 +290,7 @@ async fn no_two_orders_are_filled_from_the_same_resting_units() {
 struct Feed(FeedRound);
 
 impl FeedReader for Feed {
-    fn latest_round<'a>(
-        &'a self,
-        _feed: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<FeedRound, ChainUnavailable>> + Send + 'a>> {
+    fn latest_round<'a>(&'a self, _feed: &'a str) -> ChainAnswer<'a, FeedRound> {
         Box::pin(async { Ok(self.0) })
     }
 }
@@ -305,8 +303,11 @@ pub(crate) fn by_feed(base: &str, quote: &str, answer: i128, updated_at: u64) ->
         quote: quote.into(),
         refresh_every: Duration::from_secs(1),
         stale_after: Duration::from_secs(3600),
+        good_for: Duration::from_secs(60),
     };
-    Arc::new(OnChainFeed::new(config, Arc::new(Feed(FeedRound { answer, decimals: 8, updated_at }))))
+    let block = PriceBlock { number: BlockNumber(7), time: now().unix_secs() };
+    let round = FeedRound { block, answer, decimals: 8, updated_at };
+    Arc::new(OnChainFeed::new(config, Arc::new(Feed(round))))
 }
 
 fn north_by(reference: Arc<dyn ReferenceSource>) -> Liquidity {
