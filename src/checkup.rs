@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use alloy::primitives::Address;
 use anyhow::{Context as _, bail};
 use dvp_chain_indexer::ChainConfig;
-use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up};
+use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedPool, ExpectedToken, Finding, Payer, check_up};
 use dvp_domain::ledger::Owner;
 use dvp_store::PgConnection;
 use dvp_store::ledger::balances;
@@ -14,7 +14,7 @@ use tracing::{error, warn};
 
 use crate::config::Config;
 use crate::config::chain::ChainSection;
-use crate::config::market::AssetSection;
+use crate::config::market::{AssetSection, PoolSection};
 
 /// How long the checks of a chain may hold up a start.
 const START_PATIENCE: Duration = Duration::from_secs(5);
@@ -53,11 +53,13 @@ pub(crate) async fn expected(
             }
         }
     }
+    let pools = pools(config, section, &tokens)?;
     Ok(Expected {
         relayers,
         receivers: receivers.into_iter().collect(),
         tokens,
         payers,
+        pools,
         accept_other_code: section.accept_other_code,
     })
 }
@@ -70,6 +72,28 @@ fn tokens(config: &Config, section: &ChainSection) -> anyhow::Result<Vec<Expecte
         Ok(ExpectedToken { symbol: asset.symbol.clone(), address, decimals: asset.exponent })
     };
     here.map(token).collect()
+}
+
+fn pools(
+    config: &Config,
+    section: &ChainSection,
+    tokens: &[ExpectedToken],
+) -> anyhow::Result<Vec<ExpectedPool>> {
+    let token = |symbol: &str| tokens.iter().find(|token| token.symbol == symbol).map(|token| token.address);
+    let pairs: Vec<(Address, Address)> =
+        config.pairs.iter().filter_map(|pair| token(&pair.base).zip(token(&pair.quote))).collect();
+    let here = config.liquidity.pools.iter().filter(|pool| pool.chain == section.name);
+    let pool = |pool: &PoolSection| {
+        Ok(ExpectedPool {
+            id: pool.id.clone(),
+            address: address(&pool.address)
+                .with_context(|| format!("liquidity.pools: the address of {}", pool.id))?,
+            kind: pool.kind(),
+            pairs: pairs.clone(),
+            window_secs: u32::try_from(pool.average_window.0.as_secs())?,
+        })
+    };
+    here.map(pool).collect()
 }
 
 fn filled(config: &Config) -> impl Iterator<Item = Fills<'_>> {

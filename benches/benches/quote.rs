@@ -3,18 +3,21 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use dvp_core::chain::{ChainAnswer, PoolReader, PoolReserves, PriceBlock};
+use dvp_core::chain::{ChainAnswer, ChainUnavailable, PairReading, PoolReader, PriceBlock, TicksReading};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, PairAssets, PoolConfig,
+    PoolKind,
 };
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::intent::{ActorType, SettlementType};
+use dvp_domain::liquidity::average::PairState;
 use dvp_domain::liquidity::{
     Curve, Deliverer, LiquidityProvider, Market, Offer, Policy, Reference, Rung, Unlimited, Venue,
 };
@@ -25,20 +28,24 @@ use dvp_domain::time::Timestamp;
 const WETH: &str = "0x00000000000000000000000000000000000000bb";
 const USDC: &str = "0x00000000000000000000000000000000000000aa";
 
-struct Reserves;
+/// A pair whose average is known from the second reading on.
+struct Reserves(AtomicU64);
 
 impl PoolReader for Reserves {
-    fn reserves<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
-        Box::pin(async {
-            Ok(PoolReserves {
-                block: PriceBlock { number: BlockNumber(7), time: now().unix_secs() },
-                token0: WETH.into(),
-                token1: USDC.into(),
-                reserve0: 1_000_000_000_000_000_000_000,
-                reserve1: 3_000_000_000_000,
-                fee_bps: 30,
-            })
-        })
+    fn pair<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PairReading> {
+        let time = now().unix_secs() + self.0.fetch_add(1, Ordering::Relaxed);
+        let state = PairState {
+            reserve0: 1_000_000_000_000_000_000_000,
+            reserve1: 3_000_000_000_000,
+            accumulated_at: 0,
+            cumulative: Default::default(),
+        };
+        let block = PriceBlock { number: BlockNumber(7), time };
+        Box::pin(async move { Ok(PairReading { block, tokens: [WETH.into(), USDC.into()], state }) })
+    }
+
+    fn ticks<'a>(&'a self, _pool: &'a str, _window_secs: u32) -> ChainAnswer<'a, TicksReading> {
+        Box::pin(async { Err(ChainUnavailable("no pool with ticks".into())) })
     }
 }
 
@@ -105,6 +112,9 @@ fn four_sources(registry: &Registry) -> Liquidity {
         id: "pool".into(),
         chain: "anvil".into(),
         address: "0x2".into(),
+        kind: PoolKind::UniswapV2 { fee_bps: 30 },
+        window_secs: 1,
+        deviation_bps: 500,
         desk: deliverer("desk"),
         policy: Policy::default(),
         refresh_every: Duration::from_secs(1),
@@ -114,12 +124,14 @@ fn four_sources(registry: &Registry) -> Liquidity {
     let sources = vec![
         lp("north", 10),
         lp("south", 25),
-        Arc::new(AmmPool::new(pool, Arc::new(Reserves))),
+        Arc::new(AmmPool::new(pool, Arc::new(Reserves(AtomicU64::default())))),
         Arc::new(Levels),
     ];
     let liquidity = Liquidity::new(registry.clone(), sources, vec![Arc::new(ConfiguredPrices::of(registry))]);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without IO");
-    runtime.block_on(liquidity.refresh());
+    for _ in 0..2 {
+        runtime.block_on(liquidity.refresh());
+    }
     liquidity
 }
 

@@ -9,7 +9,7 @@ import solc from "solc";
 const here = dirname(fileURLToPath(import.meta.url));
 const check = process.argv.includes("--check");
 const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "TestToken", "FeeToken",
-  "ConstantProductPool", "PriceFeed", "OddToken", "AnchorStorm"];
+  "ConstantProductPool", "PriceFeed", "OddToken", "AnchorStorm", "PoolCaller"];
 
 const sources = Object.fromEntries(
   readdirSync(join(here, "src"))

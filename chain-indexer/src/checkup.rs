@@ -1,15 +1,17 @@
-//! Whether a chain is as the configuration says: endpoints, clock, contracts, roles, tokens and funds.
+//! Whether a chain is as the configuration says: endpoints, clock, contracts, roles, tokens, funds and pools.
 
 mod code;
 mod contracts;
 mod endpoints;
 mod money;
+mod pools;
 
 use std::fmt;
 
 use alloy::primitives::Address;
 use alloy::providers::DynProvider;
 use alloy::transports::TransportError;
+use dvp_core::liquidity::PoolKind;
 use futures_util::future::join_all;
 
 use crate::ChainConfig;
@@ -25,6 +27,8 @@ pub struct Expected {
     pub tokens: Vec<ExpectedToken>,
     /// Wallets whose allowances pay outputs.
     pub payers: Vec<Payer>,
+    /// The pools that prices are read from.
+    pub pools: Vec<ExpectedPool>,
     /// Whether the contracts may be another version's.
     pub accept_other_code: bool,
 }
@@ -40,6 +44,17 @@ pub struct ExpectedToken {
 pub struct Payer {
     pub wallet: Address,
     pub token: ExpectedToken,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedPool {
+    pub id: String,
+    pub address: Address,
+    pub kind: PoolKind,
+    /// The tokens of the configured pairs of its chain.
+    pub pairs: Vec<(Address, Address)>,
+    /// The time that its average price is made over, in seconds.
+    pub window_secs: u32,
 }
 
 /// What a check found.
@@ -80,12 +95,14 @@ impl From<TransportError> for Defect {
 pub async fn check_up(config: &ChainConfig, expected: &Expected, now: u64) -> Vec<Finding> {
     let (mut findings, answering) = endpoints::check(config, now).await;
     let Some(provider) = answering else { return findings };
-    let (contracts, money) = tokio::join!(
+    let (contracts, money, pools) = tokio::join!(
         contracts::check(&provider, config, expected),
-        money::check(&provider, config, expected)
+        money::check(&provider, config, expected),
+        pools::check(&provider, expected)
     );
     findings.extend(contracts);
     findings.extend(money);
+    findings.extend(pools);
     findings
 }
 

@@ -72,6 +72,60 @@ pub mod pool {
     );
 }
 
+/// The pools of public networks, as far as prices need them.
+pub mod uniswap {
+    alloy::sol! {
+        interface UniswapV2Pair {
+            function token0() external view returns (address);
+            function token1() external view returns (address);
+            function getReserves() external view
+                returns (uint112 reserve0, uint112 reserve1, uint32 blockTimestampLast);
+            function price0CumulativeLast() external view returns (uint256);
+            function price1CumulativeLast() external view returns (uint256);
+        }
+
+        interface UniswapV3Pool {
+            function token0() external view returns (address);
+            function token1() external view returns (address);
+            function fee() external view returns (uint24);
+            function tickSpacing() external view returns (int24);
+            function liquidity() external view returns (uint128);
+            function slot0() external view returns (
+                uint160 sqrtPriceX96,
+                int24 tick,
+                uint16 observationIndex,
+                uint16 observationCardinality,
+                uint16 observationCardinalityNext,
+                uint8 feeProtocol,
+                bool unlocked
+            );
+            function tickBitmap(int16 word) external view returns (uint256);
+            function ticks(int24 tick) external view returns (
+                uint128 liquidityGross,
+                int128 liquidityNet,
+                uint256 feeGrowthOutside0X128,
+                uint256 feeGrowthOutside1X128,
+                int56 tickCumulativeOutside,
+                uint160 secondsPerLiquidityOutsideX128,
+                uint32 secondsOutside,
+                bool initialized
+            );
+            function observe(uint32[] secondsAgos) external view
+                returns (int56[] tickCumulatives, uint160[] secondsPerLiquidityCumulativeX128s);
+        }
+    }
+}
+
+/// Bindings of `PoolCaller`.
+pub mod caller {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        PoolCaller,
+        "contracts/artifacts/PoolCaller.json"
+    );
+}
+
 /// Bindings of `PriceFeed`.
 pub mod feed {
     alloy::sol!(

@@ -3,8 +3,10 @@
 //! This data makes prices, not settlements, so a block that is reorganised away costs a stale quote at worst. An
 //! endpoint that has stopped answers with its last block: the readers of an answer count its age from the block's time.
 
+mod pair;
+mod ticks;
+
 use crate::contracts::feed::PriceFeed;
-use crate::contracts::pool::ConstantProductPool;
 use crate::rpc::{self, BlockHead, batched_answer, batched_view};
 use alloy::eips::BlockId;
 use alloy::primitives::Address;
@@ -12,7 +14,7 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::BatchRequest;
 use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_core::chain::{
-    ChainAnswer, ChainUnavailable, FeedReader, FeedRound, PoolReader, PoolReserves, PriceBlock,
+    ChainAnswer, ChainUnavailable, FeedReader, FeedRound, PairReading, PoolReader, PriceBlock, TicksReading,
 };
 use dvp_core::context::now;
 use futures_util::future::join_all;
@@ -49,26 +51,6 @@ impl At<'_> {
 
     const fn price_block(&self) -> PriceBlock {
         PriceBlock { number: self.block.number, time: self.block.timestamp }
-    }
-
-    async fn reserves(&self, pool: Address) -> Result<PoolReserves, TransportError> {
-        use ConstantProductPool::{feeBpsCall, getReservesCall, token0Call, token1Call};
-        let mut batch = BatchRequest::new(self.provider.client());
-        let reserves = batched_view(&mut batch, pool, &getReservesCall {}, self.id())?;
-        let token0 = batched_view(&mut batch, pool, &token0Call {}, self.id())?;
-        let token1 = batched_view(&mut batch, pool, &token1Call {}, self.id())?;
-        let fee = batched_view(&mut batch, pool, &feeBpsCall {}, self.id())?;
-        batch.send().await?;
-        let reserves = batched_answer::<getReservesCall>(reserves).await?;
-        let fee = batched_answer::<feeBpsCall>(fee).await?;
-        Ok(PoolReserves {
-            block: self.price_block(),
-            token0: format!("{:#x}", batched_answer::<token0Call>(token0).await?),
-            token1: format!("{:#x}", batched_answer::<token1Call>(token1).await?),
-            reserve0: reserves.reserve0,
-            reserve1: reserves.reserve1,
-            fee_bps: u32::try_from(fee).map_err(|_| out_of_range("a fee"))?,
-        })
     }
 
     async fn round(&self, feed: Address) -> Result<FeedRound, TransportError> {
@@ -144,10 +126,17 @@ fn address(text: &str) -> Result<Address, ChainUnavailable> {
 }
 
 impl PoolReader for ChainPrices {
-    fn reserves<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
+    fn pair<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PairReading> {
         Box::pin(async move {
             let pool = address(pool)?;
-            self.ask(|at| Box::pin(at.reserves(pool))).await
+            self.ask(|at| Box::pin(at.pair(pool))).await
+        })
+    }
+
+    fn ticks<'a>(&'a self, pool: &'a str, window_secs: u32) -> ChainAnswer<'a, TicksReading> {
+        Box::pin(async move {
+            let pool = address(pool)?;
+            self.ask(|at| Box::pin(at.ticks(pool, window_secs))).await
         })
     }
 }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dvp_domain::chain::BlockNumber;
+use dvp_domain::liquidity::average::PairState;
+use dvp_domain::liquidity::curve::TickState;
 use dvp_domain::permit::PermitDefect;
 
 /// The latest block of the chain.
@@ -91,23 +93,34 @@ pub struct PriceBlock {
     pub time: u64,
 }
 
-/// The reserves of a constant-product pool.
+/// A constant-product pair (Uniswap v2) at a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolReserves {
+pub struct PairReading {
     pub block: PriceBlock,
-    /// Token contracts, lowercase hex with `0x`.
-    pub token0: String,
-    pub token1: String,
-    /// In token units.
-    pub reserve0: u128,
-    pub reserve1: u128,
-    pub fee_bps: u32,
+    /// The contracts of token 0 and token 1, lowercase hex with `0x`.
+    pub tokens: [String; 2],
+    pub state: PairState,
 }
 
-/// Reads pools for the liquidity sources; the chain side implements this trait.
+/// A pool with concentrated liquidity (Uniswap v3) at a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TicksReading {
+    pub block: PriceBlock,
+    /// The contracts of token 0 and token 1, lowercase hex with `0x`.
+    pub tokens: [String; 2],
+    pub state: TickState,
+    /// The average tick over the window, rounded down. `None` when the pool's observations do not reach back so far.
+    pub average_tick: Option<i32>,
+}
+
+/// Reads pools for the liquidity sources; the chain side implements this trait. Everything of an answer is of one block,
+/// the newest that any endpoint has.
 pub trait PoolReader: Send + Sync {
-    /// The reserves of the pool at an address, all of one block, the newest that any endpoint has.
-    fn reserves<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PoolReserves>;
+    /// The pair at an address.
+    fn pair<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PairReading>;
+
+    /// The pool at an address, with its average over this many seconds.
+    fn ticks<'a>(&'a self, pool: &'a str, window_secs: u32) -> ChainAnswer<'a, TicksReading>;
 }
 
 /// The latest round of a price feed (`latestRoundData`).

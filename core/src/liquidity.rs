@@ -45,7 +45,7 @@ pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
 pub use self::external::{DemandConfig, ExternalConfig, ExternalProvider};
 pub(crate) use self::http::HttpClient;
-pub use self::pool::{AmmPool, PoolConfig};
+pub use self::pool::{AmmPool, PoolConfig, PoolKind};
 pub use self::providers::ConfiguredProvider;
 pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesConfig, OnChainFeed};
 

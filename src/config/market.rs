@@ -3,11 +3,16 @@
 use std::collections::HashSet;
 
 use anyhow::{Context as _, ensure};
+use dvp_core::liquidity::PoolKind;
+use dvp_domain::liquidity::band::POOL_DEVIATION_BPS;
 use dvp_domain::money::Minor;
 use serde::Deserialize;
 use url::Url;
 
 use super::value::{Span, protected, within};
+
+/// The fee of Uniswap's own v2 pairs.
+const V2_FEE_BPS: u32 = 30;
 
 /// An asset: a token of a chain, or a currency.
 #[derive(Debug, Deserialize)]
@@ -127,13 +132,32 @@ pub(crate) struct ExternalPair {
     pub probe_minor: Minor,
 }
 
-/// A constant-product pool.
+/// A pool's contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PoolKindName {
+    /// A constant-product pair.
+    UniswapV2,
+    /// Concentrated liquidity.
+    UniswapV3,
+}
+
+/// A pool on a chain.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PoolSection {
     pub id: String,
     pub chain: String,
     pub address: String,
+    pub kind: PoolKindName,
+    /// Of a v2 pair, which does not tell its fee: 30 when not given. A v3 pool tells its own.
+    pub fee_bps: Option<u32>,
+    /// The time that the average price is made over.
+    #[serde(default = "average_window")]
+    pub average_window: Span,
+    /// How far the price may be from the average price and from the reference price, in basis points.
+    #[serde(default = "pool_deviation")]
+    pub price_band_bps: u32,
     /// The account that fills at the pool's price, and its wallet.
     pub provider_id: String,
     pub wallet: String,
@@ -205,6 +229,37 @@ const fn block_good_for() -> Span {
 
 const fn pool_refresh() -> Span {
     seconds(5)
+}
+
+const fn average_window() -> Span {
+    seconds(600)
+}
+
+const fn pool_deviation() -> u32 {
+    POOL_DEVIATION_BPS
+}
+
+impl PoolSection {
+    /// The kind, with the fee of a v2 pair.
+    pub(crate) fn kind(&self) -> PoolKind {
+        match self.kind {
+            PoolKindName::UniswapV2 => PoolKind::UniswapV2 { fee_bps: self.fee_bps.unwrap_or(V2_FEE_BPS) },
+            PoolKindName::UniswapV3 => PoolKind::UniswapV3,
+        }
+    }
+
+    fn check(&self, at: &str) -> anyhow::Result<()> {
+        match self.kind {
+            PoolKindName::UniswapV2 => {
+                ensure!(self.fee_bps.is_none_or(|bps| bps < 10_000), "{at}.fee_bps is not below 10000")
+            }
+            PoolKindName::UniswapV3 => {
+                ensure!(self.fee_bps.is_none(), "{at}.fee_bps: a v3 pool tells its own fee");
+            }
+        }
+        ensure!((1..10_000).contains(&self.price_band_bps), "{at}.price_band_bps is not between 1 and 9999");
+        within(&format!("{at}.average_window"), Some(self.average_window), "1s", "1d")
+    }
 }
 
 impl AssetSection {
@@ -303,6 +358,9 @@ pub(super) fn check(
     for (n, feed) in liquidity.feeds.iter().enumerate() {
         known(&format!("liquidity.feeds[{n}].base"), &feed.base)?;
         known(&format!("liquidity.feeds[{n}].quote"), &feed.quote)?;
+    }
+    for (n, pool) in liquidity.pools.iter().enumerate() {
+        pool.check(&format!("liquidity.pools[{n}]"))?;
     }
     let on_chains = liquidity.pools.iter().map(|pool| ("pools", &pool.chain));
     for (kind, chain) in on_chains.chain(liquidity.feeds.iter().map(|feed| ("feeds", &feed.chain))) {

@@ -44,6 +44,20 @@ fn token(symbol: &str, chain: &str) -> String {
 }
 
 #[test]
+fn a_pool_has_a_kind_with_its_own_fee_and_bounds() {
+    for (piece, by, says) in [
+        ("kind = \"uniswap_v2\"", "kind = \"uniswap_v3\"", "liquidity.pools[0].fee_bps: a v3 pool tells"),
+        ("kind = \"uniswap_v2\"", "kind = \"curve\"", "unknown variant `curve`"),
+        ("fee_bps = 30 ", "fee_bps = 10000 ", "fee_bps is not below 10000"),
+        ("average_window = \"10m\"", "average_window = \"25h\"", "average_window is not between 1s and 1d"),
+        ("price_band_bps = 500", "price_band_bps = 10000", "price_band_bps is not between 1 and 9999"),
+    ] {
+        let error = complaint(piece, by);
+        assert!(error.contains(says), "{says}: {error}");
+    }
+}
+
+#[test]
 fn a_token_of_a_second_chain_is_an_asset_of_its_own() {
     let config = with_base(&token("USDC.base", "base")).unwrap();
     assert_eq!((config.chains.len(), config.assets.len()), (2, 5));
@@ -169,6 +183,9 @@ fn the_example_contains_every_key() {
         "demand_url",
         "demand_every",
         "pause",
+        "kind",
+        "fee_bps",
+        "average_window",
         "stale_after",
         "order_book",
         "firm_share_bps",

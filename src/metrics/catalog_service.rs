@@ -215,7 +215,7 @@ pub(super) const ORDERS: &[Metric] = &[
     metric("dvp_order_settlement_seconds", Histogram, &[OUTCOME], "from an order's acceptance to its end").only("after the first one"),
     metric("dvp_orders_refused_for_backlog_total", Counter, &[], "orders refused because their lock would be too late"),
     metric("dvp_limit_use_ratio", Gauge, &[("scope", Of(&["everything", "partner", "pair", "provider", "rail", "chain"])), ("period", Of(&["day", "open"]))], "the share of the scope's most used limit that is used, 1 for a limit that is used up"),
-    metric("dvp_prices_refused", Gauge, &[("pair", Named("the pair")), ("source", Named("the configured source, or `reference`")), ("fault", Of(&["no_reference", "reference_outside", "above", "below"]))], "1 for a price that is outside of its pair's band and not used, 0 once it is used again").only("after the first refusal"),
+    metric("dvp_prices_refused", Gauge, &[("pair", Named("the pair")), ("source", Named("the configured source, or `reference`")), ("fault", Of(&["no_reference", "reference_outside", "above", "below", "no_average", "above_average", "below_average"]))], "1 for a price that is outside of its pair's band and not used, 0 once it is used again").only("after the first refusal"),
     metric("dvp_ranges_resting", Gauge, &[], "range orders that wait for the market, in the process that has them in memory").only("in that process"),
     metric("dvp_ranges_tested_total", Counter, &[], "resting orders that were tested against the market because a price or a time was reached"),
     metric("dvp_ranges_attempts_total", Counter, &[("result", Named("`ended`, `missed`, or what kept the order from its fill"))], "fills of resting orders that were tried").only("after the first one"),

@@ -53,7 +53,6 @@ const MARKET_RECORD: &str = "market.json";
 /// The pool's reserves: three million USDC and a thousand WETH.
 const POOL_USDC: u128 = 3_000_000_000_000;
 const POOL_WETH: u128 = 1_000_000_000_000_000_000_000;
-const POOL_FEE_BPS: u64 = 30;
 /// The feed's price of a WETH in USDC, and its decimals.
 const WETH_PRICE: i64 = 300_000_000_000;
 const FEED_DECIMALS: u8 = 8;
@@ -233,7 +232,6 @@ async fn send_market(
     };
     let plan = MarketPlan {
         reserves: [(address("WETH")?, U256::from(POOL_WETH)), (address("USDC")?, U256::from(POOL_USDC))],
-        pool_fee_bps: POOL_FEE_BPS,
         feed_description: "WETH / USDC".into(),
         feed_decimals: FEED_DECIMALS,
         price: I256::try_from(WETH_PRICE)?,

@@ -10,7 +10,7 @@ use dvp_chain_indexer::deploy::DeployedToken;
 use dvp_core::context::{Chains, Clock, Context, Windows};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
-    OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
+    OnChainFeed, OrderBook, PoolConfig, PoolKind, ReferenceSource,
 };
 use dvp_core::reconciliation;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
@@ -18,6 +18,7 @@ use dvp_core::secrets::Vault;
 use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
+use dvp_domain::liquidity::band::POOL_DEVIATION_BPS;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::screening::ScreeningResult;
@@ -52,6 +53,8 @@ pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "
 const WINDOWS: Windows = Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME };
 /// The sandbox's feed speaks at each start only.
 const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Short, so that a new sandbox has its pool soon.
+const AVERAGE_WINDOW_SECS: u32 = 5;
 /// From the time of the block on.
 const GOOD_FOR: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -243,6 +246,9 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
             id: id.clone(),
             chain: chain.name().into(),
             address: chain.market.pool.to_string(),
+            kind: PoolKind::UniswapV2 { fee_bps: 30 },
+            window_secs: AVERAGE_WINDOW_SECS,
+            deviation_bps: POOL_DEVIATION_BPS,
             desk: Deliverer { provider_id: PROVIDERS[2].into(), wallet: wallet.clone() },
             policy: Policy::default(),
             refresh_every: LOOK_EVERY,

@@ -24,7 +24,6 @@ pub struct MarketContracts {
 pub struct MarketPlan {
     /// Test tokens, with the pool's reserve of each.
     pub reserves: [(Address, U256); 2],
-    pub pool_fee_bps: u64,
     pub feed_description: String,
     pub feed_decimals: u8,
     /// In units of the feed's decimals; set again at each call, so that the feed is fresh.
@@ -48,8 +47,7 @@ pub async fn deploy_market(
         Some(known) if live => known,
         Some(_) | None => {
             let [(token0_, amount0), (token1_, amount1)] = plan.reserves;
-            let fee = U256::from(plan.pool_fee_bps);
-            let args = ConstantProductPool::constructorCall { token0_, token1_, feeBps_: fee }.abi_encode();
+            let args = ConstantProductPool::constructorCall { token0_, token1_ }.abi_encode();
             let pool = batch.create("the pool", with_args(&ConstantProductPool::BYTECODE, &args)).await?;
             for (token, amount) in [(token0_, amount0), (token1_, amount1)] {
                 let call = TestToken::mintCall { to: pool, amount };

@@ -21,6 +21,7 @@ fn expected(scene: &Scene) -> Expected {
         receivers: vec![scene.solver.address()],
         payers: vec![Payer { wallet: scene.solver.address(), token: token.clone() }],
         tokens: vec![token],
+        pools: Vec::new(),
         accept_other_code: false,
     }
 }

@@ -26,3 +26,4 @@ mod sim;
 mod states;
 mod support;
 mod tokens;
+mod uniswap;

@@ -17,6 +17,7 @@ use dvp_chain_indexer::contracts::{permit, settler, token};
 use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{Fees, Unsigned, sign};
+use dvp_core::context::now;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use serde_json::json;
@@ -84,6 +85,13 @@ impl Scene {
 
     pub(crate) async fn with_block_time(block_time: Option<Duration>) -> Self {
         Self::with(AnvilOptions { block_time, ..AnvilOptions::default() }, None).await
+    }
+
+    /// A scene whose first block is a day old: its time can pass without coming into the future.
+    pub(crate) async fn of_yesterday() -> Self {
+        let yesterday = now().unix_secs() - 86_400;
+        let args = vec!["--timestamp".to_owned(), yesterday.to_string()];
+        Self::with(AnvilOptions { args, ..AnvilOptions::default() }, None).await
     }
 
     async fn with(options: AnvilOptions, chain_id: Option<u64>) -> Self {

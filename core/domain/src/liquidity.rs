@@ -10,6 +10,7 @@
 //! balances are promised; an offer past its `valid_until` is ignored; the set of routes does not depend on the amount
 //! (except for an offer's smallest order), so that the smallest input for an output is exact over all of them.
 
+pub mod average;
 pub mod band;
 pub mod curve;
 pub mod route;
@@ -34,7 +35,7 @@ pub enum Venue {
     Provider(String),
     /// A provider whose prices are requested over HTTP.
     External,
-    /// A constant-product pool on the chain.
+    /// A pool on the chain.
     Pool,
     /// Resting orders kept by the service.
     OrderBook,
@@ -112,8 +113,17 @@ impl Rung {
 pub enum Curve {
     /// Rates that get worse from rung to rung.
     Ladder(Vec<Rung>),
-    /// A constant-product pool; `deliverer` is the provider that fills from its inventory at the pool's price.
-    Pool { deliverer: Deliverer, pool: Pool },
+    /// A pool of the chain; `deliverer` is the provider that fills from its inventory at the pool's price.
+    Pool { deliverer: Deliverer, pool: Pool, guard: Guard },
+}
+
+/// What a pool's price is compared with, because one trade can move it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// How far the pool's price may be from its average and from the middle of the pair, in basis points.
+    pub deviation_bps: u32,
+    /// The pool's time-weighted average price. `None`: not known yet, and the pool is not used.
+    pub average: Option<Ratio>,
 }
 
 /// The offer of one source for a pair.

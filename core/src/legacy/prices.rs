@@ -74,7 +74,7 @@ fn offered(market: &Market<'_>, (source, target): &PairNames) -> Offered {
 fn seen(market: &Market<'_>, offer: &Offer, target: &str) -> OfferSeen {
     let available = |provider: &str| market.holdings.available(provider, target);
     let (pool, desk, rungs) = match &offer.curve {
-        Curve::Pool { deliverer, pool } => (Some(*pool), Some(deliverer), &[][..]),
+        Curve::Pool { deliverer, pool, guard: _ } => (Some(pool.clone()), Some(deliverer), &[][..]),
         Curve::Ladder(rungs) => (None, None, rungs.as_slice()),
     };
     let rungs = rungs.iter().map(|rung| RungSeen {

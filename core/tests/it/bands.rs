@@ -1,11 +1,12 @@
 //! A price outside of its pair's band is neither quoted nor filled at, whatever source it comes from.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dvp_core::approvals::approve;
 use dvp_core::bands::{BandChange, BandError, request};
-use dvp_core::chain::{ChainAnswer, PoolReader, PoolReserves, PriceBlock};
+use dvp_core::chain::{ChainAnswer, ChainUnavailable, PairReading, PoolReader, PriceBlock, TicksReading};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, OrderBook,
@@ -15,7 +16,9 @@ use dvp_core::requests::{ChangeError, Maker};
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::decision::Reason;
+use dvp_domain::liquidity::average::PairState;
 use dvp_domain::liquidity::band::{Band, Bands};
+use dvp_domain::liquidity::curve::TickState;
 use dvp_domain::liquidity::{Deliverer, Policy};
 use dvp_testing::Harness;
 use dvp_testing::market::{TOKEN, WETH, north};
@@ -132,16 +135,46 @@ async fn no_source_fills_at_a_price_that_gives_far_too_much() {
     assert_eq!(harness.count("select count(*) from resting_order where remaining = placed").await, 1);
 }
 
-/// A pool with these reserves of WETH and USDC, of a block of this age in seconds.
-struct Reserves(u128, u128, u64);
+/// A pair with these reserves of WETH and USDC for ever, in blocks of this age in seconds.
+struct Reserves {
+    weth: u128,
+    usdc: u128,
+    age: u64,
+    /// One block more at each reading.
+    readings: AtomicU64,
+}
 
 impl PoolReader for Reserves {
-    fn reserves<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PoolReserves> {
-        let Self(weth, usdc, age) = *self;
-        let (token0, token1) = (WETH.to_owned(), TOKEN.to_owned());
-        let block = PriceBlock { number: BlockNumber(7), time: now().unix_secs() - age };
-        let reserves = PoolReserves { block, token0, token1, reserve0: weth, reserve1: usdc, fee_bps: 0 };
-        Box::pin(async { Ok(reserves) })
+    fn pair<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PairReading> {
+        let time = now().unix_secs() - self.age + self.readings.fetch_add(1, Ordering::Relaxed);
+        let state = PairState {
+            reserve0: self.weth,
+            reserve1: self.usdc,
+            accumulated_at: 0,
+            cumulative: Default::default(),
+        };
+        let block = PriceBlock { number: BlockNumber(7), time };
+        Box::pin(async move { Ok(PairReading { block, tokens: [WETH.to_owned(), TOKEN.to_owned()], state }) })
+    }
+
+    fn ticks<'a>(&'a self, _pool: &'a str, _window_secs: u32) -> ChainAnswer<'a, TicksReading> {
+        Box::pin(async { Err(ChainUnavailable("no pool with ticks".into())) })
+    }
+}
+
+fn pool_config(kind: PoolKind) -> PoolConfig {
+    PoolConfig {
+        id: "pool".into(),
+        chain: "anvil".into(),
+        address: "0xpool".into(),
+        kind,
+        window_secs: 1,
+        deviation_bps: 500,
+        desk: Deliverer { provider_id: "desk".into(), wallet: "0x9".into() },
+        policy: Policy::default(),
+        refresh_every: Duration::from_secs(1),
+        good_for: Duration::from_secs(60),
+        candidate_ttl_sec: 5,
     }
 }
 
@@ -153,23 +186,21 @@ async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
         (2_100_000_000_000, 0, false),
         (1_900_000_000_000, 0, false),
         // Its endpoint has stopped: the reserves are those of an old block, however often they are read.
-        (2_000_000_000_000, 61, false),
+        (2_000_000_000_000, 120, false),
     ] {
-        let config = PoolConfig {
-            id: "pool".into(),
-            chain: "anvil".into(),
-            address: "0xpool".into(),
-            desk: Deliverer { provider_id: "desk".into(), wallet: "0x9".into() },
-            policy: Policy::default(),
-            refresh_every: Duration::from_secs(1),
-            good_for: Duration::from_secs(60),
-            candidate_ttl_sec: 5,
-        };
-        let pool = AmmPool::new(config, Arc::new(Reserves(1_000_000_000_000_000_000_000, usdc, age)));
+        let pair =
+            Reserves { weth: 1_000_000_000_000_000_000_000, usdc, age, readings: AtomicU64::default() };
+        let pool = AmmPool::new(pool_config(PoolKind::UniswapV2 { fee_bps: 0 }), Arc::new(pair));
         let harness = scenes::harness_over(&[], |_| banded(Arc::new(pool), vec![configured()])).await;
         harness.fund("desk", "USDC", 100_000_000_000_000).await;
         harness.engine.context().liquidity.refresh().await;
         let terms = |weth| Terms { input: ("WETH", weth), output: "USDC", account: "" };
+        let unaveraged = harness.submit(order_for(&terms(1_000_000_000_000_000_000))).await;
+        assert!(
+            matches!(unaveraged, Outcome::Rejected { reason: Reason::NoLiquidity, .. }),
+            "{unaveraged:?}"
+        );
+        harness.engine.context().liquidity.refresh().await;
         let outcome = harness.submit(order_for(&terms(1_000_000_000_000_000_000))).await;
         match outcome {
             Outcome::Accepted(accepted) if is_used => assert_eq!(accepted.plan.solver_id, "desk"),
@@ -179,6 +210,59 @@ async fn a_pool_is_used_within_the_band_and_not_after_a_large_trade() {
         // About five WETH move the price by one percent; a hundred would move it by a fifth.
         let large = harness.submit(order_for(&terms(100_000_000_000_000_000_000))).await;
         assert!(matches!(large, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{large:?}");
+    }
+}
+
+/// A pool with one wide position, at 2000 USDC for a WETH now, whose price was this tick's on average.
+struct Concentrated(Option<i32>);
+
+impl PoolReader for Concentrated {
+    fn pair<'a>(&'a self, _pool: &'a str) -> ChainAnswer<'a, PairReading> {
+        Box::pin(async { Err(ChainUnavailable("no pair".into())) })
+    }
+
+    fn ticks<'a>(&'a self, _pool: &'a str, _window_secs: u32) -> ChainAnswer<'a, TicksReading> {
+        let liquidity = 44_721_359_549_995_792_u64;
+        let state = TickState {
+            sqrt_price: [14_327_584_078_369_727_218, 192_076, 0, 0],
+            tick: -200_312,
+            liquidity: liquidity.into(),
+            tick_spacing: 60,
+            fee_pips: 500,
+            net: [(-220_020, liquidity.into()), (-180_000, -i128::from(liquidity))].into(),
+            known: -230_400..=-169_020,
+        };
+        let reading = TicksReading {
+            block: PriceBlock { number: BlockNumber(7), time: now().unix_secs() },
+            tokens: [WETH.to_owned(), TOKEN.to_owned()],
+            state,
+            average_tick: self.0,
+        };
+        Box::pin(async { Ok(reading) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_concentrated_liquidity_is_used_near_its_average_only() {
+    // A tick is a basis point.
+    for (average, is_used) in
+        [(Some(-200_312), true), (Some(-200_000), true), (Some(-199_700), false), (None, false)]
+    {
+        let pool = AmmPool::new(pool_config(PoolKind::UniswapV3), Arc::new(Concentrated(average)));
+        let harness = scenes::harness_over(&[], |_| banded(Arc::new(pool), vec![configured()])).await;
+        harness.fund("desk", "USDC", 100_000_000_000_000).await;
+        harness.engine.context().liquidity.refresh().await;
+        let terms = Terms { input: ("WETH", 1_000_000_000_000_000_000), output: "USDC", account: "" };
+        match harness.submit(order_for(&terms)).await {
+            Outcome::Accepted(accepted) if is_used => {
+                assert_eq!(accepted.plan.slices[0].venue, "AMM-Pool");
+                let output = accepted.plan.slices[0].output.get();
+                // Two thousand less five basis points for the pool's fee and what the trade moves the price.
+                assert!((1_990_000_000..1_999_000_000).contains(&output), "{output}");
+            }
+            Outcome::Rejected { reason: Reason::NoLiquidity, .. } if !is_used => {}
+            other => panic!("{average:?}: {other:?}"),
+        }
     }
 }
 

@@ -5,15 +5,17 @@
 //! disagree, and it is not known which one is right. Of the offers, the parts outside of the band are left out: a rung
 //! by its rate, a pool from the amount on at which its price leaves the band.
 //!
-//! One trade can move a pool's price, so a pool is used only within a band: the pair's, or else [`POOL_BAND`].
+//! One trade can move a pool's price, so a pool is used only within a band of its own besides, around the middle and
+//! around its time-weighted average price ([`Guard`]); a pool without an average is not used.
 
 use std::collections::BTreeMap;
 
 use rust_decimal::Decimal;
 
-use super::{Curve, Offer, PairMarket, Reference, Snapshot};
+use super::curve::Pool;
+use super::{Curve, Guard, Offer, PairMarket, Reference, Snapshot};
 use crate::asset::{Asset, Registry};
-use crate::money::{Minor, Ratio};
+use crate::money::{Ratio, U512};
 use crate::time::Timestamp;
 
 /// 100 percent.
@@ -28,8 +30,8 @@ pub struct Band {
     pub middle: Option<Decimal>,
 }
 
-/// The band of a pool whose pair has none: around the pair's reference price, without which the pool is not used.
-pub const POOL_BAND: Band = Band { deviation_bps: 500, middle: None };
+/// The band of a pool, unless another one is configured, in basis points.
+pub const POOL_DEVIATION_BPS: u32 = 500;
 
 /// The bands in force, by input and output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +54,12 @@ pub enum Fault {
     Above,
     /// The source gives less than the band allows, and nothing of its offer is left.
     Below,
+    /// The pool's average price is not known yet.
+    NoAverage,
+    /// The pool gives more than its average price allows.
+    AboveAverage,
+    /// The pool gives less than its average price allows.
+    BelowAverage,
 }
 
 impl Fault {
@@ -61,6 +69,9 @@ impl Fault {
             Self::ReferenceOutside => "reference_outside",
             Self::Above => "above",
             Self::Below => "below",
+            Self::NoAverage => "no_average",
+            Self::AboveAverage => "above_average",
+            Self::BelowAverage => "below_average",
         }
     }
 }
@@ -77,6 +88,7 @@ pub struct RefusedPrice {
 
 /// The lowest and the highest price of a band.
 struct Range {
+    middle: Decimal,
     low: Decimal,
     high: Decimal,
 }
@@ -94,7 +106,7 @@ impl Band {
         let of = |bps: u32| middle.checked_mul(Decimal::from(bps))?.checked_div(whole);
         let low = of(WHOLE_BPS.checked_sub(self.deviation_bps)?)?;
         let high = of(WHOLE_BPS.checked_add(self.deviation_bps)?)?;
-        (low > Decimal::ZERO).then_some(Range { low, high })
+        (low > Decimal::ZERO).then_some(Range { middle, low, high })
     }
 
     /// Removes what is outside of the band from a pair's market.
@@ -128,53 +140,93 @@ impl Band {
     }
 }
 
-/// Cuts the pools of a pair without a band to [`POOL_BAND`].
+/// Cuts the pools of a pair without a band to their own ones.
 fn limit_pools(
     market: &mut PairMarket,
     assets: (&Asset, &Asset),
     now: Timestamp,
 ) -> Vec<(Option<String>, Fault)> {
     let reference = market.reference.filter(|reference| now < reference.valid_until);
-    let range =
-        reference.and_then(|reference| POOL_BAND.around(reference.price).zip(Some(reference.valid_until)));
     let mut refused = Vec::new();
     market.offers.retain_mut(|offer| {
-        if !matches!(offer.curve, Curve::Pool { .. }) {
-            return true;
-        }
-        let Some((range, until)) = &range else {
+        let Curve::Pool { pool, guard, .. } = &mut offer.curve else { return true };
+        let Some(reference) = reference else {
             refused.push((Some(offer.source.clone()), Fault::NoReference));
             return false;
         };
-        let fault = limit_offer(offer, range, assets);
+        let fault = limit_pool(pool, guard, &guard.around(reference.price), assets);
         refused.extend(fault.map(|fault| (Some(offer.source.clone()), fault)));
-        offer.valid_until = offer.valid_until.min(*until);
+        offer.valid_until = offer.valid_until.min(reference.valid_until);
         !offer.is_empty()
     });
     refused
 }
 
 /// Cuts an offer to the band.
-fn limit_offer(offer: &mut Offer, range: &Range, (input, output): (&Asset, &Asset)) -> Option<Fault> {
+fn limit_offer(offer: &mut Offer, range: &Range, assets: (&Asset, &Asset)) -> Option<Fault> {
     match &mut offer.curve {
         Curve::Ladder(rungs) => {
             let is_above = rungs.iter().any(|rung| rung.rate > range.high);
             rungs.retain(|rung| range.holds(rung.rate));
             if is_above { Some(Fault::Above) } else { rungs.is_empty().then_some(Fault::Below) }
         }
-        Curve::Pool { pool, .. } => {
-            let bound = |price| Ratio::from_rate(price, input.exponent, output.exponent);
-            let spot = pool.marginal(Minor::ZERO);
-            let (low, high) = (bound(range.low), bound(range.high));
-            let is_above = high.is_none_or(|high| spot > high);
-            // A bound that is not a price leaves nothing.
-            *pool = match low.filter(|_| !is_above) {
-                Some(low) => pool.until(&low),
-                None => pool.emptied(),
-            };
-            if is_above { Some(Fault::Above) } else { pool.depth().is_zero().then_some(Fault::Below) }
+        Curve::Pool { pool, guard, .. } => {
+            let own = guard.around(range.middle);
+            let both = own.map(|own| Range {
+                middle: range.middle,
+                low: range.low.max(own.low),
+                high: range.high.min(own.high),
+            });
+            limit_pool(pool, guard, &both, assets)
         }
     }
+}
+
+impl Guard {
+    fn around(&self, middle: Decimal) -> Option<Range> {
+        Band { deviation_bps: self.deviation_bps, middle: None }.around(middle)
+    }
+
+    /// The lowest and the highest price around the pool's average.
+    fn around_average(&self, average: &Ratio) -> Option<(Ratio, Ratio)> {
+        let of = |bps: u32| {
+            let num = average.num.checked_mul(U512::from(bps))?;
+            Some(Ratio { num, den: average.den.checked_mul(U512::from(WHOLE_BPS))? })
+        };
+        let low = of(WHOLE_BPS.checked_sub(self.deviation_bps)?)?;
+        Some((low, of(WHOLE_BPS.checked_add(self.deviation_bps)?)?))
+    }
+}
+
+/// Cuts a pool to the range around the middle, and to its own band around its average. A bound that is not a price
+/// leaves nothing.
+fn limit_pool(
+    pool: &mut Pool,
+    guard: &Guard,
+    range: &Option<Range>,
+    (input, output): (&Asset, &Asset),
+) -> Option<Fault> {
+    let bound = |price| Ratio::from_rate(price, input.exponent, output.exponent);
+    let bounds = range.as_ref().and_then(|range| bound(range.low).zip(bound(range.high)));
+    let fault = cut(pool, bounds, (Fault::Above, Fault::Below));
+    if fault.is_some() {
+        return fault;
+    }
+    let Some(average) = &guard.average else {
+        *pool = pool.clone().emptied();
+        return Some(Fault::NoAverage);
+    };
+    cut(pool, guard.around_average(average), (Fault::AboveAverage, Fault::BelowAverage))
+}
+
+fn cut(pool: &mut Pool, bounds: Option<(Ratio, Ratio)>, (above, below): (Fault, Fault)) -> Option<Fault> {
+    let spot = pool.spot();
+    let within = bounds.filter(|(_, high)| spot <= *high);
+    *pool = match &within {
+        Some((low, _)) => pool.clone().until(low),
+        None => pool.clone().emptied(),
+    };
+    if within.is_none() { Some(above) } else { pool.depth().is_zero().then_some(below) }
 }
 
 impl Bands {

@@ -22,14 +22,14 @@ pub enum Want {
 }
 
 #[derive(Debug, Clone)]
-enum Shape {
+enum Shape<'a> {
     Rate {
         rate: Decimal,
         ratio: Ratio,
     },
     /// A pool from the point at which `start` was paid and `taken` taken.
     Pool {
-        pool: Pool,
+        pool: &'a Pool,
         start: Minor,
         taken: Minor,
     },
@@ -40,7 +40,7 @@ struct Piece<'a> {
     offer: ListedOffer<'a>,
     deliverer: &'a Deliverer,
     level_id: Option<i64>,
-    shape: Shape,
+    shape: Shape<'a>,
     /// The price of the first unit, by which pieces are ordered.
     price: Ratio,
     /// The most output.
@@ -76,7 +76,7 @@ impl Piece<'_> {
         match &self.shape {
             Shape::Rate { ratio, .. } => ratio.forward(input),
             Shape::Pool { pool, start, taken } => {
-                let amount = pool.forward(start.checked_add(input)?).checked_sub(*taken)?;
+                let amount = pool.forward(start.checked_add(input)?)?.checked_sub(*taken)?;
                 Some(Floored { amount, residual_e18: 0 })
             }
         }
@@ -371,7 +371,7 @@ impl<'a> Market<'a> {
 fn pieces<'a>(offer: ListedOffer<'a>, cuts: &[Ratio]) -> Vec<Piece<'a>> {
     match &offer.offer.curve {
         Curve::Ladder(rungs) => rungs.iter().map(|rung| of_rung(offer, rung)).collect(),
-        Curve::Pool { deliverer, pool } => of_pool(offer, deliverer, *pool, cuts),
+        Curve::Pool { deliverer, pool, guard: _ } => of_pool(offer, deliverer, pool, cuts),
     }
 }
 
@@ -390,13 +390,14 @@ fn of_rung<'a>(offer: ListedOffer<'a>, rung: &'a Rung) -> Piece<'a> {
 fn of_pool<'a>(
     offer: ListedOffer<'a>,
     deliverer: &'a Deliverer,
-    pool: Pool,
+    pool: &'a Pool,
     cuts: &[Ratio],
 ) -> Vec<Piece<'a>> {
-    let spot = pool.marginal(Minor::ZERO);
+    let spot = pool.spot();
     let (mut start, mut taken, mut price) = (Minor::ZERO, Minor::ZERO, spot);
     let mut cut_up = Vec::with_capacity(cuts.len().saturating_add(1));
-    let end = |cut: &Ratio| pool.forward(pool.input_until(cut)).min(pool.depth());
+    let end =
+        |cut: &Ratio| pool.forward(pool.input_until(cut)).map_or(pool.depth(), |end| end.min(pool.depth()));
     let ends = cuts.iter().filter(|cut| **cut < spot).map(|cut| (end(cut), *cut));
     for (end, next_price) in ends.chain([(pool.depth(), spot)]) {
         if let Some(cap) = end.checked_sub(taken).filter(|cap| !cap.is_zero()) {

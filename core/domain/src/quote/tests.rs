@@ -3,8 +3,9 @@ use serde_json::Value;
 use super::*;
 use crate::asset::Registry;
 use crate::decision::tests::{registry, snapshot};
+use crate::liquidity::band::POOL_DEVIATION_BPS;
 use crate::liquidity::curve::Pool;
-use crate::liquidity::{Curve, Deliverer, LiquidityProvider, Policy, Snapshot, Unlimited};
+use crate::liquidity::{Curve, Deliverer, Guard, LiquidityProvider, Policy, Snapshot, Unlimited};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -26,12 +27,15 @@ impl World {
 
     /// With a pool of WETH and USDC at 3000.
     fn with_pool(mut self) -> Self {
-        let pool = Pool::new(Minor::new(1_000_000_000_000_000_000_000), Minor::new(3_000_000_000_000), 30);
+        let pool =
+            Pool::product(Minor::new(1_000_000_000_000_000_000_000), Minor::new(3_000_000_000_000), 30);
+        let pool = pool.unwrap();
+        let guard = Guard { deviation_bps: POOL_DEVIATION_BPS, average: Some(pool.spot()) };
         let deliverer = Deliverer { provider_id: "desk".into(), wallet: "0x2".into() };
         self.snapshot.pair_mut("WETH", "USDC").offers.push(Offer {
             source: "pool".into(),
             venue: Venue::Pool,
-            curve: Curve::Pool { deliverer, pool: pool.unwrap() },
+            curve: Curve::Pool { deliverer, pool, guard },
             policy: Policy::default(),
             full_depth_bps: 0,
             valid_until: FOREVER,

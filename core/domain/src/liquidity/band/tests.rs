@@ -4,9 +4,9 @@ use super::*;
 use crate::asset::{AssetKind, Pair};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
-use crate::liquidity::curve::Pool;
 use crate::liquidity::route::Want;
 use crate::liquidity::{Ask, Deliverer, Market, Policy, Rung, Unlimited, Venue};
+use crate::money::Minor;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
@@ -59,8 +59,9 @@ fn ladder(source: &str, rates: &[&str]) -> Offer {
 }
 
 fn pool(source: &str, reserves: (u128, u128)) -> Offer {
-    let pool = Pool::new(Minor::new(reserves.0), Minor::new(reserves.1), 0).unwrap();
-    offer(source, Curve::Pool { deliverer: desk(), pool })
+    let pool = Pool::product(Minor::new(reserves.0), Minor::new(reserves.1), 0).unwrap();
+    let guard = Guard { deviation_bps: POOL_DEVIATION_BPS, average: Some(pool.spot()) };
+    offer(source, Curve::Pool { deliverer: desk(), pool, guard })
 }
 
 fn band(deviation_bps: u32, middle: Option<&str>) -> Bands {
@@ -174,10 +175,51 @@ fn a_pool_of_a_pair_without_a_band_is_used_near_the_reference_price_only() {
     assert_eq!(at(Some(price("1", 1)), (1_000_000, 940_000)), with(&["book"], &["pool below"]));
     assert_eq!(at(Some(price("1", 0)), near), with(&["book"], &["pool no_reference"]));
     assert_eq!(at(None, near), with(&["book"], &["pool no_reference"]));
-    // A pair's own band replaces it, and the pool ends with the reference that it was compared with.
-    let (snapshot, refused) = applied(&band(1_000, None), case(Some(price("1", 1)), (1_000_000, 940_000)));
-    assert_eq!((sources(&snapshot), refused), (vec!["pool"], vec!["book above".to_owned()]));
+    // Of the pair's band and the pool's own the narrower counts.
+    for (pair_bps, reserve, refusal) in [
+        (1_000, 960_000, None),
+        (1_000, 940_000, Some("pool below")),
+        (1_000, 1_060_000, Some("pool above")),
+        (100, 960_000, Some("pool below")),
+    ] {
+        let (snapshot, refused) =
+            applied(&band(pair_bps, None), case(Some(price("1", 1)), (1_000_000, reserve)));
+        let expected: Vec<&str> = refusal.into_iter().chain(["book above"]).collect();
+        assert_eq!(refused, expected);
+        assert_eq!(sources(&snapshot).contains(&"pool"), refusal.is_none());
+    }
+    // The pool ends with the reference that it was compared with.
+    let (snapshot, _) = applied(&band(1_000, None), case(Some(price("1", 1)), near));
     assert_eq!(snapshot.pair("A", "B").unwrap().offers[0].valid_until, NOW.plus_millis(1));
+}
+
+#[test]
+fn a_pool_is_used_near_its_average_price_only() {
+    let at = |bands: &Bands, average: Option<(u128, u128)>| {
+        let average = average.map(|(num, den)| Ratio { num: U512::from(num), den: U512::from(den) });
+        let mut offer = pool("pool", (1_000_000, 1_000_000));
+        if let Curve::Pool { guard, .. } = &mut offer.curve {
+            *guard = Guard { deviation_bps: 200, average };
+        }
+        let case = Case { reference: Some(price("1", 1)), others: vec![], offers: vec![offer] };
+        let (snapshot, refused) = applied(bands, case);
+        let depth = snapshot.pair("A", "B").unwrap().offers.first().map(|offer| match &offer.curve {
+            Curve::Pool { pool, .. } => pool.depth().get(),
+            Curve::Ladder(_) => 0,
+        });
+        (depth.unwrap_or_default(), refused.into_iter().next())
+    };
+    for bands in [Bands::default(), band(1_000, None)] {
+        let refusal = |average| at(&bands, average).1;
+        assert_eq!(refusal(Some((1, 1))), None);
+        assert_eq!(refusal(None).as_deref(), Some("pool no_average"));
+        assert_eq!(refusal(Some((97, 100))).as_deref(), Some("pool above_average"));
+        assert_eq!(refusal(Some((103, 100))).as_deref(), Some("pool below_average"));
+        // The nearer the average's lower bound, the less of the pool is used.
+        let depths =
+            [(1_000, 1_000), (1_010, 1_000), (1_015, 1_000)].map(|average| at(&bands, Some(average)).0);
+        assert!(depths.is_sorted_by(|a, b| a > b) && depths[2] > 0, "{depths:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::*;
 use crate::asset::{Asset, AssetKind, Pair, Registry};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
-use crate::liquidity::{LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue};
+use crate::liquidity::band::POOL_DEVIATION_BPS;
+use crate::liquidity::{Guard, LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue};
 use crate::quote::explain::{Unit, explain};
 use crate::time::Timestamp;
 
@@ -60,8 +61,9 @@ fn ladder(registry: &Registry, id: &str, rungs: &[(Decimal, u128)]) -> Offer {
 }
 
 fn pool(id: &str, reserve_in: u128, reserve_out: u128) -> Offer {
-    let pool = Pool::new(Minor::new(reserve_in), Minor::new(reserve_out), 30).unwrap();
-    offer(id, Venue::Pool, Curve::Pool { deliverer: deliverer(id), pool })
+    let pool = Pool::product(Minor::new(reserve_in), Minor::new(reserve_out), 30).unwrap();
+    let guard = Guard { deviation_bps: POOL_DEVIATION_BPS, average: Some(pool.spot()) };
+    offer(id, Venue::Pool, Curve::Pool { deliverer: deliverer(id), pool, guard })
 }
 
 #[derive(Debug)]
