@@ -79,10 +79,21 @@ impl ServiceLocation {
         match self {
             Self::Sandbox { ready, .. } => {
                 let urls = ready.pointer("/databaseUrls").and_then(Value::as_array);
+                let file = |name: &str| {
+                    ready
+                        .pointer(&format!("/databaseFiles/{name}"))
+                        .and_then(Value::as_str)
+                        .map(PathBuf::from)
+                };
+                let files = TlsFiles {
+                    ca: file("ca"),
+                    client_certificate: file("certificate"),
+                    client_key: file("key"),
+                };
                 let urls = urls.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
                 match urls.collect::<Vec<_>>().as_slice() {
-                    several @ [_, _, ..] => Ok(Database::among(several, &TlsFiles::default(), false)?),
-                    _ => Ok(Database::at(text(ready, "/databaseUrl")?, &TlsFiles::default())?),
+                    several @ [_, _, ..] => Ok(Database::among(several, &files, false)?),
+                    _ => Ok(Database::at(text(ready, "/databaseUrl")?, &files)?),
                 }
             }
             Self::Configured(config) => config.database(),

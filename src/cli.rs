@@ -253,6 +253,14 @@ pub(crate) struct SandboxArgs {
     /// For drills: use those servers although their commits do not wait for a standby.
     #[arg(long, requires = "database_urls")]
     pub asynchronous_database: bool,
+    /// For drills: the only authority that those servers' certificates may be of.
+    #[arg(long, value_name = "FILE", requires = "database_urls")]
+    pub database_ca: Option<PathBuf>,
+    /// For drills: the certificate that those servers are shown, and its key.
+    #[arg(long, value_name = "FILE", requires = "database_key")]
+    pub database_certificate: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "database_certificate")]
+    pub database_key: Option<PathBuf>,
     /// The number of private chains. The second has another block time and finality, and tokens of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub chains: u8,

@@ -186,6 +186,9 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let service = Service::start(&pools, config).await?;
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
     let mut ready = ready::document((http, fix), &database_urls, &chains, &secrets);
+    let tls = database_files(args);
+    ready["databaseFiles"] =
+        serde_json::json!({"ca": tls.ca, "certificate": tls.client_certificate, "key": tls.client_key});
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
         ready["fix"]["ca"] = ca.display().to_string().into();
@@ -209,11 +212,19 @@ async fn start_postgres(args: &SandboxArgs, dir: &Path) -> anyhow::Result<Option
     Ok(Some(Postgres::start(dir, Options::default()).await.context("PostgreSQL")?))
 }
 
+fn database_files(args: &SandboxArgs) -> TlsFiles {
+    TlsFiles {
+        ca: args.database_ca.clone(),
+        client_certificate: args.database_certificate.clone(),
+        client_key: args.database_key.clone(),
+    }
+}
+
 /// No other process uses this database, so the leases of a killed run are released.
 async fn open_pools(args: &SandboxArgs, postgres: Option<&Postgres>) -> anyhow::Result<Pools> {
     let database = match postgres {
         Some(postgres) => Database::by_socket(postgres.connect_options()),
-        None => Database::among(&args.database_urls, &TlsFiles::default(), !args.asynchronous_database)?,
+        None => Database::among(&args.database_urls, &database_files(args), !args.asynchronous_database)?,
     };
     let mut migrating = database.connect().await?;
     MIGRATOR.run(&mut migrating).await.context("migrations")?;

@@ -1,4 +1,5 @@
-//! The files in `deploy/`: alerts with their tests and pages, dashboards whose every expression is right.
+//! The files in `deploy/`: alerts with their tests and pages, dashboards whose every expression is right, and settings
+//! of the database servers that keep what `docs/failover.md` promises.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 #[path = "e2e/alert_pages.rs"]
@@ -301,4 +302,120 @@ fn promtool_accepts_the_rules_and_their_tests_pass() {
     promtool(&["check", "rules"], &files("deploy/prometheus/rules", "yml"));
     promtool(&["test", "rules"], &files("deploy/prometheus/tests", "yml"));
     promtool(&["check", "config"], &[root().join("deploy/prometheus/prometheus.yml")]);
+}
+
+/// The values of a file of settings by their path: `a.b` for YAML by indentation, `[a]` with `b=` for pgBackRest.
+fn settings(path: &str) -> BTreeMap<String, String> {
+    let (text, mut found) = (fs::read_to_string(root().join(path)).unwrap(), BTreeMap::new());
+    let mut parents: Vec<(usize, String)> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with(['#', '-']) && !line.is_empty()) {
+        let indent = line.len() - line.trim_start().len();
+        parents.retain(|(of, _)| *of < indent);
+        let line = line.trim();
+        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            parents = vec![(0, section.to_owned())];
+            continue;
+        }
+        let (name, value) = line.split_once(": ").or_else(|| line.split_once('=')).unwrap_or((line, ""));
+        let name = name.trim_end_matches(':');
+        let prefix: String = parents.iter().map(|(_, name)| format!("{name}.")).collect();
+        let place = format!("{prefix}{name}");
+        let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+        let before = found.insert(place.clone(), bare.to_owned());
+        assert_eq!(before, None, "{path}: {place} is set twice");
+        if value.is_empty() {
+            parents.push((indent, name.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn patroni_is_set_up_as_the_service_needs_it() {
+    let patroni = settings("deploy/patroni/patroni.yml");
+    for (name, value) in [
+        ("synchronous_mode", "true"),
+        ("synchronous_mode_strict", "true"),
+        ("synchronous_node_count", "1"),
+        ("ttl", "20"),
+        ("loop_wait", "5"),
+        ("retry_timeout", "5"),
+        ("failsafe_mode", "true"),
+        ("postgresql.use_pg_rewind", "true"),
+        ("postgresql.use_slots", "true"),
+        ("postgresql.parameters.synchronous_commit", "on"),
+        ("postgresql.parameters.wal_log_hints", "on"),
+        ("postgresql.parameters.archive_mode", "on"),
+    ] {
+        let place = format!("bootstrap.dcs.{name}");
+        assert_eq!(patroni.get(&place).map(String::as_str), Some(value), "{place}");
+    }
+    let number = |name: &str| patroni[name].parse::<u64>().unwrap();
+    // With the strict mode zero can leave the cluster without a leader.
+    assert!(number("bootstrap.dcs.maximum_lag_on_failover") > 0);
+    let (ttl, wait) = (number("bootstrap.dcs.ttl"), number("bootstrap.dcs.loop_wait"));
+    // A leader renews its key, or gives up the lead, before another may take it.
+    assert!(wait + 2 * number("bootstrap.dcs.retry_timeout") <= ttl, "Patroni requires it of ttl");
+    // The watchdog resets a machine whose Patroni hangs before its key expires, and not between two rounds.
+    assert_eq!(patroni["watchdog.mode"], "required");
+    assert!(ttl - number("watchdog.safety_margin") > wait);
+    assert_eq!(patroni["restapi.verify_client"], "required");
+    // Patroni's own connections are those that pg_hba allows.
+    assert_eq!(patroni["postgresql.use_unix_socket"], "true");
+    assert_eq!(patroni["postgresql.use_unix_socket_repl"], "true");
+    let text = fs::read_to_string(root().join("deploy/patroni/patroni.yml")).unwrap();
+    for rule in ["local all postgres peer", "local replication replicator scram-sha-256"] {
+        assert!(text.contains(&format!("\n    - {rule}\n")), "{rule}");
+    }
+    // Nobody comes over the network without TLS, and the service not without its certificate.
+    let hosts = text.lines().filter(|line| line.trim_start().starts_with("- host"));
+    assert!(hosts.clone().count() > 0 && hosts.clone().all(|line| line.contains("- hostssl ")));
+    assert!(hosts.clone().filter(|line| line.contains(" dvp dvp ")).all(|line| line.contains("verify-full")));
+    let documented = fs::read_to_string(root().join("docs/failover.md")).unwrap();
+    assert!(documented.contains("`synchronous_mode: true` and `synchronous_mode_strict: true`"));
+    assert!(documented.contains(&format!("a `ttl` of {ttl} s")));
+}
+
+#[test]
+fn etcd_decides_faster_than_patroni_waits() {
+    let (etcd, patroni) = (settings("deploy/patroni/etcd.conf.yml"), settings("deploy/patroni/patroni.yml"));
+    let members = etcd["initial-cluster"].split(',').count();
+    assert_eq!(members, 3, "a majority without one machine");
+    assert_eq!(patroni["etcd3.hosts"].split(',').count(), members);
+    let election_ms: u64 = etcd["election-timeout"].parse().unwrap();
+    let retry_secs: u64 = patroni["bootstrap.dcs.retry_timeout"].parse().unwrap();
+    assert!(election_ms * 2 <= retry_secs * 1_000);
+    assert_eq!(etcd["enable-grpc-gateway"], "true", "Patroni speaks to the gateway");
+    for side in ["client", "peer"] {
+        assert_eq!(etcd[&format!("{side}-transport-security.client-cert-auth")], "true");
+    }
+}
+
+#[test]
+fn pgbackrest_archives_for_the_servers_that_patroni_runs() {
+    let (backup, patroni) =
+        (settings("deploy/pgbackrest/pgbackrest.conf"), settings("deploy/patroni/patroni.yml"));
+    assert_eq!(backup["dvp.pg1-path"], patroni["postgresql.data_dir"]);
+    assert!(patroni["postgresql.listen"].ends_with(&format!(":{}", backup["dvp.pg1-port"])));
+    assert_eq!(backup["global.repo1-cipher-type"], "aes-256-cbc");
+    assert_eq!(backup["global.archive-async"], "y");
+    assert!(
+        backup.contains_key("global.archive-push-queue-max"),
+        "a broken repository may not fill the disk"
+    );
+    let retention: u64 = backup["global.repo1-retention-full"].parse().unwrap();
+    assert!(backup["global.repo1-retention-full-type"] == "time" && retention >= 35);
+    let push = &patroni["bootstrap.dcs.postgresql.parameters.archive_command"];
+    let fetch = &patroni["bootstrap.dcs.postgresql.recovery_conf.restore_command"];
+    let stanza = "pgbackrest --stanza=dvp";
+    assert_eq!(push, &format!("{stanza} archive-push %p"));
+    assert_eq!(fetch, &format!("{stanza} archive-get %f \"%p\""));
+    let crontab = fs::read_to_string(root().join("deploy/pgbackrest/crontab")).unwrap();
+    for kind in ["full", "diff"] {
+        assert!(crontab.contains(&format!("{stanza} --type={kind} backup")), "{kind}");
+    }
+    let page = fs::read_to_string(root().join("docs/runbooks/restore.md")).unwrap();
+    assert!(
+        page.lines().filter(|line| line.contains("pgbackrest --")).all(|line| line.contains("--stanza=dvp"))
+    );
 }

@@ -18,6 +18,7 @@ pub mod npm;
 pub mod orphan;
 pub mod postgres;
 pub mod replicas;
+pub mod signals;
 pub mod test_database;
 pub mod tools;
 
@@ -26,7 +27,7 @@ mod error;
 mod test_cluster;
 
 pub use error::EmbeddedError;
-pub use postgres::{Options, Postgres, ServerTls};
+pub use postgres::{Options, Postgres, ServerTls, usable_port};
 pub use test_database::TestDatabase;
 
 /// Random bytes as lowercase hex, for names and passwords that cannot be guessed.

@@ -374,7 +374,10 @@ fn launch(
 }
 
 /// The remembered port if it is free, else any free one.
-pub(super) fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
+///
+/// # Errors
+/// When none is free.
+pub fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
     let free =
         |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
     let address = match remembered.map(free) {

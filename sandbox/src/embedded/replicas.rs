@@ -11,7 +11,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -22,6 +21,7 @@ use super::black_hole::BlackHole;
 use super::child::{Launch, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
 use super::postgres::usable_port;
+use super::signals::{is_any_alive, processes, signal};
 use super::tools::{Finder, PostgresPrograms};
 use super::{EmbeddedError, random_hex};
 
@@ -422,28 +422,6 @@ async fn until(admin: &mut PgConnection, sql: &str) -> Result<(), EmbeddedError>
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(())
-}
-
-/// A server's processes. None can be added while the first one is stopped.
-fn processes(postmaster: u32) -> Result<Vec<String>, EmbeddedError> {
-    let postmaster = postmaster.to_string();
-    signal("-STOP", std::slice::from_ref(&postmaster))?;
-    let listed = Command::new("ps").args(["-o", "pid=", "--ppid", &postmaster]).output();
-    let listed = listed.map_err(|source| EmbeddedError::Run { program: "ps".into(), source })?;
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    Ok(std::iter::once(postmaster).chain(listed.split_whitespace().map(str::to_owned)).collect())
-}
-
-/// Whether one of the processes has not ended yet, whether or not its parent knows.
-fn is_any_alive(pids: &[String]) -> Result<bool, EmbeddedError> {
-    let listed = Command::new("ps").args(["-o", "stat=", "-p", &pids.join(",")]).output();
-    let listed = listed.map_err(|source| EmbeddedError::Run { program: "ps".into(), source })?;
-    Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|stat| !stat.trim_start().starts_with('Z')))
-}
-
-fn signal(name: &str, pids: &[String]) -> Result<(), EmbeddedError> {
-    let sent = Command::new("kill").arg(name).args(pids).stderr(Stdio::null()).status();
-    sent.map(drop).map_err(|source| EmbeddedError::Run { program: "kill".into(), source })
 }
 
 /// Removes the files of sets whose process was killed. A young one may not have its lock yet.

@@ -38,12 +38,24 @@ pub(crate) async fn run(args: FailoverArgs) -> anyhow::Result<bool> {
             Err(error) => broken.push(format!("{error:#}")),
         }
     }
-    let FailoverReport { rounds, orders, completed, fix_messages, resent, .. } = &sum;
+    print("failover", &args.seeds, &sum, &broken, started)?;
+    Ok(broken.is_empty())
+}
+
+/// What a drill of a fail-over found.
+pub(crate) fn print(
+    drill: &str,
+    seeds: &Seeds,
+    sum: &FailoverReport,
+    broken: &[String],
+    started: Instant,
+) -> anyhow::Result<()> {
+    let FailoverReport { rounds, orders, completed, fix_messages, resent, .. } = sum;
     let (payments, delivered, outage) = (sum.payments, sum.events_delivered, sum.longest_outage);
     let mut out = std::io::stdout().lock();
-    if args.seeds.json {
+    if seeds.json {
         let value = json!({
-            "drill": "failover", "seeds": args.seeds.count, "rounds": rounds, "orders": orders,
+            "drill": drill, "seeds": seeds.count, "rounds": rounds, "orders": orders,
             "completed": completed, "fixMessages": fix_messages, "resent": resent, "payments": payments,
             "eventsDelivered": delivered, "longestOutageMs": outage.as_millis(), "broken": broken,
             "seconds": started.elapsed().as_secs(),
@@ -57,9 +69,9 @@ pub(crate) async fn run(args: FailoverArgs) -> anyhow::Result<bool> {
              promises broken",
             broken.len()
         )?;
-        for line in &broken {
+        for line in broken {
             writeln!(out, "{line}")?;
         }
     }
-    Ok(broken.is_empty())
+    Ok(())
 }

@@ -44,6 +44,7 @@ mod month;
 #[path = "../../../../tests/e2e/partner.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
 mod partner;
+mod patroni;
 mod processes;
 #[path = "../../../../tests/e2e/sandbox.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
@@ -100,6 +101,9 @@ enum DrillCommand {
     Hostile(hostile::HostileArgs),
     /// A month of business in virtual time, at whose end statements, ledger, chain and bank agree.
     Month(month::MonthArgs),
+    /// The same with three servers under Patroni and etcd, set up by the files in `deploy/`. Needs etcd, pgBackRest and
+    /// Patroni, and the `dvp` binary beside this one.
+    Patroni(patroni::PatroniArgs),
     /// Orders through two to four processes on one database while these are killed, frozen and restarted in turn. Needs
     /// the `dvp` binary beside this one.
     Processes(processes::ProcessesArgs),
@@ -126,6 +130,7 @@ fn main() -> anyhow::Result<ExitCode> {
             DrillCommand::Feed(seeds) => feed::run(seeds).await,
             DrillCommand::Hostile(args) => hostile::run(args).await,
             DrillCommand::Month(args) => month::run(args).await,
+            DrillCommand::Patroni(args) => patroni::run(args).await,
             DrillCommand::Processes(args) => processes::run(args).await,
             DrillCommand::Webhooks(seeds) => webhooks::run(seeds).await,
         }

@@ -1,0 +1,272 @@
+//! One machine: a member of etcd, Patroni, the PostgreSQL server that Patroni runs, and a watchdog.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use dvp_sandbox::embedded::black_hole::BlackHole;
+use dvp_sandbox::embedded::child::{Launch, StopSignal, Supervised};
+use dvp_sandbox::embedded::signals::{is_any_alive, processes, signal};
+
+use super::settings::{Ports, Settings, Ways};
+use super::tools::Tools;
+use super::watchdog::Watchdog;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The time limit for killed processes to end.
+const END: Duration = Duration::from_secs(30);
+
+pub(super) struct Machine {
+    pub(super) name: String,
+    pub(super) root: PathBuf,
+    pub(super) ports: Ports,
+    pub(super) clients: BlackHole,
+    peers: BlackHole,
+    rest: BlackHole,
+    /// Its own ways to all members of etcd.
+    etcd_ways: Vec<BlackHole>,
+    watchdog: Watchdog,
+    etcd: Option<Supervised>,
+    patroni: Option<Supervised>,
+    is_frozen: bool,
+}
+
+/// The same for all machines.
+pub(super) struct Ground {
+    pub(super) tools: Tools,
+    pub(super) certificates: PathBuf,
+    pub(super) repository: PathBuf,
+    pub(super) password: String,
+    pub(super) cipher: String,
+}
+
+async fn way(port: u16) -> anyhow::Result<BlackHole> {
+    Ok(BlackHole::on_the_way_to(format!("127.0.0.1:{port}")).await?)
+}
+
+impl Ground {
+    /// Hands a file over to the account that runs the servers.
+    pub(super) fn give(&self, path: &Path) -> anyhow::Result<()> {
+        Ok(self.tools.run_as.as_ref().map_or(Ok(()), |account| account.give(path))?)
+    }
+
+    fn make_dir(&self, path: &Path) -> anyhow::Result<()> {
+        fs::create_dir(path).with_context(|| path.display().to_string())?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        self.give(path)
+    }
+}
+
+impl Machine {
+    /// Writes its files. Nothing runs yet.
+    pub(super) async fn prepare(
+        ground: &Ground,
+        root: PathBuf,
+        number: usize,
+        all: &[Ports],
+    ) -> anyhow::Result<Self> {
+        let (name, ports) = (format!("db{}", number + 1), all.get(number).context("ports")?.clone());
+        ground.make_dir(&root)?;
+        for dir in ["etcd", "s", "spool", "lock", "log"] {
+            ground.make_dir(&root.join(dir))?;
+        }
+        let device = root.join("watchdog");
+        ensure!(Command::new("mkfifo").arg(&device).status()?.success(), "mkfifo {}", device.display());
+        ground.give(&device)?;
+        let mut etcd_ways = Vec::new();
+        for one in all {
+            etcd_ways.push(way(one.etcd_clients).await?);
+        }
+        let (clients, peers) = (way(ports.postgres).await?, way(ports.postgres).await?);
+        let rest = way(ports.rest).await?;
+        let ways = Ways {
+            rest: rest.addr().port(),
+            postgres: peers.addr().port(),
+            etcd: etcd_ways.iter().map(|way| way.addr().port()).collect(),
+        };
+        let etcd_peers: Vec<u16> = all.iter().map(|ports| ports.etcd_peers).collect();
+        let settings = Settings {
+            name: &name,
+            root: &root,
+            certificates: &ground.certificates,
+            repository: &ground.repository,
+            programs: &ground.tools.postgres,
+            user: &ground.tools.user,
+            password: &ground.password,
+            ports: &ports,
+            ways: &ways,
+            etcd_peers: &etcd_peers,
+        };
+        for (file, text) in [
+            ("etcd.yml", settings.etcd()?),
+            ("patroni.yml", settings.patroni()?),
+            ("pgbackrest.conf", settings.pgbackrest()?),
+        ] {
+            let path = root.join(file);
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            ground.give(&path)?;
+        }
+        let watchdog = Watchdog::on(&device)?;
+        let (etcd, patroni) = (None, None);
+        Ok(Self {
+            name,
+            root,
+            ports,
+            clients,
+            peers,
+            rest,
+            etcd_ways,
+            watchdog,
+            etcd,
+            patroni,
+            is_frozen: false,
+        })
+    }
+
+    /// What its programs have in their environment.
+    pub(super) fn environment(&self, ground: &Ground) -> Vec<(OsString, OsString)> {
+        vec![
+            ("HOME".into(), self.root.clone().into()),
+            ("LC_ALL".into(), "C".into()),
+            ("PGBACKREST_CONFIG".into(), self.root.join("pgbackrest.conf").into()),
+            ("PGBACKREST_REPO1_CIPHER_PASS".into(), ground.cipher.clone().into()),
+            // Patroni would ask etcd for its members' addresses, and go past the ways to them.
+            ("PATRONI_ETCD3_USE_PROXIES".into(), "true".into()),
+        ]
+    }
+
+    /// Its power is switched on.
+    pub(super) fn start(&mut self, ground: &Ground) -> anyhow::Result<()> {
+        let launch = |program: &Path, log: &str| {
+            let mut launch = Launch::new(program, &self.root.join(log));
+            launch.run_as = ground.tools.run_as.clone();
+            launch.env = self.environment(ground);
+            launch.stop_signal = StopSignal::Interrupt;
+            launch
+        };
+        let mut etcd = launch(&ground.tools.etcd, "etcd.out");
+        etcd.args = vec!["--config-file".into(), self.root.join("etcd.yml").into()];
+        let mut patroni = launch(&ground.tools.patroni, "patroni.out");
+        patroni.args = vec![self.root.join("patroni.yml").into()];
+        self.etcd = Some(etcd.spawn()?);
+        self.patroni = Some(patroni.spawn()?);
+        Ok(())
+    }
+
+    pub(super) const fn is_on(&self) -> bool {
+        self.patroni.is_some()
+    }
+
+    /// Whether it is on and answers.
+    pub(super) const fn works(&self) -> bool {
+        self.patroni.is_some() && !self.is_frozen
+    }
+
+    /// Its power is lost.
+    pub(super) fn power_off(&mut self) -> anyhow::Result<()> {
+        // Patroni first, so that it starts nothing again.
+        let groups = self.groups();
+        signal("-STOP", &groups)?;
+        self.kill_postgres()?;
+        signal("-KILL", &groups)?;
+        for mut program in [self.patroni.take(), self.etcd.take()].into_iter().flatten() {
+            program.wait(END);
+        }
+        self.watchdog.switch_off();
+        self.is_frozen = false;
+        Ok(())
+    }
+
+    /// PostgreSQL is killed; Patroni goes on.
+    pub(super) fn kill_postgres(&self) -> anyhow::Result<()> {
+        let pids = self.postgres()?;
+        signal("-KILL", &pids)?;
+        let until = Instant::now() + END;
+        while !pids.is_empty() && is_any_alive(&pids)? && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Everything on it stops, as a virtual machine does.
+    pub(super) fn freeze(&mut self) -> anyhow::Result<()> {
+        signal("-STOP", &self.groups())?;
+        signal("-STOP", &self.postgres()?)?;
+        self.is_frozen = true;
+        Ok(())
+    }
+
+    pub(super) fn thaw(&mut self) -> anyhow::Result<()> {
+        self.watchdog.go_on();
+        self.is_frozen = false;
+        signal("-CONT", &self.postgres()?)?;
+        signal("-CONT", &self.groups())?;
+        Ok(())
+    }
+
+    /// Patroni stops, and PostgreSQL goes on.
+    pub(super) fn hang_patroni(&self) -> anyhow::Result<()> {
+        let patroni = self.patroni.as_ref().map(|patroni| format!("-{}", patroni.pid()));
+        Ok(signal("-STOP", patroni.as_slice())?)
+    }
+
+    /// The machine is reset when its watchdog had no keepalive for too long.
+    pub(super) fn look_after(&mut self) -> anyhow::Result<()> {
+        if self.works() && self.watchdog.has_fired() {
+            self.power_off()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn cut_etcd(&self) {
+        self.etcd_ways.iter().for_each(BlackHole::swallow);
+    }
+
+    pub(super) fn cut_rest(&self) {
+        self.rest.swallow();
+    }
+
+    pub(super) fn cut_database(&self) {
+        self.peers.swallow();
+        self.clients.swallow();
+    }
+
+    /// Lets new connections through again, by all ways.
+    pub(super) fn heal(&self) {
+        let ways = [&self.clients, &self.peers, &self.rest];
+        ways.into_iter().chain(&self.etcd_ways).for_each(BlackHole::forward);
+    }
+
+    /// The process groups of Patroni and etcd.
+    fn groups(&self) -> Vec<String> {
+        [&self.patroni, &self.etcd].into_iter().flatten().map(|one| format!("-{}", one.pid())).collect()
+    }
+
+    /// PostgreSQL's processes, the first of which is stopped.
+    fn postgres(&self) -> anyhow::Result<Vec<String>> {
+        let file = fs::read_to_string(self.root.join("data/postmaster.pid")).unwrap_or_default();
+        let Some(pid) = file.lines().next().and_then(|line| line.parse().ok()) else { return Ok(Vec::new()) };
+        // The number in the file of a killed server may be another process by now.
+        let args = Command::new("ps").args(["-o", "args=", "-p", &format!("{pid}")]).output()?;
+        let is_ours = String::from_utf8_lossy(&args.stdout).contains(&*self.root.to_string_lossy());
+        if is_ours { Ok(processes(pid)?) } else { Ok(Vec::new()) }
+    }
+
+    /// The end of Patroni's log.
+    pub(super) fn log_tail(&self, lines: usize) -> String {
+        let log = fs::read_to_string(self.root.join("patroni.out")).unwrap_or_default();
+        let all: Vec<&str> = log.lines().collect();
+        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.power_off();
+    }
+}
