@@ -307,19 +307,19 @@ fn promtool_accepts_the_rules_and_their_tests_pass() {
 /// The values of a file of settings by their path: `a.b` for YAML by indentation, `[a]` with `b=` for pgBackRest.
 fn settings(path: &str) -> BTreeMap<String, String> {
     let (text, mut found) = (fs::read_to_string(root().join(path)).unwrap(), BTreeMap::new());
-    let mut parents: Vec<(usize, String)> = Vec::new();
+    let (mut parents, mut section): (Vec<(usize, String)>, _) = (Vec::new(), String::new());
     for line in text.lines().filter(|line| !line.trim_start().starts_with(['#', '-']) && !line.is_empty()) {
         let indent = line.len() - line.trim_start().len();
         parents.retain(|(of, _)| *of < indent);
         let line = line.trim();
-        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            parents = vec![(0, section.to_owned())];
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = format!("{name}.");
             continue;
         }
         let (name, value) = line.split_once(": ").or_else(|| line.split_once('=')).unwrap_or((line, ""));
         let name = name.trim_end_matches(':');
         let prefix: String = parents.iter().map(|(_, name)| format!("{name}.")).collect();
-        let place = format!("{prefix}{name}");
+        let place = format!("{section}{prefix}{name}");
         let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
         let before = found.insert(place.clone(), bare.to_owned());
         assert_eq!(before, None, "{path}: {place} is set twice");
