@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: a payment has one end-to-end id and one file, which can be moved to the bank once only, however many
-//! processes try and wherever they stop; the content of a bank's file is committed before the file is archived, so a
+//! processes try and wherever they stop, nor by a database that was restored to a moment before; the content of a bank's file is committed before the file is archived, so a
 //! file is imported at least once and has one effect.
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
@@ -20,6 +20,7 @@ pub mod answers;
 pub mod camt029;
 pub mod camt056;
 pub mod folder;
+mod given;
 pub mod instruction;
 pub mod intake;
 pub mod pain001;
@@ -49,6 +50,7 @@ use tracing::{error, info, warn};
 
 use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
+pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::intake::{Inbox, SETTLES_AFTER};
 use self::schema::{Message, check};
@@ -169,7 +171,9 @@ impl BankFiles {
         };
         let id = instruction.end_to_end_id.clone();
         let down = |error: BankError| RailError::Down(error.to_string());
-        if self.find(&id).await.map_err(down)?.is_none() {
+        if self.find(&id).await.map_err(down)?.is_none()
+            && !self.remember(request, &instruction).await.map_err(down)?
+        {
             self.stage(request, &instruction, debtor).await.map_err(down)?;
         }
         // From here on the row exists: this process or any other may move the file to the bank.
@@ -205,19 +209,8 @@ impl BankFiles {
         }
         let staged_file = format!("{id}.{}.xml", uuid::Uuid::new_v4().simple());
         self.folder.stage(&staged_file, &document.render()).await?;
-        let new = NewBankPayment {
-            end_to_end_id: id.clone(),
-            reference: request.reference.clone(),
-            execution: request.execution.clone(),
-            message_id,
-            block_id: pain001::payment_id(id),
-            amount: instruction.amount,
-            currency: instruction.currency.clone(),
-            exponent: instruction.exponent,
-            staged_file,
-            not_after: request.not_after,
-        };
         let mut conn = self.pool.acquire().await?;
+        let new = NewBankPayment { staged_file, ..new_payment(request, instruction) };
         store::insert_payment(&mut conn, &new).await?;
         Ok(())
     }
@@ -228,14 +221,18 @@ impl BankFiles {
         if payment.status != PaymentStatus::Staged {
             return Ok(Some(payment));
         }
+        let name = file_name(id);
         if !payment.is_giving {
+            if self.folder.was_given(&name).await? {
+                return self.report_given(payment).await.map(Some);
+            }
             if !self.folder.is_staged(&payment.staged_file).await? {
                 return self.report_missing(payment).await.map(Some);
             }
             let mut conn = self.pool.acquire().await?;
             store::mark_giving(&mut conn, id).await?;
         }
-        self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
+        self.folder.give(&payment.staged_file, &name).await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         payment.status = PaymentStatus::Sent;
@@ -266,8 +263,37 @@ impl BankFiles {
 
     async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
         let id = end_to_end_id(&request.reference);
-        let found = self.give(&id).await.map_err(|error| RailError::Down(error.to_string()))?;
+        let down = |error: BankError| RailError::Down(error.to_string());
+        let mut found = self.give(&id).await.map_err(down)?;
+        if found.is_none()
+            && let Ok(instruction) = Instruction::of(request)
+            && self.remember(request, &instruction).await.map_err(down)?
+        {
+            found = self.give(&id).await.map_err(down)?;
+        }
         Ok(found.map_or(RailStatus::NeverSeen, |payment| RailStatus::Known(answer(&payment))))
+    }
+}
+
+/// The name of a payment's file at the bank.
+fn file_name(end_to_end_id: &str) -> String {
+    format!("{end_to_end_id}.xml")
+}
+
+/// A payment's row, without its file.
+fn new_payment(request: &RailRequest, instruction: &Instruction) -> NewBankPayment {
+    let id = &instruction.end_to_end_id;
+    NewBankPayment {
+        end_to_end_id: id.clone(),
+        reference: request.reference.clone(),
+        execution: request.execution.clone(),
+        message_id: pain001::message_id(id),
+        block_id: pain001::payment_id(id),
+        amount: instruction.amount,
+        currency: instruction.currency.clone(),
+        exponent: instruction.exponent,
+        staged_file: String::new(),
+        not_after: request.not_after,
     }
 }
 

@@ -12,7 +12,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::instruction::Debtor;
-use dvp_rails::iso20022::{BankFiles, folder::drop_into};
+use dvp_rails::iso20022::{BankFiles, GIVEN_BEFORE, folder::drop_into};
 use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails::SimulatedRails;
@@ -197,6 +197,44 @@ async fn a_late_order_is_never_written() {
     assert_eq!(place.files.submit(&late).await, Err(RailError::Unconfirmed));
     assert_eq!(place.files.status(&late).await, Ok(RailStatus::NeverSeen));
     assert_eq!(count(place.files.folder().outbox()).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_a_restored_database_has_forgotten_is_not_ordered_again() {
+    for forget in [
+        "delete from bank_payment",
+        "update bank_payment set status = 'staged', giving_at = null, paid_at = null, bank_reference = null",
+    ] {
+        let place = BankScene::new().await;
+        let request = request("d", false);
+        place.files.submit(&request).await.unwrap();
+        wait_for("the booking", || async {
+            place.bank.turn().await.unwrap();
+            (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
+        })
+        .await;
+        place.files.take_in().await.unwrap();
+        // The database is of a moment before the order, and the payment's last moment has passed since.
+        for sql in [forget, "delete from bank_file"] {
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(place.harness.pool()).await.unwrap();
+        }
+        let late = RailRequest { not_after: Utc::now() - TimeDelta::seconds(1), ..request };
+        let status = place.files.status(&late).await.unwrap();
+        assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{forget}: {status:?}");
+        let answer = place.files.submit(&late).await.unwrap();
+        assert!(matches!(answer, RailAnswer::InProgress { .. }), "{forget}: {answer:?}");
+        place.bank.turn().await.unwrap();
+        assert_eq!(place.bank.count_received().await.unwrap(), 1, "{forget}: the bank has it already");
+        assert_eq!(place.alarm("exe_x").await.as_deref(), Some(GIVEN_BEFORE), "{forget}");
+        // The bank's files are read again.
+        let (archive, inbox) = (place.files.folder().archive(), place.files.folder().inbox());
+        for name in std::fs::read_dir(&archive).unwrap().map(|entry| entry.unwrap().file_name()) {
+            std::fs::rename(archive.join(&name), inbox.join(&name)).unwrap();
+        }
+        place.files.take_in().await.unwrap();
+        let status = place.files.status(&late).await.unwrap();
+        assert!(matches!(status, RailStatus::Known(RailAnswer::Done(_))), "{forget}: {status:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -164,8 +164,10 @@ async fn a_payment_whose_staged_file_is_missing_was_not_sent() {
         .execute(scene.harness.pool())
         .await
         .unwrap();
-    fs::remove_dir_all(folder.outbox()).await.unwrap();
-    fs::create_dir(folder.outbox()).await.unwrap();
+    for part in [folder.outbox(), folder.outbox().with_file_name("given")] {
+        fs::remove_dir_all(&part).await.unwrap();
+        fs::create_dir(part).await.unwrap();
+    }
     for _ in 0..2 {
         let status = scene.files.status(&request("f", false)).await.unwrap();
         assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");

@@ -1,5 +1,6 @@
 //! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. Imported files go to `archive`,
-//! invalid ones to `quarantine`, and files not sent yet wait in `staging`.
+//! invalid ones to `quarantine`, and files not sent yet wait in `staging`. `given` has an empty file for each that was
+//! moved to the bank: a database that is restored to an earlier moment has forgotten some of them.
 //!
 //! Invariants: a file appears completely or not at all in a folder that is read, and survives a power cut (the file is
 //! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
@@ -14,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The longest file name, in bytes.
 const NAME_MAX: usize = 255;
-const PARTS: [&str; 5] = ["outbox", "inbox", "archive", "quarantine", "staging"];
+const PARTS: [&str; 6] = ["outbox", "inbox", "archive", "quarantine", "staging", "given"];
 
 /// The folder shared by the bank and the service.
 #[derive(Debug, Clone)]
@@ -59,6 +60,10 @@ impl Folder {
     /// Moves a staged file to the bank. `false`: it was moved before. A rename succeeds once only, so of several
     /// callers one succeeds.
     pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
+        // Before the move: whatever the bank may have is known.
+        let given = fs::File::create(self.given(name)).await?;
+        given.sync_all().await?;
+        sync(&self.root.join("given")).await?;
         let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
         match moved {
             Ok(()) => {}
@@ -68,6 +73,15 @@ impl Folder {
         sync(&self.outbox()).await?;
         sync(&self.root.join("staging")).await?;
         Ok(true)
+    }
+
+    /// Whether a file of this name was moved to the bank, or is just being moved.
+    pub async fn was_given(&self, name: &str) -> io::Result<bool> {
+        fs::try_exists(self.given(name)).await
+    }
+
+    fn given(&self, name: &str) -> PathBuf {
+        self.root.join("given").join(name)
     }
 
     /// The bank's files by name, the oldest name first. Names beginning with a dot are still being written.
