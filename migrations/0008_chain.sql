@@ -58,6 +58,17 @@ create function chain_goal_reached(command text, fact text) returns boolean
         when 'refund' then fact in ('cancelled', 'refunded')
     end;
 
+-- Whether a fact waits at the payout gate: the commitment of a lock to its payout, and the payment for a lock on another
+-- chain, upon which that lock is released.
+create function chain_is_gated(chain bigint, of_entity bytea, fact text) returns boolean
+    language sql stable parallel safe
+    return case fact
+        when 'filled' then exists (select from chain_command c where c.entity = of_entity and c.kind = 'fill')
+        when 'transferred' then exists (
+            select from chain_command c where c.entity = of_entity and c.kind = 'create' and c.chain_id <> chain)
+        else false
+    end;
+
 -- An event of a command's entity, or the loss of one. Facts retracted by a reorganization stay as rows.
 create table chain_fact (
     id            bigint generated always as identity,

@@ -118,7 +118,8 @@ impl Context {
         dvp_domain::canonical::sha256(reference.as_str())
     }
 
-    /// The chain of an order's commands: its token's. An order never has tokens of two chains.
+    /// The chain of an order's commands: its token's, with two tokens the input's. The payment of an output of another
+    /// chain is on [`Self::payout_chain_of`].
     pub fn chain_of(&self, terms: &Terms) -> Result<&ChainConfig, StoreError> {
         let name = terms.input.chain.as_deref().or(terms.output.chain.as_deref());
         let unknown = || {
@@ -126,6 +127,21 @@ impl Context {
             StoreError::corrupt("execution", format_args!("no chain {name} is configured"))
         };
         self.chains.of(name).ok_or_else(unknown)
+    }
+
+    /// The chain of an order's payment in tokens: the output's, or the only one.
+    pub fn payout_chain_of(&self, terms: &Terms) -> Result<&ChainConfig, StoreError> {
+        match terms.output.chain.as_deref() {
+            Some(name) if terms.crosses() => self.chains.of(Some(name)).ok_or_else(|| {
+                StoreError::corrupt("execution", format_args!("no chain {name} is configured"))
+            }),
+            Some(_) | None => self.chain_of(terms),
+        }
+    }
+
+    /// Whether a chain of the order is halted: no leg of it begins.
+    pub fn is_held(&self, terms: &Terms) -> Result<bool, StoreError> {
+        Ok(self.chain_of(terms)?.halt.is_halted() || self.payout_chain_of(terms)?.halt.is_halted())
     }
 
     /// Whether the chain of one of these assets is halted.

@@ -29,7 +29,7 @@ impl Places {
 
     const fn of(&self, kind: EffectKind) -> &Arc<Semaphore> {
         match kind {
-            EffectKind::Lock | EffectKind::Reversal => &self.own,
+            EffectKind::Lock | EffectKind::Reversal | EffectKind::Timelock => &self.own,
             EffectKind::Offramp => &self.offramp,
             EffectKind::Payout => &self.payout,
         }
@@ -68,7 +68,7 @@ impl HeldPlaces {
     /// The place of one claimed effect.
     pub(crate) fn take(&mut self, kind: EffectKind) -> Option<OwnedSemaphorePermit> {
         let held = match kind {
-            EffectKind::Lock | EffectKind::Reversal => &mut self.own,
+            EffectKind::Lock | EffectKind::Reversal | EffectKind::Timelock => &mut self.own,
             EffectKind::Offramp => &mut self.offramp,
             EffectKind::Payout => &mut self.payout,
         };

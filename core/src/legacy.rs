@@ -303,7 +303,6 @@ fn code(reason: Reason) -> &'static str {
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
         | Reason::BeneficiaryAddressRequiredForRail
-        | Reason::DifferentChains
         | Reason::ChainHalted
         | Reason::Limit(_) => CONSTRAINTS_NOT_MET,
     }

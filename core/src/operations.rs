@@ -19,7 +19,7 @@ use dvp_domain::ids::RecallId;
 use dvp_domain::recall::INFORMATION_MAX;
 use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::State;
-use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
+use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, LegKind};
 use dvp_store::approvals::{self as approval_store, Approval, Decision};
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::orders::effects::{self, EffectKind};
@@ -161,6 +161,12 @@ async fn load(
     let standing = bank::find_standing(conn, reference).await?;
     if let Some(why) = action.contradicted(&execution, standing) {
         return Err(ResolveError::Contradicted(why));
+    }
+    if execution.terms.pays_on_chain()
+        && matches!(action, Action::Fail { leg: LegKind::Payout, .. })
+        && commands::find_transfer_state(conn, reference).await?.as_deref() == Some("done")
+    {
+        return Err(ResolveError::Contradicted("the chain has the payment: it becomes final, or is removed"));
     }
     check_recall(conn, &execution, action).await?;
     let is_about_hold = matches!(action, Action::Release | Action::Refuse { .. });
@@ -346,6 +352,14 @@ async fn carry_out(
         (Action::CloseContradiction, _) => {
             bank::close_contradiction(conn, reference).await?;
             return Ok(());
+        }
+        // No rail is asked about a payment in tokens: no work is due that would apply it. What was not sent is not sent.
+        (
+            Action::MarkPaid { leg: LegKind::Payout, .. } | Action::Fail { leg: LegKind::Payout, .. },
+            Some(verdict),
+        ) if execution.terms.pays_on_chain() => {
+            commands::withdraw_transfer(conn, reference).await?;
+            return due(conn, reference, EffectKind::Payout, verdict).await;
         }
         // No due work would apply it any more.
         (Action::ReturnDebt { .. }, Some(verdict)) => {

@@ -30,6 +30,8 @@ use crate::logging::LogFormat;
 const FILL_SECS: u64 = 60 * 60;
 /// Two operators have a day.
 const MARGIN_SECS: u64 = 24 * 60 * 60;
+/// `settlement.payment_finality` if it is not set: hours are known of chains that prove their blocks to another.
+const FINALITY_SECS: u64 = 4 * 60 * 60;
 
 /// REST.
 #[derive(Debug, Deserialize)]
@@ -350,6 +352,8 @@ pub(crate) struct SettlementSection {
     pub fill_window: Option<Span>,
     /// From the end of the slowest payout to the timelock.
     pub timelock_margin: Option<Span>,
+    /// From the last moment of a payment on another chain until it is final there whether it was made.
+    pub payment_finality: Option<Span>,
 }
 
 impl SettlementSection {
@@ -360,6 +364,7 @@ impl SettlementSection {
             fill_secs: or(&self.fill_window, FILL_SECS),
             margin_secs: or(&self.timelock_margin, MARGIN_SECS),
             payout,
+            finality_secs: or(&self.payment_finality, FINALITY_SECS),
         };
         windows.check().map_err(|error| {
             let key = match error {

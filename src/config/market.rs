@@ -325,7 +325,7 @@ pub(super) fn check(
         known(&format!("pairs[{n}].quote"), &pair.quote)?;
         ensure!(
             chain_of(&pair.base).zip(chain_of(&pair.quote)).is_none_or(|(base, quote)| base == quote),
-            "pairs[{n}]: {} and {} are tokens of different chains, which no transaction exchanges",
+            "pairs[{n}]: {} and {} are tokens of different chains, which are not exchanged yet",
             pair.base,
             pair.quote
         );

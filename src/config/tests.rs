@@ -127,6 +127,7 @@ fn the_example_contains_every_key() {
         "client_certificate_required",
         "ca",
         "fill_window",
+        "payment_finality",
         "timelock_margin",
         "offramp",
         "payout",

@@ -126,8 +126,8 @@ pub(super) const SETTLEMENT: &[Metric] = &[
     metric(
         "dvp_workflow_lost_facts_total",
         Counter,
-        &[("fact", Of(&["lock", "fill"]))],
-        "locks, and commitments to a payout, that orders counted on and a reorganization took back",
+        &[("fact", Of(&["lock", "fill", "transfer"]))],
+        "locks, commitments to a payout, and payments for locks on another chain, that orders counted on and a reorganization took back",
     ),
 ];
 

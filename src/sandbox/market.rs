@@ -50,7 +50,8 @@ pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
 /// Two configured ones, the desk that fills at the pool's price, and one that leaves orders resting.
 pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "harbour"];
 /// An hour to fill, and a day from the payout's end to the refund.
-const WINDOWS: Windows = Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME };
+const WINDOWS: Windows =
+    Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME, finality_secs: 60 };
 /// The sandbox's feed speaks at each start only.
 const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Short, so that a new sandbox has its pool soon.

@@ -116,7 +116,7 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
         scene.completed(*chain, reference).await;
     }
 
-    // A permit for the other chain's escrow signs nothing here, and no transaction exchanges tokens of two chains.
+    // A permit for the other chain's escrow signs nothing here, and no pair has tokens of two chains.
     let mut strayed = scene.body(1, 2, STRAIGHT).await;
     strayed["permit"] = scene.body(0, 2, STRAIGHT).await["permit"].clone();
     let (status, answer) = scene.partners[1].submit(&strayed).await;
@@ -125,7 +125,7 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
     across["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": "anvil2"});
     across["outputRecipient"] = across["user"].clone();
     let (status, answer) = scene.partners[0].submit(&across).await;
-    assert_eq!((status, answer["reason"].as_str()), (422, Some("different_chains")), "{answer}");
+    assert_eq!((status, answer["reason"].as_str()), (422, Some("no_liquidity")), "{answer}");
 
     let held: Vec<String> = {
         let mut conn = scene.sandbox.database().await;

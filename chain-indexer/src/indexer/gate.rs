@@ -1,5 +1,6 @@
 //! The payout gate: a fill is published once its block has the finality that the order's amount requires, and once more
-//! than half of the endpoints have the same events of escrow and settler in the blocks of the lock and of the fill.
+//! than half of the endpoints have the same events of escrow, settler and payouts in the blocks of the lock and of the
+//! fill. The payment for a lock on another chain passes it likewise, by its own token and amount.
 //!
 //! An undecided fill is checked again later; nothing here delays the reading of the chain for longer than [`PATIENCE`].
 
@@ -195,7 +196,7 @@ impl<R: ChainReader> Indexer<R> {
             return Ok(false);
         }
         let deployment = &self.config.deployment;
-        let contracts = [deployment.settler, deployment.escrow];
+        let contracts = [deployment.settler, deployment.escrow, deployment.payouts];
         let mut conn = self.pool.acquire().await?;
         let addresses = contracts.map(|contract| contract.to_vec());
         let ours = store::list_block_events(&mut conn, self.config.chain_id, block, &addresses).await?;

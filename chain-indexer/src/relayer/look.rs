@@ -8,7 +8,7 @@ use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
 use alloy::transports::RpcError;
 use dvp_domain::chain::ChainCommand;
-use dvp_store::chain::CommandRow;
+use dvp_store::chain::{self as store, CommandRow};
 
 impl Relayer {
     /// The outlook at the newest block; a final one must also hold at the confirmation depth.
@@ -20,7 +20,13 @@ impl Relayer {
         head: &BlockHead,
     ) -> Result<Outlook, RelayError> {
         let now = self.outlook_at(row, command, action, head, BlockId::hash(head.hash)).await?;
-        if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
+        if !matches!(now, Outlook::Never { .. }) {
+            return Ok(now);
+        }
+        if let (ChainCommand::Transfer(transfer), true) = (command, row.is_locked_elsewhere) {
+            return self.never_paid(row, transfer.not_after, now).await;
+        }
+        if self.config.confirmations <= 1 {
             return Ok(now);
         }
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations).0);
@@ -30,6 +36,32 @@ impl Relayer {
                 Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
             }
         }
+    }
+
+    /// Whether a refused payment for a lock on another chain can never be made: the lock is returned then. It is proved
+    /// by a final block after its last second, at which it was not made.
+    async fn never_paid(
+        &self,
+        row: &CommandRow,
+        not_after: u64,
+        refused: Outlook,
+    ) -> Result<Outlook, RelayError> {
+        let not_yet = || Ok(Outlook::NotYet("a refusal that is not final yet".to_owned()));
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let Some(cursor) = store::find_cursor(&mut conn, chain_id).await? else { return not_yet() };
+        let ours = store::find_known_hash(&mut conn, chain_id, cursor.final_number).await?;
+        drop(conn);
+        let provider = self.provider();
+        let block = rpc::block(provider, BlockId::number(cursor.final_number.0)).await?;
+        let Some(block) = block.filter(|block| Some(block.hash) == ours) else { return not_yet() };
+        if block.timestamp <= not_after {
+            return not_yet();
+        }
+        let call = Payouts::paidAtCall { id: row.entity };
+        let paid_at =
+            rpc::view(provider, self.config.deployment.payouts, &call, BlockId::hash(block.hash)).await?;
+        Ok(if paid_at == 0 { refused } else { Outlook::Reached })
     }
 
     async fn outlook_at(

@@ -516,6 +516,7 @@ mod tests {
             age_ms: 0,
             tries: 0,
             lock_given_up: false,
+            is_locked_elsewhere: false,
             trace: None,
         }
     }

@@ -1,5 +1,6 @@
 //! The chain side against a real node and a real database.
 
+mod across;
 mod administration;
 mod batches;
 mod bulk;

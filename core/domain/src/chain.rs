@@ -271,6 +271,8 @@ pub enum ChainFact {
     LockLost,
     /// A reported fill is no longer on the chain, likewise.
     FillLost,
+    /// A reported payment for a lock on another chain is no longer on the chain, likewise.
+    TransferLost,
     /// `Payouts.Paid`: the recipient has the tokens.
     Transferred {
         payer: String,

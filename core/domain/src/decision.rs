@@ -32,8 +32,6 @@ pub enum Reason {
     BeneficiaryAccountRequiredForFiatOutput,
     BeneficiaryIncompleteForJitPayout,
     BeneficiaryAddressRequiredForRail,
-    /// Input and output are tokens of different chains: no transaction exchanges them.
-    DifferentChains,
     /// The indexer has halted the chain of one of the tokens.
     ChainHalted,
     /// The order would exceed a limit that operators have set.
@@ -56,7 +54,6 @@ impl Reason {
             Self::BeneficiaryAccountRequiredForFiatOutput => "beneficiary_account_required_for_fiat_output",
             Self::BeneficiaryIncompleteForJitPayout => "beneficiary_incomplete_for_jit_payout",
             Self::BeneficiaryAddressRequiredForRail => "beneficiary_address_required_for_rail",
-            Self::DifferentChains => "different_chains",
             Self::ChainHalted => "chain_halted",
             Self::Limit(exceeded) => exceeded.as_str(),
         }
@@ -160,9 +157,6 @@ fn check<'a>(
     };
     let known = |asset| market.registry.resolve(asset).ok_or(Reason::NoLiquidity);
     let (input, output) = (known(&request.input_asset)?, known(&request.output_asset)?);
-    if input.chain().zip(output.chain()).is_some_and(|(input, output)| input != output) {
-        return Err(Reason::DifferentChains);
-    }
     if !output.is_fiat() && request.delivery_wallet().is_none() {
         // The interfaces reject a recipient that is not a wallet address before the order is decided.
         return Err(Reason::NoLiquidity);

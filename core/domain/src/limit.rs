@@ -163,7 +163,8 @@ pub fn amounts(
             *sum = plus(*sum, amount);
         }
     }
-    if plan.kind.locks_input() != plan.kind.pays_on_chain() {
+    let crosses = sides[0].0.chain.zip(sides[1].0.chain).is_some_and(|(input, output)| input != output);
+    if plan.kind.locks_input() != plan.kind.pays_on_chain() || crosses {
         amounts.insert(key(LimitScope::Rail, LegKind::Offramp.as_str(), input), paid);
     }
     if !plan.kind.pays_on_chain() {
@@ -305,6 +306,7 @@ mod tests {
     fn an_order_counts_for_its_rails_and_chains() {
         use crate::plan::OrderKind;
         use crate::settlement::tests::terms_of;
+        use crate::terms::AssetAmount;
         let of = |terms: &Terms| -> Vec<(&'static str, String, String, u128)> {
             amounts_of(terms)
                 .into_iter()
@@ -322,6 +324,20 @@ mod tests {
                 ("rail", "payout".to_owned(), token.output.asset.clone(), output),
                 ("chain", "anvil".to_owned(), token.input.asset.clone(), input),
             ]
+        );
+        let across = crate::settlement::tests::across();
+        let (given, got) = (&across.input, &across.output);
+        let of_chain = |side: &AssetAmount| {
+            ("chain", side.chain.clone().unwrap_or_default(), side.asset.clone(), side.amount.get())
+        };
+        assert_eq!(
+            of(&across),
+            [
+                ("rail", "offramp".to_owned(), given.asset.clone(), given.amount.get()),
+                of_chain(got),
+                of_chain(given)
+            ],
+            "both chains, and the rail that converts"
         );
         let money = terms_of(OrderKind::FiatToFiat);
         assert_eq!(

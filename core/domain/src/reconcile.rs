@@ -333,6 +333,8 @@ pub struct Receipted {
 pub struct Booked {
     pub terms: Terms,
     pub state: State,
+    /// Its lock is on another chain than the one compared, which has its payment.
+    pub is_locked_elsewhere: bool,
     /// The time of the last change.
     pub changed_at: Timestamp,
     pub receipt: Option<Receipted>,

@@ -5,6 +5,7 @@
 //! ```text
 //! Resting ─matched─> Accepted    (a range order; cancelled, expired and failed as Accepted)
 //! Accepted ─due┬─token for money──> Locking ─locked──> Converting ─converted─> Committing ─filled─> Paying
+//!    │ │ │     ├─token for token of another chain: likewise, and the relayer pays
 //!    │ │ │     ├─token for token──> Locking ─swapped────────────────────────────────────────────────────> Completed
 //!    │ │ │     ├─money for token─────────────────────> Converting ─converted─────────────────────> Paying
 //!    │ │ │     └─money for money─────────────────────────────────────────────────────────────────> Paying
@@ -23,6 +24,11 @@
 //! its timelock, by two operators, or by a refund from the timelock on. So a rail pays out for locked tokens only in
 //! [`State::Paying`] and [`State::Owing`], which only `Filled` leads to, and the preimage is revealed well before the
 //! timelock, with or without the payout's final answer.
+//!
+//! A payment on another chain is paid like one of a rail, after `Filled` is final on the lock's chain. The contract
+//! refuses it after a time that is before the time to settle; that it was not made and cannot be made any more is
+//! known from a final block of that chain after this time. While that chain stands still neither is known: the lock is
+//! settled, and the output is owed.
 //!
 //! Invariants: a state owns exactly the data that exists in it; [`State::step`] is the only way a settlement changes; a
 //! terminal state is never left (an anchor, a refund or a lost lock only adds to it); effects are data, carried out
@@ -113,8 +119,11 @@ pub enum Happened {
         answer: RailAnswer,
         at: Timestamp,
     },
-    /// The chain is committed to the payout, at the depth that the payout gate requires.
-    Filled,
+    /// The chain is committed to the payout, at the depth that the payout gate requires. Known at this time, which may be
+    /// long after the block.
+    Filled {
+        at: Timestamp,
+    },
     /// A reorganization removed a reported commitment.
     FillLost,
     /// The commitment can never succeed.
@@ -178,6 +187,8 @@ pub enum Effect {
     CallPayout,
     /// The relayer pays the recipient in tokens.
     TransferOnChain,
+    /// A timer: the lock is settled at the time if the payout on the other chain has no final answer by then.
+    SettleBy(Timestamp),
     /// The relayer releases the funds.
     Settle,
     /// The relayer returns an unfilled lock.
@@ -286,7 +297,7 @@ impl Happened {
             Self::Refused { .. } => "refused",
             Self::LockLost { .. } => "lock_lost",
             Self::Offramp { .. } => "offramp",
-            Self::Filled => "filled",
+            Self::Filled { .. } => "filled",
             Self::FillLost => "fill_lost",
             Self::FillFailed { .. } => "fill_failed",
             Self::Payout { .. } => "payout",

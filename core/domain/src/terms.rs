@@ -54,9 +54,15 @@ impl Terms {
         self.plan.kind.pays_on_chain()
     }
 
-    /// Both are tokens, exchanged in one transaction.
-    pub const fn swaps(&self) -> bool {
-        self.locks() && self.pays_on_chain()
+    /// Both are tokens of one chain, exchanged in one transaction.
+    pub fn swaps(&self) -> bool {
+        self.locks() && self.pays_on_chain() && !self.crosses()
+    }
+
+    /// Both are tokens, of two chains: the input is locked on the one, the output paid on the other.
+    pub fn crosses(&self) -> bool {
+        let chains = self.input.chain.as_deref().zip(self.output.chain.as_deref());
+        self.locks() && self.pays_on_chain() && chains.is_some_and(|(input, output)| input != output)
     }
 
     /// There is an offramp leg: not for money against money.

@@ -14,7 +14,7 @@ use crate::beneficiary::PayoutMethod;
 use crate::calendar::Calendar;
 use crate::intent::IntentRequest;
 use crate::plan::Plan;
-use crate::settlement::Deadlines;
+use crate::settlement::{Deadlines, Lock};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -94,6 +94,8 @@ pub struct Windows {
     /// From the end of the slowest payout to the timelock.
     pub margin_secs: u64,
     pub payout: PayoutTime,
+    /// From the last moment of a payment on another chain until it is known there for good whether it was made.
+    pub finality_secs: u64,
 }
 
 /// The deadlines of one order, in Unix seconds.
@@ -136,7 +138,7 @@ impl Windows {
         if self.margin_secs < MARGIN_SECS_MIN {
             return Err(WindowsError::MarginTooShort);
         }
-        let payout_secs = self.payout.secs_max();
+        let payout_secs = self.payout.secs_max().max(self.finality_secs);
         let longest = self.fill_secs.saturating_add(payout_secs).saturating_add(self.margin_secs);
         if longest > TIMELOCK_SECS_MAX {
             return Err(WindowsError::MarginTooLong { payout_secs });
@@ -160,11 +162,21 @@ impl Windows {
 
     /// When the order's payout that begins at `begun` has ended at the latest, in Unix seconds.
     pub fn payout_ends_by(self, terms: &Terms, begun: u64) -> u64 {
+        if terms.crosses() {
+            return begun.saturating_add(self.finality_secs);
+        }
         if terms.pays_on_chain() {
             return begun;
         }
         let method = terms.request.beneficiary.as_ref().and_then(crate::beneficiary::Beneficiary::rail);
         self.payout.ends_by(method, begun)
+    }
+
+    /// The last second of a payment on the chain that is requested now, in Unix seconds. With a lock on another chain it
+    /// is well before that one's timelock, by the time in which the payment becomes final.
+    pub fn pay_by(self, lock: Option<&Lock>, now: Timestamp) -> u64 {
+        let usual = now.unix_secs().saturating_add(self.fill_secs);
+        lock.map_or(usual, |lock| usual.min(lock.deadlines.pay_before.unix_secs()))
     }
 
     /// The service's deadlines for a lock, from its deadlines on the chain in Unix seconds.

@@ -6,7 +6,7 @@
 use alloy::primitives::{Address, B256, U256, keccak256};
 
 use dvp_domain::chain::{
-    ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms,
+    ChainCommand, ChainFact, CommandKind, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms,
 };
 
 /// A field in which a fact differs from its command.
@@ -131,7 +131,24 @@ pub fn difference(fact: &ChainFact, requested: &[ChainCommand]) -> Option<Differ
     Some(first.unwrap_or_else(unrequested))
 }
 
-/// An order's commands are all on one chain. The same id on another chain is a foreign use of its contracts.
+/// Whether a fact is about an order's payment in tokens, which may be on another chain than the rest of the order.
+pub fn is_of_payment(fact: &ChainFact) -> bool {
+    match fact {
+        ChainFact::Transferred { .. } | ChainFact::TransferLost => true,
+        ChainFact::CommandFailed { command, .. } => command == CommandKind::Transfer.name(),
+        ChainFact::Created { .. }
+        | ChainFact::Filled { .. }
+        | ChainFact::Settled { .. }
+        | ChainFact::Cancelled
+        | ChainFact::Refunded
+        | ChainFact::Anchored
+        | ChainFact::LockLost
+        | ChainFact::FillLost => false,
+    }
+}
+
+/// The lock of an order is on one chain, and so is its payment. The same id on another chain is a foreign use of its
+/// contracts.
 pub fn difference_of_chain(reported: i64, requested: i64) -> Option<Difference> {
     let differs = reported != requested;
     differs.then(|| Difference {
@@ -153,6 +170,7 @@ pub const fn is_compared(fact: &ChainFact) -> bool {
         | ChainFact::Anchored
         | ChainFact::LockLost
         | ChainFact::FillLost
+        | ChainFact::TransferLost
         | ChainFact::CommandFailed { .. } => false,
     }
 }

@@ -225,11 +225,22 @@ impl Action {
             Self::Return { .. } => return unless(may_return(execution), "a return of committed funds"),
             Self::Retry { leg } | Self::MarkPaid { leg, .. } | Self::Fail { leg, .. } => *leg,
         };
-        let on_chain = leg == LegKind::Payout && execution.terms.pays_on_chain();
-        if !execution.state.awaits(leg) || on_chain {
+        if !execution.state.awaits(leg) || self.is_the_chains(execution) {
             return Err(ResolveError::NotWaiting { state, what: leg.as_str() });
         }
         Ok(Some(leg.as_str()))
+    }
+
+    /// The chain says what became of a payment in tokens. Operators decide in its place only about a debt, for the case
+    /// that the chain never comes back; nothing is repeated.
+    fn is_the_chains(&self, execution: &Execution) -> bool {
+        match self {
+            Self::Retry { leg: LegKind::Payout } => execution.terms.pays_on_chain(),
+            Self::MarkPaid { leg: LegKind::Payout, .. } | Self::Fail { leg: LegKind::Payout, .. } => {
+                execution.terms.pays_on_chain() && !matches!(execution.state, State::Owing { .. })
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn verdict(&self) -> Option<ManualResolution> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::Pauses;
-use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
+use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, Timer};
 use dvp_domain::settlement::{Happened, LegDone};
 use dvp_rails::LegKind;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
@@ -224,11 +224,18 @@ async fn carry_out(
                 }
                 continue;
             }
+            EffectKind::Timelock => {
+                let taken = settle_in_time(engine, execution, claim).instrument(span).await?;
+                if taken != StepResult::Stale {
+                    return Ok(());
+                }
+                continue;
+            }
             EffectKind::Offramp => (&rails.offramp, LegKind::Offramp),
             EffectKind::Payout => (&rails.payout, LegKind::Payout),
         };
-        let chain = engine.context.chain_of(&execution.terms).map_err(EngineError::from)?;
-        let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && chain.halt.is_halted();
+        let is_held = engine.context.is_held(&execution.terms).map_err(EngineError::from)?;
+        let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && is_held;
         let call = Call { engine, rail: rail.rail.as_ref(), poll_max: rail.poll_max, leg, claim, is_paused };
         let carried = trace::within(context, call.carry_out(execution));
         if carried.instrument(span).await? != StepResult::Stale {
@@ -263,6 +270,29 @@ async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result
     };
     let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done) };
     take(engine, execution, happened, consumed, is_suspect(claim)).await
+}
+
+/// The timelock of an order that is paid on another chain is near: without a final answer its lock is settled.
+async fn settle_in_time(
+    engine: &Engine,
+    execution: Execution,
+    claim: &Claimed,
+) -> Result<StepResult, Failed> {
+    let end = match execution.state.timer(engine.now()) {
+        Timer::Settle => {
+            error!(
+                "payout on another chain has no final answer and its timelock is near: the funds are released, and the \
+                 output is a debt until it is paid or the input returned"
+            );
+            let consumed = consumed(claim, EffectEnd::Done);
+            return take(engine, execution, Happened::TimelockNear, consumed, is_suspect(claim)).await;
+        }
+        Timer::Later(at) => EffectEnd::Again { at: at.to_utc(), called: false, last_result: "not due yet" },
+        Timer::Nothing => EffectEnd::Done,
+    };
+    let mut conn = engine.pool.acquire().await?;
+    effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+    Ok(StepResult::Ignored)
 }
 
 /// A returned payment, or its resolution. It is held back until the settlement has ended.

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::putting_off::{Failed, PutOff};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, Wake};
-use crate::chain::expected::{Difference, difference, difference_of_chain, is_compared};
+use crate::chain::expected::{Difference, difference, difference_of_chain, is_compared, is_of_payment};
 use crate::context::ChainConfig;
 use crate::engine::{Engine, EngineError};
 use crate::trace;
@@ -116,9 +116,15 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     if !open_facts::is_next(&mut conn, fact.id).await? {
         return Ok(StepResult::Ignored);
     }
-    let chain = engine.context.chain_of(&execution.terms).map_err(EngineError::from)?;
+    let terms = &execution.terms;
+    let chain = if is_of_payment(reported) {
+        engine.context.payout_chain_of(terms)
+    } else {
+        engine.context.chain_of(terms)
+    };
+    let chain = chain.map_err(EngineError::from)?;
     let requested = if is_compared(reported) {
-        commands::list_requested(&mut conn, &fact.entity).await?
+        commands::list_requested(&mut conn, chain.chain_id, &fact.entity).await?
     } else {
         Vec::new()
     };
@@ -138,7 +144,10 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     if let Some(difference) = of_chain.or_else(|| difference(reported, &requested)) {
         return set_aside(engine, fact, &difference).instrument(span).await;
     }
-    let happened = span.in_scope(|| happened(engine, chain, fact, reported))?;
+    let Some(happened) = span.in_scope(|| happened(engine, chain, fact, reported))? else {
+        open_facts::consume(&mut *engine.pool.acquire().await?, &[fact.id]).await?;
+        return Ok(StepResult::Ignored);
+    };
     let consumed = Consumed { fact: Some(fact.id), ..Consumed::default() };
     let version = execution.version;
     let is_suspect = fact.unwritten > 0;
@@ -166,12 +175,13 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
     Ok(StepResult::Ignored)
 }
 
+/// `None`: it changes no settlement.
 fn happened(
     engine: &Engine,
     chain: &ChainConfig,
     fact: &OpenFact,
     reported: &ChainFact,
-) -> Result<Happened, Failed> {
+) -> Result<Option<Happened>, Failed> {
     let at = fact.block_time.map_or_else(|| engine.now(), Timestamp::from);
     let happened = match reported {
         ChainFact::LockLost => {
@@ -188,6 +198,15 @@ fn happened(
             );
             Happened::FillLost
         }
+        ChainFact::TransferLost => {
+            counter!("dvp_workflow_lost_facts_total", "fact" => "transfer").increment(1);
+            error!(
+                "a reorganization reverted the payment for a lock on another chain, which is being released: the \
+                 relayer sends it again while it may be paid, reconciliation reports it while it is missing, and the \
+                 payout gate of its chain is too shallow"
+            );
+            return Ok(None);
+        }
         ChainFact::Created { timelock, lock, .. } => {
             let time = |secs: u64| {
                 Timestamp::from_millis(i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000))
@@ -197,7 +216,8 @@ fn happened(
             let lock = Lock::new(fact.tx_hash.clone(), time(*timelock), deadlines);
             Happened::Locked { lock, at }
         }
-        ChainFact::Filled { .. } => Happened::Filled,
+        // The block is older: what matters is whether there is time for the payout now.
+        ChainFact::Filled { .. } => Happened::Filled { at: engine.now() },
         ChainFact::Settled { .. } => Happened::Settled { tx_hash: fact.tx_hash.clone(), at },
         ChainFact::Cancelled | ChainFact::Refunded => {
             Happened::Refunded { tx_hash: fact.tx_hash.clone(), at }
@@ -216,7 +236,7 @@ fn happened(
             failed(command, code.clone(), message.clone(), at)
         }
     };
-    Ok(happened)
+    Ok(Some(happened))
 }
 
 /// A command can never succeed. When no settlement waits for it, only an alarm is raised.

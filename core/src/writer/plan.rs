@@ -112,8 +112,10 @@ fn gather_effect(
 ) -> Result<(), StoreError> {
     let reference = terms.reference.to_string();
     let chain_id = context.chain_of(terms)?.chain_id;
+    let payout_chain = context.payout_chain_of(terms)?.chain_id;
     let due = |rows: &mut Rows, kind, at: Timestamp| rows.due(kind, &reference, [at, now], after);
-    let order = |rows: &mut Rows, command| rows.command(terms, chain_id, terms.entity.clone(), command);
+    let on = |rows: &mut Rows, chain, command| rows.command(terms, chain, terms.entity.clone(), command);
+    let order = |rows: &mut Rows, command| on(rows, chain_id, command);
     match effect {
         Effect::StartAt(at) => due(rows, EffectKind::Lock, *at),
         Effect::CallOfframp => due(rows, EffectKind::Offramp, now),
@@ -141,8 +143,9 @@ fn gather_effect(
         Effect::EndRest => rows.unrested.push(reference),
         Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {
-            order(rows, transfer_command(context, terms, now)?);
+            on(rows, payout_chain, transfer_command(context, terms, next, now)?);
         }
+        Effect::SettleBy(at) => due(rows, EffectKind::Timelock, *at),
         Effect::Post(posting) => rows.post(&reference, version, posting)?,
     }
     Ok(())
@@ -218,7 +221,12 @@ fn output_token(context: &Context, terms: &Terms) -> Result<OutputArgs, StoreErr
     })
 }
 
-fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
+fn transfer_command(
+    context: &Context,
+    terms: &Terms,
+    next: &State,
+    now: Timestamp,
+) -> Result<ChainCommand, StoreError> {
     let OutputArgs { token, receiver, amount } = output_token(context, terms)?;
     Ok(ChainCommand::Transfer(Box::new(TransferCommand {
         entity: terms.entity.clone(),
@@ -226,8 +234,7 @@ fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<
         receiver,
         token,
         amount,
-        // For as long as a lock would wait.
-        not_after: now.unix_secs().saturating_add(context.windows.fill_secs),
+        not_after: context.windows.pay_by(next.lock(), now),
     })))
 }
 

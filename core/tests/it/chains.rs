@@ -5,16 +5,16 @@ use alloy::primitives::Address;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::chain::expected;
-use dvp_core::context::{ChainConfig, now};
+use dvp_core::context::ChainConfig;
 use dvp_core::permit::PermitDomain;
 use dvp_core::writer::{Outcome, Refusal};
-use dvp_domain::asset::{Asset, AssetKind, AssetType};
+use dvp_domain::asset::{Asset, AssetKind};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::permit::PermitDefect;
 use dvp_testing::Harness;
-use dvp_testing::market::{PERMIT, TOKEN, pair};
+use dvp_testing::market::{Market, PERMIT, TOKEN, pair};
 use dvp_testing::orders::{Terms, order_by};
 use dvp_testing::wait::wait_for;
 
@@ -26,8 +26,12 @@ const DOLLARS: Terms<'_> = Terms { input: ("USDC", 100_000_000), output: "USD", 
 /// Its payout takes a while.
 const WAITING: Terms<'_> = Terms { account: "000123450001", ..DOLLARS };
 
-/// USDC on two chains, with the same address.
 async fn harness() -> Harness {
+    Harness::new(market()).await
+}
+
+/// USDC on two chains, with the same address.
+pub(crate) fn market() -> Market {
     let mut market = scenes::market().with_funds("north", "USD", 100_000_000_000);
     let base = ChainConfig::new(
         "base",
@@ -41,7 +45,7 @@ async fn harness() -> Harness {
     let kind = AssetKind::Erc20 { chain: "base".into(), address: TOKEN.into() };
     market.registry.assets.push(Asset { symbol: "USDC.base".into(), exponent: 6, kind });
     market.registry.pairs.extend([pair("USDC.base", "USD", "1"), pair("USDC", "USDC.base", "1")]);
-    Harness::new(market).await
+    market
 }
 
 /// The same order of the token on the other chain, with the permit signed for it.
@@ -177,17 +181,4 @@ async fn a_halted_chain_takes_no_order_and_begins_no_leg_while_the_other_goes_on
     let paid = "select count(*) from simulated_rail where leg = 'payout' and executed = 1";
     assert_eq!(harness.count(paid).await, 2);
     harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tokens_of_two_chains_are_not_exchanged() {
-    let harness = harness().await;
-    harness.fund("north", "USDC.base", 1_000_000_000).await;
-    let wallet = PrivateKeySigner::random();
-    let mut across = order_by(&wallet, 0, &Terms { output: "USDC.base", ..DOLLARS });
-    across.output_asset.kind = AssetType::Erc20;
-    across.deadline = now().plus_millis(600_000);
-    let refused = harness.submit(across).await;
-    assert!(matches!(refused, Outcome::Rejected { reason: Reason::DifferentChains, .. }), "{refused:?}");
-    assert_eq!(harness.count("select count(*) from execution").await, 0);
 }

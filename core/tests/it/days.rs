@@ -42,6 +42,7 @@ async fn friday_evening() -> Harness {
             fill_secs: 3 * DAY_SECS,
             margin_secs: 2 * DAY_SECS,
             payout: PayoutTime::BusinessDays,
+            finality_secs: 3_600,
         },
         ..Market::new(vec![pair("USDC", "USD", "1")]).with_funds("north", "USD", FUNDS)
     };

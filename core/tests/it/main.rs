@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod acceptance;
+mod across;
 mod approvals;
 mod at_once;
 mod audit;

@@ -228,7 +228,6 @@ fn rejection(reason: Reason, version: Version) -> Rejection {
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
         | Reason::BeneficiaryAddressRequiredForRail
-        | Reason::DifferentChains
         | Reason::ChainHalted
         | Reason::Limit(_) => other_reason(version),
     };

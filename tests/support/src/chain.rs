@@ -33,7 +33,10 @@ pub async fn report_all(pool: &PgPool, facts: &[(&[u8], ChainFact)]) {
     sqlx::query(
         "with reported as ( \
              insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-             select coalesce((select chain_id from chain_command c where c.entity = f.entity limit 1), 31337), \
+             select coalesce((select chain_id from chain_command c where c.entity = f.entity \
+                              order by (c.kind = 'transfer') <> (f.payload ->> 'kind' = 'transferred' \
+                                           or f.payload ->> 'command' is not distinct from 'transfer'), c.id \
+                              limit 1), 31337), \
                     entity, 'x', payload, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now() \
              from unnest($1::bytea[], $2::jsonb[]) with ordinality as f (entity, payload, n) order by n) \
          select pg_notify('dvp_facts', '')",

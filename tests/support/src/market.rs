@@ -41,7 +41,7 @@ impl Market {
             providers: vec![north()],
             funds: Vec::new(),
             further_chains: Vec::new(),
-            windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: PAYOUT_TIME },
+            windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: PAYOUT_TIME, finality_secs: 600 },
         }
     }
 

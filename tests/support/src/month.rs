@@ -126,6 +126,7 @@ fn market() -> Market {
             fill_secs: 3 * DAY_SECS,
             margin_secs: 2 * DAY_SECS,
             payout: PayoutTime::BusinessDays,
+            finality_secs: 3_600,
         },
         ..Market::new(pairs).with_provider(south)
     };

@@ -112,7 +112,7 @@ fn happened(choice: u8) -> Happened {
         4 => Happened::Payout { answer: fails, at: AT },
         5 => Happened::Refunded { tx_hash: "0x".into(), at },
         6 => Happened::Offramp { answer: waits, at: AT },
-        7 | 20 => Happened::Filled,
+        7 | 20 => Happened::Filled { at },
         8 => {
             Happened::Anchored(Finality { tx_hash: "0x".into(), contract_address: "0x".into(), chain_id: 1 })
         }
@@ -153,11 +153,15 @@ proptest! {
     #[test]
     fn books_balance_through_any_history_and_nothing_remains_reserved(
         kind in kinds(),
+        is_across in any::<bool>(),
         cuts in prop::collection::vec(any::<u8>(), 0..4),
         at_once in any::<bool>(),
         history in prop::collection::vec(any::<u8>(), 0..60),
     ) {
-        let terms = shared(kind, &cuts);
+        let mut terms = shared(kind, &cuts);
+        if is_across && kind == OrderKind::TokenToToken {
+            (terms.input.chain, terms.output.chain) = (Some("home".into()), Some("away".into()));
+        }
         let mut books = opening(&terms);
         let begins = at_once && !terms.locks();
         let begun = if begins { accept_and_begin(&terms).unwrap() } else { accept(&terms) };

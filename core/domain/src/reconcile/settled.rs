@@ -41,6 +41,9 @@ fn expectation(state: &State) -> Expectation<'_> {
 
 pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     let expected = expectation(&booked.state);
+    if booked.is_locked_elsewhere {
+        return paid_here(found, booked);
+    }
     locks(found, booked, &expected, moment);
     amounts(found, booked);
     terms(found, booked);
@@ -73,6 +76,18 @@ fn locks(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, 
         let detail = format!("{}, and the chain has {now:?}", booked.state.name());
         found.add(BreakKind::LockWithoutExecution, action, detail);
     }
+}
+
+/// An order whose lock is on another chain, which has the rest of it: here is its payment.
+fn paid_here(found: &mut Findings<'_>, booked: &Booked) {
+    let now = found.subject.kept.now;
+    if now.settler != SettlerState::None || now.escrow != EscrowState::None {
+        let detail = format!("{}, locked on another chain, and this one has {now:?}", booked.state.name());
+        found.add(BreakKind::LockWithoutExecution, SuggestedAction::Page, detail);
+    }
+    amounts(found, booked);
+    terms(found, booked);
+    paid_out(found, booked);
 }
 
 fn amounts(found: &mut Findings<'_>, booked: &Booked) {
@@ -128,15 +143,25 @@ fn payment(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>
         let detail = format!("{}: the funds were released, {detail}", booked.state.name());
         found.add(BreakKind::SettledNotPaid, action, detail);
     }
+    // The other chain is compared with the payment.
+    if !booked.terms.crosses() {
+        paid_out(found, booked);
+    }
+}
+
+/// A payment in tokens.
+fn paid_out(found: &mut Findings<'_>, booked: &Booked) {
+    let now = found.subject.kept.now;
     let pays = booked.terms.pays_on_chain();
-    if pays && completed && !now.paid_out {
-        let detail = "completed, and the chain has no payout";
+    if pays && matches!(booked.state, State::Completed { .. } | State::Releasing { .. }) && !now.paid_out {
+        let detail = format!("{}, and the chain has no payout", booked.state.name());
         found.add(BreakKind::SettledNotPaid, SuggestedAction::Page, detail);
     }
     let given_up = matches!(
         booked.state,
         State::ConversionFailed { .. }
             | State::PayoutFailed { .. }
+            | State::Owing { failure: Some(_), .. }
             | State::Cancelled
             | State::Expired
             | State::Failed { .. }

@@ -101,6 +101,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
         booked: Some(Booked {
             terms,
             state,
+            is_locked_elsewhere: false,
             changed_at: NOW,
             receipt,
             failed_command: None,
@@ -348,6 +349,7 @@ fn a_payment_at_a_bank_is_stuck_after_the_banks_time() {
         let booked = Booked {
             terms,
             state: State::Paying { lock: None, offramp: None, leg: Default::default() },
+            is_locked_elsewhere: false,
             changed_at: NOW,
             receipt: None,
             failed_command: None,
@@ -411,4 +413,54 @@ fn a_recall_is_a_break_without_an_answer_without_a_return_and_when_contradicted(
     assert_eq!(accepted(unpaid(), None), [""; 0], "it was not made");
     let both = accepted(unpaid(), Some(BankWord::Paid));
     assert_eq!(both, ["decision_contradicted", "recall_not_returned"], "it was made after all");
+}
+
+/// The other chain of an order of two.
+fn paid_there(state: State, events: &[&str]) -> Vec<&'static str> {
+    let mut subject = subject(state, events);
+    booked(&mut subject).terms = crate::settlement::tests::across();
+    booked(&mut subject).is_locked_elsewhere = true;
+    kinds(&subject)
+}
+
+#[test]
+fn the_chain_of_a_payment_is_compared_with_the_payment_only() {
+    let unpaid = || owing(Some(failure()));
+    for (state, events) in [
+        (paying(), &[][..]),
+        (paying(), &["Paid"]),
+        (owing(None), &[]),
+        (owing(None), &["Paid"]),
+        (unpaid(), &[]),
+        (failed(), &[]),
+        (releasing(), &["Paid"]),
+        (completed(), &["Paid"]),
+    ] {
+        assert_eq!(paid_there(state.clone(), events), [""; 0], "{} {events:?}", state.name());
+    }
+    for (state, events, found) in [
+        (releasing(), &[][..], "settled_not_paid"),
+        (completed(), &[], "settled_not_paid"),
+        (failed(), &["Paid"], "paid_not_settled"),
+        (unpaid(), &["Paid"], "paid_not_settled"),
+        (paying(), &["Created", "Locked"], "lock_without_execution"),
+    ] {
+        assert_eq!(paid_there(state.clone(), events), [found], "{} {events:?}", state.name());
+    }
+}
+
+#[test]
+fn the_chain_of_a_lock_is_compared_with_the_lock_and_a_debt_is_a_break_there() {
+    let here = |state: State, events: &[&str]| {
+        let mut subject = subject(state, events);
+        booked(&mut subject).terms = crate::settlement::tests::across();
+        kinds(&subject)
+    };
+    for (state, events) in
+        [(paying(), FILLED), (releasing(), FILLED), (completed(), SETTLED), (failed(), LOCKED)]
+    {
+        assert_eq!(here(state.clone(), events), [""; 0], "{} {events:?}", state.name());
+    }
+    assert_eq!(here(owing(None), SETTLED), ["settled_not_paid"]);
+    assert_eq!(here(completed(), FILLED), ["paid_not_settled"]);
 }

@@ -104,6 +104,15 @@ pub enum Then {
     },
 }
 
+/// What the timer of a payout on another chain does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// There is no final answer, and the timelock is near.
+    Settle,
+    Later(Timestamp),
+    Nothing,
+}
+
 impl State {
     /// Whether the settlement waits for a leg's answer.
     pub const fn awaits(&self, leg: LegKind) -> bool {
@@ -176,6 +185,34 @@ impl State {
     /// Whether a payout without a final answer must be settled now.
     fn must_settle(&self, now: Timestamp) -> bool {
         matches!(self, Self::Paying { lock: Some(lock), .. } if !lock.refunded && now >= lock.deadlines.settle_at)
+    }
+
+    /// What is due when the timer of a payout on another chain rings.
+    pub fn timer(&self, now: Timestamp) -> Timer {
+        match self {
+            Self::Paying { lock: Some(lock), .. } if !lock.refunded => {
+                if self.must_settle(now) {
+                    Timer::Settle
+                } else {
+                    // The lock was made again, with other deadlines.
+                    Timer::Later(lock.deadlines.settle_at)
+                }
+            }
+            Self::Paying { .. }
+            | Self::Resting
+            | Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::Committing { .. }
+            | Self::Owing { .. }
+            | Self::Releasing { .. }
+            | Self::Completed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::PayoutFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => Timer::Nothing,
+        }
     }
 
     /// The first action for a claimed leg.

@@ -114,7 +114,7 @@ pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> O
             *lock = Lock { filled, refunded, refund_tx, ..again };
             Vec::new()
         }
-        Happened::Filled if !lock.filled && !lock.refunded => {
+        Happened::Filled { .. } if !lock.filled && !lock.refunded => {
             lock.filled = true;
             Vec::new()
         }
@@ -125,7 +125,7 @@ pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> O
         Happened::Refunded { .. }
         | Happened::LockLost { .. }
         | Happened::Locked { .. }
-        | Happened::Filled
+        | Happened::Filled { .. }
         | Happened::FillLost
         | Happened::Matched
         | Happened::LockDue

@@ -11,6 +11,7 @@
 mod beginning;
 mod chain;
 mod office;
+mod there;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use proptest::test_runner::TestRunner;
 
 use self::chain::Chain;
 use self::office::Office;
-use super::leg::{CallRecord, First, LegKind, RailResponse, Then};
+use super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
 use super::*;
 use crate::ledger::tests::{Books, check_ended, opening, shared};
 use crate::plan::OrderKind;
@@ -42,6 +43,7 @@ const TIMELOCK: i64 = 800_000;
 enum Task {
     Start,
     Leg(LegKind),
+    Timelock,
 }
 
 /// A row of the effects: due work.
@@ -161,8 +163,16 @@ impl Rail {
 
 impl World {
     /// `at_once`: an order that locks nothing begins with its acceptance.
-    fn new(kind: OrderKind, cuts: &[u8], refuses: (bool, bool), at_once: bool) -> Self {
+    fn new(
+        (kind, is_across): (OrderKind, bool),
+        cuts: &[u8],
+        refuses: (bool, bool),
+        at_once: bool,
+    ) -> Self {
         let mut terms = shared(kind, cuts);
+        if is_across {
+            (terms.input.chain, terms.output.chain) = (Some("home".into()), Some("away".into()));
+        }
         terms.request.deadline = terms.accepted_at.plus_millis(60_000);
         let begun =
             if at_once && !terms.locks() { accept_and_begin(&terms).unwrap() } else { accept(&terms) };
@@ -200,6 +210,7 @@ impl World {
                 Effect::CreateOnChain => self.db.commands.push(Command::Create),
                 Effect::SwapOnChain => self.db.commands.push(Command::Swap),
                 Effect::TransferOnChain => self.db.commands.push(Command::Transfer),
+                Effect::SettleBy(at) => due(Task::Timelock, at.millis()),
                 Effect::Fill => self.db.commands.push(Command::Fill),
                 Effect::Settle => self.db.commands.push(Command::Settle),
                 Effect::GiveBack => self.db.commands.push(Command::GiveBack),
@@ -284,7 +295,7 @@ impl World {
     fn move_on(&mut self, worker: &mut Worker, luck: u8) -> bool {
         let leg = match worker.task {
             Some(Task::Leg(leg)) => leg,
-            Some(Task::Start) | None => LegKind::Offramp,
+            Some(Task::Start | Task::Timelock) | None => LegKind::Offramp,
         };
         let answer = self.rails[&leg].answer(self.now);
         match std::mem::replace(&mut worker.stage, At::Load) {
@@ -335,6 +346,18 @@ impl World {
             let deadline = self.terms.request.deadline;
             let first = Beginning::first(worker.decided, at(self.now), deadline, true);
             return self.begin(worker, first);
+        }
+        if worker.task == Some(Task::Timelock) {
+            let end = match worker.seen.0.timer(at(self.now)) {
+                Timer::Settle => {
+                    worker.stage = At::Commit(Happened::TimelockNear, End::Done);
+                    return true;
+                }
+                Timer::Later(_) => End::Again { called: false },
+                Timer::Nothing => End::Done,
+            };
+            self.end(worker, end);
+            return false;
         }
         if let Some(answer) = self.office.verdicts.get(&leg)
             && worker.seen.0.awaits(leg)
@@ -519,8 +542,12 @@ impl World {
             40 if pick < 6 => self.cancel(),
             40 if pick < 60 => self.take_back(),
             40 if pick < 100 => self.lose_lock(),
-            40..43 => self.find_lock(),
-            43 => self.anyone(),
+            40..42 => self.find_lock(),
+            42 => self.go_on_there(pick),
+            43 => {
+                self.anyone();
+                self.go_on_there(pick);
+            }
             other => self.office(other.saturating_sub(44), pick),
         }
         self.account_for();
@@ -588,6 +615,7 @@ impl World {
                     rail.receive(now);
                 }
             }
+            self.recover_there();
             self.work_well(round, 700);
             if self.chain.filled {
                 self.anyone();
@@ -660,13 +688,14 @@ fn follows(before: EventType, after: EventType) -> bool {
 const HISTORIES: u32 = 2_400;
 const COMMITTED_PERCENT_MIN: u32 = 33;
 
-/// Only tokens for money are committed before the payment.
-fn any_kind() -> impl Strategy<Value = OrderKind> {
+/// Only tokens for money, and for tokens of another chain (`true`), are committed before the payment.
+fn any_kind() -> impl Strategy<Value = (OrderKind, bool)> {
     prop_oneof![
-        12 => Just(OrderKind::TokenToFiat),
-        1 => Just(OrderKind::TokenToToken),
-        1 => Just(OrderKind::FiatToFiat),
-        1 => Just(OrderKind::FiatToToken),
+        12 => Just((OrderKind::TokenToFiat, false)),
+        6 => Just((OrderKind::TokenToToken, true)),
+        1 => Just((OrderKind::TokenToToken, false)),
+        1 => Just((OrderKind::FiatToFiat, false)),
+        1 => Just((OrderKind::FiatToToken, false)),
     ]
 }
 

@@ -36,6 +36,10 @@ pub(super) fn step(terms: &Terms, owing: Owing, happened: Happened) -> Option<St
         Happened::Payout { answer, at } if owing.failure.is_none() => {
             Some(answered(terms, owing, answer, at))
         }
+        // The other chain has the payment, and operators had decided that it was not made: what is paid is not owed.
+        Happened::Payout { answer: answer @ RailAnswer::Done(_), at } if terms.crosses() => {
+            Some(answered(terms, owing, answer, at))
+        }
         Happened::Withheld { why, at } if owing.failure.is_none() => {
             Some(unpaid(terms, owing, why.failure(Stage::Payout), at))
         }

@@ -24,6 +24,7 @@
 //! world, with a relayer that is never late: the checker must find its double payment. It must also find one in the
 //! present protocol without the margin.
 
+mod across;
 mod before;
 mod service;
 mod world;

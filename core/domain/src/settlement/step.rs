@@ -48,10 +48,15 @@ impl State {
             (Self::Converting { lock, .. }, Happened::Withheld { why, at }) => {
                 conversion_failed(terms, lock, why.failure(Stage::Offramp), at)
             }
-            (Self::Committing { lock, offramp }, Happened::Filled) => {
+            (Self::Committing { lock, offramp }, Happened::Filled { at }) => {
                 // The payout begins now. The block's time has whole seconds and may lie before the end of the conversion.
                 let lock = Lock { filled: true, ..lock };
-                pay(terms, Some(lock), Some(offramp), WHEN_RECORDED, Effect::CallPayout)
+                if is_too_late_there(terms, &lock, at) {
+                    let failure = Withheld::TimelockNear.failure(Stage::Payout);
+                    unpaid(terms, lock, offramp, failure, at)
+                } else {
+                    pay(terms, Some(lock), Some(offramp), WHEN_RECORDED)
+                }
             }
             (
                 Self::Committing { lock, offramp },
@@ -101,7 +106,7 @@ impl State {
                 state,
                 reported @ (Happened::Locked { .. }
                 | Happened::LockLost { .. }
-                | Happened::Filled
+                | Happened::Filled { .. }
                 | Happened::FillLost
                 | Happened::Refunded { .. }),
             ) => lock::reported(terms, state, reported).ok_or(illegal)?,
@@ -154,7 +159,7 @@ fn start(terms: &Terms) -> Step {
         let effects = vec![Effect::DropTimers, Effect::CallOfframp];
         return Step::tell(next, EventType::OfframpInitiated, WHEN_RECORDED, effects);
     }
-    pay(terms, None, None, WHEN_RECORDED, Effect::CallPayout).after([Effect::DropTimers])
+    pay(terms, None, None, WHEN_RECORDED).after([Effect::DropTimers])
 }
 
 /// Ends before any funds moved.
@@ -208,8 +213,7 @@ fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp)
     let Some(lock) = lock else {
         let paying = State::Paying { lock: None, offramp: Some(offramp.clone()), leg: Leg::default() };
         let reported = Emitted::new(EventType::OfframpCompleted, done_at, &paying);
-        let how = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
-        return pay(terms, None, Some(offramp), at, how).reported_after([reported]);
+        return pay(terms, None, Some(offramp), at).reported_after([reported]);
     };
     if !lock.holds() {
         let why = if lock.refunded { Withheld::FundsGone } else { Withheld::LockLost };
@@ -217,8 +221,12 @@ fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp)
     }
     let next = State::Committing { lock: lock.clone(), offramp: offramp.clone() };
     let reported = Emitted::new(EventType::OfframpCompleted, done_at, &next);
+    if is_too_late_there(terms, &lock, at) {
+        return unpaid(terms, lock, offramp, Withheld::TimelockNear.failure(Stage::Payout), at)
+            .reported_after([reported]);
+    }
     if lock.filled {
-        return pay(terms, Some(lock), Some(offramp), at, Effect::CallPayout).reported_after([reported]);
+        return pay(terms, Some(lock), Some(offramp), at).reported_after([reported]);
     }
     if lock.is_too_late(at) {
         return unpaid(terms, lock, offramp, Withheld::TooLate.failure(Stage::Payout), at)
@@ -227,10 +235,19 @@ fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp)
     Step { next, events: vec![reported], effects: vec![Effect::Fill] }
 }
 
-/// The payout begins.
-fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, at: Timestamp, how: Effect) -> Step {
+/// Whether a payment on another chain would be requested after its last second. Its contract alone does not refuse it
+/// while that chain's clock lags.
+fn is_too_late_there(terms: &Terms, lock: &Lock, now: Timestamp) -> bool {
+    terms.pays_on_chain() && now >= lock.deadlines.pay_before
+}
+
+/// The payout begins. No rail is polled about one on the chain, so a timer settles its lock before the timelock.
+fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, at: Timestamp) -> Step {
+    let how = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
+    let timer = lock.as_ref().filter(|_| terms.pays_on_chain()).map(|lock| lock.deadlines.settle_at);
     let next = State::Paying { lock, offramp, leg: Leg::default() };
-    let effects = vec![Effect::Post(ledger::converted(terms)), how];
+    let effects = [Effect::Post(ledger::converted(terms)), how];
+    let effects = effects.into_iter().chain(timer.map(Effect::SettleBy)).collect();
     Step::tell(next, EventType::PayoutInitiated, at, effects)
 }
 

@@ -46,6 +46,14 @@ pub(crate) fn terms_of(kind: OrderKind) -> Terms {
     terms
 }
 
+/// An order of a token for a token of another chain.
+pub(crate) fn across() -> Terms {
+    let mut terms = terms_of(OrderKind::TokenToToken);
+    terms.input.chain = Some("home".into());
+    terms.output.chain = Some("away".into());
+    terms
+}
+
 pub(crate) fn lock() -> Lock {
     let deadlines = Deadlines { begin_before: LATER, pay_before: LATER, overdue_at: LATER, settle_at: LATER };
     Lock::new("0xl".into(), LATER, deadlines)
@@ -54,6 +62,13 @@ pub(crate) fn lock() -> Lock {
 /// The same, once the chain is committed to the payout.
 pub(crate) fn filled() -> Lock {
     Lock { filled: true, ..lock() }
+}
+
+/// An order of every kind, with the states it can be in.
+fn orders() -> Vec<(Terms, Vec<State>)> {
+    let of = |kind| (terms_of(kind), states_of(kind));
+    // Across chains tokens are locked, committed and paid as for money.
+    KINDS.map(of).into_iter().chain([(across(), states_of(OrderKind::TokenToFiat))]).collect()
 }
 
 /// The states an order of a kind can be in.
@@ -209,7 +224,8 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("payout done", Happened::Payout { answer: done(), at: LATER }),
         ("payout failed", Happened::Payout { answer: fails(), at: LATER }),
         ("withheld", Happened::Withheld { why: Withheld::TooLate, at: LATER }),
-        ("filled", Happened::Filled),
+        ("filled", Happened::Filled { at: NOW }),
+        ("filled late", Happened::Filled { at: LATER }),
         ("fill_lost", Happened::FillLost),
         ("fill_failed", Happened::FillFailed { code: "c".into(), message: "m".into(), at: LATER }),
         ("timelock_near", Happened::TimelockNear),
@@ -227,8 +243,7 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
 }
 
 /// Every state that an order of the kind can be in, its transitions, and the events that it refuses.
-fn table(kind: OrderKind) -> String {
-    let terms = terms_of(kind);
+fn table((terms, states): (Terms, Vec<State>)) -> String {
     let mut table = String::new();
     let effects = |effects: &[Effect]| effects.iter().map(effect_name).collect::<Vec<_>>().join(", ");
     let begun = accept(&terms);
@@ -241,8 +256,9 @@ fn table(kind: OrderKind) -> String {
     }
     let rests = rest(&terms);
     table.push_str(&format!("-> resting [intent.accepted] {{{}}}\n", effects(&rests.effects)));
-    let mut states: Vec<_> = states_of(kind).into_iter().map(|state| ("", state)).collect();
-    if kind == OrderKind::TokenToFiat {
+    let is_committed = states.iter().any(|state| matches!(state, State::Committing { .. }));
+    let mut states: Vec<_> = states.into_iter().map(|state| ("", state)).collect();
+    if is_committed {
         states.extend(variants());
     }
     for (gone, state) in states {
@@ -264,14 +280,15 @@ fn table(kind: OrderKind) -> String {
 
 #[test]
 fn the_table_of_states_and_events_is_the_committed_one() {
-    let titles = KINDS.map(|kind| match kind {
+    let title = |terms: &Terms| match terms.plan.kind {
         OrderKind::TokenToFiat => "tokens for money",
+        OrderKind::TokenToToken if terms.crosses() => "tokens for tokens of another chain",
         OrderKind::TokenToToken => "tokens for tokens",
         OrderKind::FiatToFiat => "money for money",
         OrderKind::FiatToToken => "money for tokens",
-    });
+    };
     let tables: Vec<String> =
-        titles.iter().zip(KINDS).map(|(title, kind)| format!("# {title}\n{}", table(kind))).collect();
+        orders().into_iter().map(|order| format!("# {}\n{}", title(&order.0), table(order))).collect();
     expect_file!["transitions.txt"].assert_eq(&tables.join("\n"));
 }
 
@@ -291,22 +308,23 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::EndRest => "end rest",
         Effect::BringForward(_) => "bring forward",
         Effect::TransferOnChain => "transfer",
+        Effect::SettleBy(_) => "settle by",
         Effect::Post(posting) => posting.reason.as_str(),
     }
 }
 
 #[test]
 fn a_terminal_state_reports_only_a_returned_payment() {
-    for kind in KINDS {
-        for state in states_of(kind).into_iter().filter(State::is_terminal) {
+    for (terms, states) in orders() {
+        for state in states.into_iter().filter(State::is_terminal) {
             for (name, happened) in everything() {
                 if name == "payment_returned" && state.name() == "completed" {
-                    let step = state.clone().step(&terms_of(kind), happened);
+                    let step = state.clone().step(&terms, happened);
                     let reported =
                         step.map(|step| step.events.iter().map(|reported| reported.kind).collect::<Vec<_>>());
-                    let paid_in_money = (!kind.pays_on_chain()).then_some(vec![EventType::PayoutReversed]);
-                    assert_eq!(reported.ok(), paid_in_money, "{kind:?}");
-                } else if let Ok(step) = state.clone().step(&terms_of(kind), happened) {
+                    let paid_in_money = (!terms.pays_on_chain()).then_some(vec![EventType::PayoutReversed]);
+                    assert_eq!(reported.ok(), paid_in_money, "{:?}", terms.plan.kind);
+                } else if let Ok(step) = state.clone().step(&terms, happened) {
                     assert!(step.events.is_empty() && step.next.name() == state.name());
                 }
             }
@@ -337,10 +355,10 @@ fn a_rail_that_forgets_an_answered_call_is_not_called_again() {
 
 #[test]
 fn the_terminal_event_is_marked_terminal() {
-    for kind in KINDS {
-        for state in states_of(kind) {
+    for (terms, states) in orders() {
+        for state in states {
             for (_, happened) in everything() {
-                let Ok(step) = state.clone().step(&terms_of(kind), happened) else { continue };
+                let Ok(step) = state.clone().step(&terms, happened) else { continue };
                 for reported in &step.events {
                     assert_eq!(
                         reported.kind.is_terminal(),
@@ -428,17 +446,38 @@ fn money_for_money_has_no_offramp_and_no_lock() {
 
 #[test]
 fn the_payout_of_locked_funds_begins_only_with_their_commitment() {
-    for kind in KINDS.into_iter().filter(|kind| kind.locks_input()) {
+    for (terms, states) in orders().into_iter().filter(|(terms, _)| terms.locks() && !terms.swaps()) {
         let variants = variants().into_iter().map(|(_, state)| state);
-        for state in states_of(kind).into_iter().chain(variants) {
+        for state in states.into_iter().chain(variants) {
             for (name, happened) in everything() {
-                let Ok(step) = state.clone().step(&terms_of(kind), happened) else { continue };
-                if step.effects.contains(&Effect::CallPayout) {
+                let Ok(step) = state.clone().step(&terms, happened) else { continue };
+                let (calls, pays) = (Effect::CallPayout, Effect::TransferOnChain);
+                let (rail, chain) = (step.effects.contains(&calls), step.effects.contains(&pays));
+                if rail || chain {
                     assert!(step.next.lock().is_some_and(|lock| lock.filled), "{} + {name}", state.name());
+                    assert_eq!(
+                        (rail, chain),
+                        (!terms.crosses(), terms.crosses()),
+                        "{} + {name}",
+                        state.name()
+                    );
                 }
-                assert!(!step.effects.contains(&Effect::TransferOnChain), "{} + {name}", state.name());
+                // Nothing else settles a lock in time that is paid on another chain.
+                let settle_at = step.next.lock().map(|lock| Effect::SettleBy(lock.deadlines.settle_at));
+                assert_eq!(chain, settle_at.is_some_and(|timer| step.effects.contains(&timer)));
             }
         }
+    }
+}
+
+#[test]
+fn a_payment_that_the_other_chain_has_is_not_owed_whatever_operators_found() {
+    for settle_tx in [None, Some("0xs")] {
+        let owing = owing(settle_tx, Some(failure()));
+        let paid = || Happened::Payout { answer: RailAnswer::Done(done()), at: LATER };
+        assert!(owing.clone().step(&terms(), paid()).is_err(), "a rail is not asked again");
+        let step = owing.step(&across(), paid()).unwrap();
+        assert_eq!(step.next.name(), if settle_tx.is_some() { "completed" } else { "releasing" });
     }
 }
 

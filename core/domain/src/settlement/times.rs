@@ -26,6 +26,7 @@ impl Happened {
             Self::Offramp { answer: reported, at } => {
                 Self::Offramp { answer: answer(reported), at: clamp(at) }
             }
+            Self::Filled { at } => Self::Filled { at: clamp(at) },
             Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },
             Self::Payout { answer: reported, at } => Self::Payout { answer: answer(reported), at: clamp(at) },
             Self::Withheld { why, at } => Self::Withheld { why, at: clamp(at) },
@@ -41,7 +42,6 @@ impl Happened {
             other @ (Self::Matched
             | Self::LockDue
             | Self::CancelRequested
-            | Self::Filled
             | Self::FillLost
             | Self::TimelockNear
             | Self::Anchored(_)) => other,
@@ -79,7 +79,7 @@ mod tests {
             Happened::LockDue,
             Happened::Locked { lock: lock(), at: NOW },
             Happened::Offramp { answer: done(), at: NOW },
-            Happened::Filled,
+            Happened::Filled { at: NOW },
             Happened::Payout { answer: done(), at: NOW },
             Happened::Settled { tx_hash, at: NOW },
         ]

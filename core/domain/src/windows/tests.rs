@@ -6,7 +6,12 @@ use crate::plan::OrderKind;
 use crate::settlement::tests::terms_of;
 
 const HOUR: u64 = 60 * 60;
-const BANK: Windows = Windows { fill_secs: HOUR, margin_secs: 24 * HOUR, payout: PayoutTime::BusinessDays };
+const BANK: Windows = Windows {
+    fill_secs: HOUR,
+    margin_secs: 24 * HOUR,
+    payout: PayoutTime::BusinessDays,
+    finality_secs: 4 * HOUR,
+};
 const METHODS: [Option<PayoutMethod>; 5] = [
     None,
     Some(PayoutMethod::Wire),
@@ -122,9 +127,32 @@ fn windows_that_the_contract_refuses_are_refused() {
         ),
         (
             Windows { margin_secs: u64::MAX, payout: PayoutTime::Elapsed(60), ..BANK },
-            Err(WindowsError::MarginTooLong { payout_secs: 60 }),
+            Err(WindowsError::MarginTooLong { payout_secs: 4 * HOUR }),
         ),
     ] {
         assert_eq!(windows.check(), expected, "{windows:?}");
     }
+}
+
+#[test]
+fn a_payment_on_another_chain_is_final_before_its_lock_is_settled() {
+    let now = at("2026-11-16T23:30:00Z");
+    let terms = crate::settlement::tests::across();
+    let times = BANK.of(&terms, now);
+    let begun = now.unix_secs() + HOUR;
+    assert_eq!((times.fill_deadline, times.timelock), (begun, begun + 4 * HOUR + 24 * HOUR));
+    let lock = crate::settlement::Lock {
+        deadlines: BANK.deadlines(times.fill_deadline, times.timelock),
+        ..crate::settlement::tests::lock()
+    };
+    // At any moment: an hour from then, and never so late that it is not final when the lock is settled.
+    for (secs, expected) in
+        [(0, HOUR), (12 * HOUR, 13 * HOUR), (13 * HOUR, 13 * HOUR), (20 * HOUR, 13 * HOUR)]
+    {
+        let asked = now.plus_millis(i64::try_from(secs).unwrap() * 1000);
+        let last = BANK.pay_by(Some(&lock), asked);
+        assert_eq!(last, now.unix_secs() + expected, "{secs}");
+        assert!(last + 4 * HOUR <= lock.deadlines.settle_at.unix_secs());
+    }
+    assert_eq!(BANK.pay_by(None, now), begun);
 }

@@ -94,13 +94,18 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
     Ok(())
 }
 
-/// The commands of an entity that request a lock, a fill or a payment, oldest first.
-pub async fn list_requested(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<ChainCommand>, StoreError> {
+/// The commands of an entity on a chain that request a lock, a fill or a payment, oldest first.
+pub async fn list_requested(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    entity: &[u8],
+) -> Result<Vec<ChainCommand>, StoreError> {
     let rows: Vec<(Value,)> = sqlx::query_as(
         "select payload from chain_command \
-         where entity = $1 and kind in ('create', 'fill', 'transfer', 'swap') order by id",
+         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'fill', 'transfer', 'swap') order by id",
     )
     .bind(entity)
+    .bind(chain_id)
     .fetch_all(conn)
     .await?;
     let command = |(payload,)| {
@@ -145,6 +150,29 @@ pub async fn count_open(
         swaps: number(swaps),
         done: number(done),
     })
+}
+
+/// The state of an execution's payment in tokens, if it was requested.
+pub async fn find_transfer_state(
+    conn: &mut PgConnection,
+    reference: &str,
+) -> Result<Option<String>, StoreError> {
+    let state = sqlx::query_scalar(
+        "select state from chain_command where reference = $1 and kind = 'transfer' order by id limit 1",
+    );
+    Ok(state.bind(reference).fetch_optional(conn).await?)
+}
+
+/// Withdraws a payment in tokens of which no transaction was made.
+pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_command set state = 'failed', done_at = now() \
+         where reference = $1 and kind = 'transfer' and state = 'pending'",
+    )
+    .bind(reference)
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// The chain of an execution's lock.

@@ -2,8 +2,9 @@
 //! are inserted and retracted here, held back in `gates`, and consumed in `open`.
 //!
 //! Invariant: a fact exists for every canonical event at the confirmation depth of an entity with a command, and for no
-//! other event; a consumed `created` fact that is reverted is followed by a `lock_lost`, and a `filled` one by a
-//! `fill_lost`, whichever of the two commits first. A command is committed before its transaction reaches the chain, so
+//! other event; a consumed `created` fact that is reverted is followed by a `lock_lost`, a `filled` one by a
+//! `fill_lost`, and the `transferred` of a payment for a lock on another chain by a `transfer_lost`, whichever of the
+//! two commits first. A command is committed before its transaction reaches the chain, so
 //! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. When a
 //! command was inserted after its events, as from a backup, [`publish_late_events`] inserts its missing facts.
 
@@ -87,7 +88,8 @@ pub async fn publish_late_events(
 /// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
 /// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
 /// a fill is then inserted again, because its loss was reported; any other only when another branch had reported the
-/// same event of its entity. The fill of a command begins at the payout gate.
+/// same event of its entity. The fill of a command and the payment for a lock on another chain begin at
+/// the payout gate.
 async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -114,9 +116,8 @@ async fn emit_facts(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
          select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index,
-                case when fact ->> 'kind' = 'filled'
-                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
-                     then 'new' end
+                case when fact ->> 'kind' in ('filled', 'transferred')
+                          and chain_is_gated(log.chain_id, log.entity, fact ->> 'kind') then 'new' end
          from chain_log log
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
            and exists (select from chain_command where entity = log.entity and chain_id + 0 = log.chain_id)
@@ -146,9 +147,8 @@ async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Ve
                                  log_index, gate)
          select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
                 tx_hash, log_index,
-                case when fact ->> 'kind' = 'filled'
-                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
-                     then 'new' end
+                case when fact ->> 'kind' in ('filled', 'transferred')
+                          and chain_is_gated(log.chain_id, log.entity, fact ->> 'kind') then 'new' end
          from chain_log log
          join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
          where log.chain_id = $1 and log.canonical and log.fact is not null
@@ -184,8 +184,8 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
         .collect()
 }
 
-/// Retracts the facts of blocks above a number. For a consumed lock or fill the loss is inserted, and the engine
-/// notified.
+/// Retracts the facts of blocks above a number. For a consumed lock, fill or payment for a lock on another chain the loss
+/// is inserted, and the engine notified.
 pub(super) async fn retract_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -199,9 +199,11 @@ pub(super) async fn retract_above(
          )
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash)
          select $1, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash
-         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (reported, kind)
+         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost'),
+                                     ('transferred', 'transfer_lost')) lost (reported, kind)
               on lost.reported = retracted.kind
          where consumed_at is not null and differs is null
+           and (retracted.kind <> 'transferred' or chain_is_gated($1, entity, retracted.kind))
          order by lost.kind",
     )
     .bind(bigint(chain_id))

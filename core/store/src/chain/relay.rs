@@ -47,6 +47,8 @@ pub struct CommandRow {
     /// The lock that it is about failed permanently. Never set where the engine has acted on the lock's commitment,
     /// which must be restored together with the lock.
     pub lock_given_up: bool,
+    /// A payment for a lock on another chain.
+    pub is_locked_elsewhere: bool,
     /// The order's trace. One that cannot be read is none.
     pub trace: Option<TraceContext>,
 }
@@ -162,9 +164,11 @@ pub(super) async fn reopen_above(
 }
 
 /// Due commands of one kind without a live transaction, oldest first, of one account's share. Only the oldest open
-/// command of an entity is due, and no command of a wallet whose earlier nonces wait for a block, because it could not
-/// succeed. The subquery on the entity omits the chain, so that the planner can only use the entity's index, whatever
-/// its statistics.
+/// command of an entity on the chain is due, and no command of a wallet whose earlier nonces wait for a block, because
+/// it could not succeed. A payment on another chain that stands still does not hold up the release of its lock, and it
+/// waits while the chain of its lock is halted. The
+/// subquery on the entity computes with the chain, so that the planner can only use the entity's index, whatever its
+/// statistics.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -186,13 +190,18 @@ pub async fn list_ready_commands(
                                     where reported.chain_id = $1 and reported.entity = command.entity and reported.kind = 'filled'
                                       and reported.consumed_at is not null)
                     else false end as lock_given_up,
+                kind = 'transfer' and chain_is_gated(chain_id, entity, 'transferred') as is_locked_elsewhere,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from chain_command command
          where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
            and not exists (
                select from chain_command earlier
-               where earlier.entity = command.entity and earlier.id < command.id
+               where earlier.entity = command.entity and earlier.id < command.id and earlier.chain_id + 0 = $1
                  and earlier.state in ('pending', 'sent'))
+           and (kind <> 'transfer' or not exists (
+               select from chain_command locking join chain_cursor on chain_cursor.chain_id = locking.chain_id
+               where locking.entity = command.entity and locking.kind = 'create' and locking.chain_id + 0 <> $1
+                 and halted is not null))
            and (wallet is null or not exists (
                select from chain_command before
                join slot_command carried on carried.command_id = before.id and carried.live
@@ -227,6 +236,7 @@ pub async fn list_live_commands(
                    and command.kind not in ('create', 'swap', 'anchor')
                  order by locking.id limit 1) as lock,
                 false as lock_given_up,
+                false as is_locked_elsewhere,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from slot_command carried
          join chain_command command on command.id = carried.command_id
@@ -259,6 +269,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         age_ms: row.try_get("age_ms")?,
         tries: u32::try_from(tries).unwrap_or(0),
         lock_given_up: row.try_get("lock_given_up")?,
+        is_locked_elsewhere: row.try_get("is_locked_elsewhere")?,
         trace: row.try_get::<Option<&str>, _>("trace")?.and_then(|text| text.parse().ok()),
     })
 }

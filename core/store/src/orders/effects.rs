@@ -16,6 +16,8 @@ pub enum EffectKind {
     Payout,
     /// A returned payment, or its resolution: applied once the settlement is completed.
     Reversal,
+    /// The time at which a payout on another chain without a final answer is settled.
+    Timelock,
 }
 
 impl EffectKind {
@@ -25,6 +27,7 @@ impl EffectKind {
             Self::Offramp => "offramp",
             Self::Payout => "payout",
             Self::Reversal => "reversal",
+            Self::Timelock => "timelock",
         }
     }
 
@@ -34,6 +37,7 @@ impl EffectKind {
             "offramp" => Ok(Self::Offramp),
             "payout" => Ok(Self::Payout),
             "reversal" => Ok(Self::Reversal),
+            "timelock" => Ok(Self::Timelock),
             other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
         }
     }
@@ -180,7 +184,7 @@ pub struct EndedEffect {
 /// The amount of work of each kind that may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rooms {
-    /// Locks and reversals, which call no rail.
+    /// Locks, reversals and timelocks, which call no rail.
     pub own: i64,
     pub offramp: i64,
     pub payout: i64,
@@ -204,7 +208,7 @@ pub async fn claim(
     let rows: Vec<Row> = sqlx::query_as(
         "with own as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                     from effect \
-                    where kind in ('lock', 'reversal') and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    where kind in ('lock', 'reversal', 'timelock') and run_at <= now() and (lease_until is null or lease_until < now()) \
                     order by run_at limit $1 for update skip locked), \
               offramp as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                     from effect \

@@ -64,12 +64,13 @@ struct Row {
     recall_status: Option<String>,
     recall_since: Option<DateTime<Utc>>,
     recall_contradicted: Option<bool>,
+    is_locked_elsewhere: bool,
     events: Value,
 }
 
 /// A page of executions after `after` by reference, with the last reference read: those that have not ended or ended
 /// lately, those with open funds in the escrow (`open`, ids), and those with a return, a contradiction or a recall
-/// that is not resolved. Those of other chains are left out.
+/// that is not resolved. Those of other chains are left out; one of two chains is read for each.
 pub async fn list_booked(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -92,7 +93,7 @@ pub async fn list_booked(
                     or c.status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'))), \
          page as ( \
              select reference from (select reference from due order by reference offset 0) due \
-             where coalesce((select bool_and(c.chain_id = $1) from chain_command c \
+             where coalesce((select bool_or(c.chain_id = $1) from chain_command c \
                              where c.reference = due.reference), true) \
              order by reference limit $6) \
          select e.reference, e.entity, e.terms, e.state, r.content_hash, r.body, \
@@ -112,6 +113,8 @@ pub async fn list_booked(
                    and b.status in ('staged', 'sent', 'pending') limit 1) as with_bank_since, \
                 recall.status as recall_status, recall.since as recall_since, \
                 recall.is_contradicted as recall_contradicted, \
+                exists (select from chain_command c where c.reference = e.reference and c.kind = 'create' \
+                          and c.chain_id <> $1) as is_locked_elsewhere, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
@@ -162,6 +165,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
     let booked = Booked {
         terms: serde_json::from_value(row.terms).map_err(corrupt)?,
         state: serde_json::from_value(row.state).map_err(corrupt)?,
+        is_locked_elsewhere: row.is_locked_elsewhere,
         changed_at: row.changed_at.into(),
         receipt,
         failed_command: row.failed_command,

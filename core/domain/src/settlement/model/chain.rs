@@ -16,6 +16,8 @@ pub(super) struct Chain {
     /// A reorganization removed the lock and what followed it.
     pub(super) lost: bool,
     pub(super) paid: u32,
+    /// The chain of the payment of an order of two.
+    pub(super) there: super::there::There,
     /// Facts of blocks that are not deep enough yet.
     pub(super) facts: Vec<Happened>,
 }
@@ -34,6 +36,9 @@ impl World {
 
     /// `None`: not yet. A failure is final only where the contract's state makes it so.
     fn carry_out(&mut self, command: Command, fails: bool) -> Option<Option<Happened>> {
+        if command == Command::Transfer && self.terms.crosses() {
+            return self.transfer_there();
+        }
         let (now, chain) = (self.now, &mut self.chain);
         let failed = || ("c".to_owned(), "m".to_owned(), at(now));
         let since = chain.created.map(|created| now - created);
@@ -64,7 +69,7 @@ impl World {
             Command::Fill if !held => return None,
             Command::Fill => {
                 chain.filled = true;
-                Happened::Filled
+                Happened::Filled { at: at_now }
             }
             // It can never succeed: an operator is notified, the settlement is not.
             Command::Settle if chain.gone => return Some(None),
@@ -122,7 +127,8 @@ impl World {
     /// A reorganization reverts a reported commitment, and reports it before the rail is called; the relayer sends it
     /// again. A report after the call comes too late for any rule: the payout gate is for that case.
     pub(super) fn lose_fill(&mut self) {
-        if self.fill_losses == 0 {
+        // The payment of an order of two chains is requested with the report of its commitment.
+        if self.fill_losses == 0 || self.terms.crosses() {
             return;
         }
         let reported = self.chain.facts.is_empty() && self.db.facts.is_empty();

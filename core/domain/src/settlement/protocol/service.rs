@@ -77,6 +77,7 @@ impl Service for Current {
             | Effect::CallOfframp
             | Effect::CallPayout
             | Effect::TransferOnChain
+            | Effect::SettleBy(_)
             | Effect::IssueReceipt
             | Effect::DropTimers
             | Effect::Rest

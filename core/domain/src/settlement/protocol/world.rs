@@ -34,7 +34,7 @@ impl Clock {
         }
     }
 
-    const fn next(self) -> Option<Self> {
+    pub(super) const fn next(self) -> Option<Self> {
         match self {
             Self::LockBy => Some(Self::TooLateToBegin),
             Self::TooLateToBegin => Some(Self::FillDeadline),
@@ -368,7 +368,7 @@ impl<S: Service> World<S> {
             Fact::Locked => Happened::Locked { lock: lock(), at },
             Fact::LockFailed => Happened::LockFailed { code, message, at },
             Fact::LockLost => Happened::LockLost { at },
-            Fact::Filled => Happened::Filled,
+            Fact::Filled => Happened::Filled { at },
             Fact::FillFailed => Happened::FillFailed { code, message, at },
             Fact::Settled => Happened::Settled { tx_hash, at },
             Fact::Refunded => Happened::Refunded { tx_hash, at },
@@ -531,10 +531,10 @@ impl<S: Service> World<S> {
 }
 
 /// The same at every moment, so that worlds which differ in nothing else are equal.
-fn done() -> LegDone {
+pub(super) fn done() -> LegDone {
     LegDone { provider_reference: "r".to_owned(), occurred_at: at(Clock::LockBy) }
 }
 
-fn refused() -> RailAnswer {
+pub(super) fn refused() -> RailAnswer {
     RailAnswer::Failed { code: "c".to_owned(), message: "m".to_owned(), retryable: false }
 }

@@ -1,7 +1,8 @@
-//! Fills at the payout gate.
+//! Fills, and payments for locks on other chains, at the payout gate.
 //!
-//! A fill at the confirmation depth is a fact like any other, with a gate: it is not open until the gate is lifted. A
-//! new fill's gate is `new`; once its order is known the gate names the required finality of its block.
+//! Such a fact at the confirmation depth is a fact like any other, with a gate: it is not open until the gate is lifted.
+//! A new one's gate is `new`; once its order is known the gate names the required finality of its block. Both are called
+//! fills here: upon the one money is paid, upon the other the lock is released.
 
 use super::super::{bigint, block, hash, unsigned};
 use super::notify_facts;
@@ -11,7 +12,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// A fill without a gate condition, with the token and amount that its order locks.
+/// A fill without a gate condition, with the token and amount that its order locks, or pays.
 #[derive(Debug, Clone)]
 pub struct NewFill {
     pub id: i64,
@@ -54,7 +55,7 @@ pub struct Heights {
 pub struct PassableFill {
     pub id: i64,
     pub intent_id: Option<String>,
-    /// The blocks of the fill and of the lock that it commits.
+    /// The blocks of the fill and of the lock that it commits, if that is on this chain.
     pub blocks: Vec<(BlockNumber, B256)>,
 }
 
@@ -80,7 +81,9 @@ pub async fn list_new_fills(
         "select fact.id, fact.block_number, requested.payload ->> 'token' as token, requested.payload ->> 'amount' as amount
          from chain_fact fact
          left join lateral (
-             select payload from chain_command where entity = fact.entity and kind = 'create' order by id limit 1
+             select payload from chain_command
+             where entity = fact.entity and kind = case fact.kind when 'transferred' then 'transfer' else 'create' end
+             order by id limit 1
          ) requested on true
          where fact.chain_id = $1 and fact.gate = 'new' and fact.consumed_at is null
            and fact.retracted_at is null

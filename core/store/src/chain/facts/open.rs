@@ -129,9 +129,11 @@ pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreEr
              returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
          select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
-         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (reported, kind) \
+         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost'), \
+                                    ('transferred', 'transfer_lost')) lost (reported, kind) \
               on lost.reported = consumed.kind \
-         where retracted_at is not null",
+         where retracted_at is not null \
+           and (consumed.kind <> 'transferred' or chain_is_gated(chain_id, entity, consumed.kind))",
     )
     .bind(ids)
     .execute(conn)

@@ -1,0 +1,159 @@
+//! Payments for locks on another chain: neither chain waits for the other, what is reported is final, and so is that a
+//! payment was never made.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::support::{Chain, Order, Running, Scene, eventually, key, raw};
+use alloy::primitives::B256;
+use dvp_chain_indexer::gate::{PayoutGate, Wait};
+use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
+use dvp_store::chain::commands::{self, NewChainCommand};
+use serde_json::json;
+
+/// A chain of which there is no node here.
+const ELSEWHERE: i64 = 77;
+
+async fn elsewhere(chain: &Chain, order: &Order, command: ChainCommand) {
+    let new = NewChainCommand {
+        chain_id: ELSEWHERE,
+        reference: "one".into(),
+        intent_id: "intent-one".into(),
+        entity: order.id.to_string(),
+        command,
+        trace: None,
+    };
+    let mut conn = chain.pool().acquire().await.unwrap();
+    commands::insert(&mut conn, &[new]).await.unwrap();
+}
+
+fn transfer(chain: &Chain, order: &Order, not_after: u64) -> ChainCommand {
+    ChainCommand::Transfer(Box::new(TransferCommand {
+        entity: order.id.to_string(),
+        payer: chain.scene.solver.address().to_string(),
+        receiver: key(0xbb).address().to_string(),
+        token: chain.scene.token.to_string(),
+        amount: "40".into(),
+        not_after,
+    }))
+}
+
+/// A chain that pays for a lock elsewhere. What is final is 64 blocks deep.
+async fn paying_chain() -> (Chain, Order) {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.payout_gate = PayoutGate::new(Vec::new());
+    chain.config.finality_margin = 0;
+    chain.scene.fund_solver(100).await;
+    let order = chain.scene.order(1).await;
+    elsewhere(&chain, &order, chain.scene.create_command(&order)).await;
+    (chain, order)
+}
+
+async fn one<T>(chain: &Chain, sql: &'static str) -> T
+where
+    (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
+    T: Send + Unpin,
+{
+    sqlx::query_as::<_, (T,)>(sql).fetch_one(&chain.pool()).await.unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_on_a_chain_that_stands_still_does_not_hold_up_the_release_of_its_lock() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    let (entity, payout_ref) = (order.id.to_string(), B256::repeat_byte(0x99).to_string());
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref }).await;
+    chain.state("one", "fill", "done").await;
+    elsewhere(&chain, &order, transfer(&chain, &order, u64::MAX)).await;
+    let preimage = Some(order.preimage.to_string());
+    chain.command("one", ChainCommand::Settle { entity, preimage }).await;
+    chain.state("one", "settle", "done").await;
+    chain.state("one", "transfer", "pending").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_for_a_lock_elsewhere_is_reported_when_it_is_final() {
+    let (chain, order) = paying_chain().await;
+    let running = Running::start(&chain);
+    chain.command("one", transfer(&chain, &order, u64::MAX)).await;
+    chain.state("one", "transfer", "done").await;
+    let gated = "select exists (select from chain_fact where kind = 'transferred' and gate is not null)";
+    assert!(one::<bool>(&chain, gated).await, "it is not final yet");
+    chain.mined(100).await;
+    eventually("the payment is reported", async || (!one::<bool>(&chain, gated).await).then_some(())).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_a_reported_payment_for_a_lock_elsewhere_is_reported() {
+    let (mut chain, order) = paying_chain().await;
+    chain.mined(3).await;
+    // A gate that is too shallow.
+    chain.config.payout_gate = PayoutGate::always(Wait::Depth(1));
+    let running = Running::start(&chain);
+    chain.command("one", transfer(&chain, &order, u64::MAX)).await;
+    let open = "select exists (select from chain_fact where kind = 'transferred' and gate is null)";
+    eventually("the payment is reported", async || one::<bool>(&chain, open).await.then_some(())).await;
+    sqlx::query("update chain_fact set consumed_at = now() where kind = 'transferred'")
+        .execute(&chain.pool())
+        .await
+        .unwrap();
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    chain.fact(order.id, "transfer_lost").await;
+    // It is sent again.
+    chain.state("one", "transfer", "done").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
+    let (chain, order) = paying_chain().await;
+    let late = chain.scene.now().await - 1;
+    let running = Running::start(&chain);
+    chain.command("one", transfer(&chain, &order, late)).await;
+    let judged =
+        "select exists (select from chain_command where kind = 'transfer' and not_before > created_at)";
+    eventually("the relayer has judged it", async || one::<bool>(&chain, judged).await.then_some(())).await;
+    assert_eq!(
+        one::<String>(&chain, "select state from chain_command where kind = 'transfer'").await,
+        "pending"
+    );
+    chain.mined(100).await;
+    chain.state("one", "transfer", "failed").await;
+    let facts = chain.facts(order.id).await;
+    assert!(
+        matches!(&facts[..], [ChainFact::CommandFailed { command, code, .. }]
+        if command == "transfer" && code == "transfer_rejected"),
+        "{facts:?}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_waits_while_the_chain_of_its_lock_is_halted() {
+    let (chain, order) = paying_chain().await;
+    sqlx::query(
+        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, \
+                                   halted_detail, halted_at) \
+         values (77, 1, sha256('h'), 1, 1, 'final_block_changed', 'by the test', now())",
+    )
+    .execute(&chain.pool())
+    .await
+    .unwrap();
+    chain.command("one", transfer(&chain, &order, u64::MAX)).await;
+    chain.command("two", ChainCommand::Anchor { content_hash: B256::repeat_byte(0x5e).to_string() }).await;
+    let running = Running::start(&chain);
+    // Of lower priority than a payment.
+    chain.state("two", "anchor", "done").await;
+    chain.state("one", "transfer", "pending").await;
+    sqlx::query(
+        "update chain_cursor set halted = null, halted_detail = null, halted_at = null where chain_id = 77",
+    )
+    .execute(&chain.pool())
+    .await
+    .unwrap();
+    chain.state("one", "transfer", "done").await;
+    running.stop().await;
+}
