@@ -10,7 +10,7 @@ use dvp_core::chain::{ChainAnswer, ChainUnavailable, PairReading, PoolReader, Pr
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, OrderBook,
-    PoolConfig, ReferenceSource,
+    PoolConfig, PoolKind, ReferenceSource,
 };
 use dvp_core::requests::{ChangeError, Maker};
 use dvp_core::writer::Outcome;
