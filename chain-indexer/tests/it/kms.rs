@@ -12,7 +12,7 @@ use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::signing::{
     Account, AwsCredentials, AwsKmsConfig, GcpCredentials, GcpKmsConfig, SignError,
 };
-use dvp_testing::kms::{AWS_KEY, AWS_KEYS, GCP_KEY, Kms, Manner};
+use dvp_testing::kms::{AWS_KEY, AWS_KEYS, GCP_KEY, Kms, KmsAnswer};
 use std::time::Duration;
 
 fn aws(kms: &Kms, address: Address) -> AwsKmsConfig {
@@ -54,13 +54,13 @@ async fn a_service_signs_and_its_signatures_have_a_low_s() {
     let kms = Kms::start(key.clone()).await;
     for (account, kind) in both(&kms, key.address()).into_iter().zip(["aws_kms", "gcp_kms"]) {
         assert_eq!(account.kind(), kind);
-        kms.answer(Manner::Honest);
+        kms.answer(KmsAnswer::Honest);
         account.check().await.unwrap();
         let call = anchor_call(&deployment, 3);
         let signed = account.sign(call.clone()).await.unwrap();
         assert_eq!((sender(&signed.raw), keccak256(&signed.raw)), (key.address(), signed.hash));
         // Half of a service's signatures have a high s: ours is the other form of it.
-        kms.answer(Manner::HighS);
+        kms.answer(KmsAnswer::HighS);
         account.check().await.unwrap();
         let again = account.sign(call).await.unwrap();
         assert_eq!((again.hash, sender(&again.raw)), (signed.hash, key.address()));
@@ -77,33 +77,36 @@ async fn a_service_that_lies_or_hangs_is_found_out() {
             kms.answer(manner);
             account.sign(anchor_call(&deployment, 1)).await.unwrap_err()
         };
-        for manner in [Manner::OtherKey, Manner::OtherDigest] {
+        for manner in [KmsAnswer::OtherKey, KmsAnswer::OtherDigest] {
             assert!(matches!(answer(manner).await, SignError::WrongKey { .. }), "{manner:?}");
         }
-        for manner in [Manner::Trailing, Manner::NoDer, Manner::Garbage, Manner::NoJson] {
+        for manner in [KmsAnswer::Trailing, KmsAnswer::NoDer, KmsAnswer::Garbage, KmsAnswer::NoJson] {
             assert!(matches!(answer(manner).await, SignError::Malformed(_)), "{manner:?}");
         }
-        for manner in [Manner::Broken, Manner::Throttled] {
+        for manner in [KmsAnswer::Broken, KmsAnswer::Throttled] {
             assert!(answer(manner).await.is_absence(), "{manner:?}");
         }
-        assert!(matches!(answer(Manner::Denied).await, SignError::Unusable(_)));
+        assert!(matches!(answer(KmsAnswer::Denied).await, SignError::Unusable(_)));
 
         // The start compares the public key with the configured address before anything is signed.
         let asked = kms.signed();
         for (manner, is_expected) in [
-            (Manner::OtherPublicKey, (|error| matches!(error, SignError::WrongKey { .. })) as fn(&_) -> bool),
-            (Manner::OtherCurve, |error| matches!(error, SignError::Unusable(_))),
-            (Manner::Denied, |error| matches!(error, SignError::Unusable(_))),
+            (
+                KmsAnswer::OtherPublicKey,
+                (|error| matches!(error, SignError::WrongKey { .. })) as fn(&_) -> bool,
+            ),
+            (KmsAnswer::OtherCurve, |error| matches!(error, SignError::Unusable(_))),
+            (KmsAnswer::Denied, |error| matches!(error, SignError::Unusable(_))),
         ] {
             kms.answer(manner);
             let error = account.check().await.unwrap_err();
             assert!(is_expected(&error), "{manner:?}: {error}");
         }
         assert_eq!(kms.signed(), asked);
-        kms.answer(Manner::Honest);
+        kms.answer(KmsAnswer::Honest);
         account.check().await.unwrap();
     }
-    kms.answer(Manner::Hang);
+    kms.answer(KmsAnswer::Hang);
     let limit = Duration::from_millis(200);
     let impatient = [
         Account::aws_kms(AwsKmsConfig { time_limit: limit, ..aws(&kms, key.address()) }).unwrap(),
@@ -167,12 +170,12 @@ async fn no_lie_of_a_service_is_stored_and_other_accounts_take_over() {
     let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account.clone(), vault()).unwrap();
     let lease = chain.lease("signer").await;
     chain.command("one", anchor(1)).await;
-    for lie in Manner::LIES {
+    for lie in KmsAnswer::LIES {
         kms.answer(lie);
         let before = kms.signed();
         eventually(&format!("a transaction is signed wrongly: {lie:?}"), async || {
             relayer.turn(&lease).await.unwrap();
-            (kms.signed() > before || lie == Manner::NoJson).then_some(())
+            (kms.signed() > before || lie == KmsAnswer::NoJson).then_some(())
         })
         .await;
         let stored: i64 =
@@ -181,7 +184,7 @@ async fn no_lie_of_a_service_is_stored_and_other_accounts_take_over() {
     }
     drop(relayer);
 
-    kms.answer(Manner::Hang);
+    kms.answer(KmsAnswer::Hang);
     let limit = Duration::from_millis(500);
     let hanging = Account::gcp_kms(GcpKmsConfig { time_limit: limit, ..gcp(&kms, key.address()) }).unwrap();
     let local: Account = chain.scene.relayer.clone().into();
@@ -196,7 +199,7 @@ async fn no_lie_of_a_service_is_stored_and_other_accounts_take_over() {
     let provider = &chain.scene.provider;
     assert_eq!(provider.get_transaction_count(key.address()).await.unwrap(), 0);
     // It comes back by itself, and takes its share.
-    kms.answer(Manner::HighS);
+    kms.answer(KmsAnswer::HighS);
     let mut byte = 100;
     eventually("the service is used again", async || {
         byte += 1;

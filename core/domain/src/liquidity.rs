@@ -110,6 +110,7 @@ impl Rung {
 
 /// How an amount converts.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a pair has a few offers")]
 pub enum Curve {
     /// Rates that get worse from rung to rung.
     Ladder(Vec<Rung>),

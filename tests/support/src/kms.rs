@@ -35,7 +35,7 @@ pub const AWS_KEYS: (&str, &str) = ("AKIDTEST", "secret-of-the-test");
 
 /// How the services answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum KmsAnswer {
     Honest,
     /// With the right signature in its other form, as the services do half of the time.
     HighS,
@@ -65,14 +65,14 @@ pub enum Manner {
     OtherCurve,
 }
 
-impl Manner {
+impl KmsAnswer {
     pub const LIES: [Self; 6] =
         [Self::OtherKey, Self::OtherDigest, Self::Trailing, Self::NoDer, Self::Garbage, Self::NoJson];
 }
 
 struct Shared {
     key: PrivateKeySigner,
-    manner: Mutex<Manner>,
+    manner: Mutex<KmsAnswer>,
     signed: Mutex<usize>,
     /// The credentials that count, of a role: they are replaced when they are withdrawn.
     issued: Mutex<usize>,
@@ -89,7 +89,7 @@ impl Kms {
     pub async fn start(key: PrivateKeySigner) -> Self {
         let shared = Shared {
             key,
-            manner: Mutex::new(Manner::Honest),
+            manner: Mutex::new(KmsAnswer::Honest),
             signed: Mutex::default(),
             issued: Mutex::default(),
         };
@@ -105,7 +105,7 @@ impl Kms {
         format!("http://{}", self.address)
     }
 
-    pub fn answer(&self, manner: Manner) {
+    pub fn answer(&self, manner: KmsAnswer) {
         *self.shared.manner.lock().unwrap() = manner;
     }
 
@@ -296,15 +296,15 @@ fn refusal(aws: bool, status: u16, code: &str) -> Answer {
 }
 
 /// What both services do in a manner that concerns every request.
-async fn misbehaved(aws: bool, manner: Manner) -> Option<Answer> {
+async fn misbehaved(aws: bool, manner: KmsAnswer) -> Option<Answer> {
     match manner {
-        Manner::Hang => std::future::pending().await,
-        Manner::Broken => Some(answer(500, "<html>")),
-        Manner::NoJson => Some(answer(200, "signed, honestly")),
-        Manner::Denied if aws => Some(refusal(true, 400, "AccessDeniedException")),
-        Manner::Denied => Some(refusal(false, 403, "PERMISSION_DENIED")),
-        Manner::Throttled if aws => Some(refusal(true, 400, "ThrottlingException")),
-        Manner::Throttled => Some(refusal(false, 429, "RESOURCE_EXHAUSTED")),
+        KmsAnswer::Hang => std::future::pending().await,
+        KmsAnswer::Broken => Some(answer(500, "<html>")),
+        KmsAnswer::NoJson => Some(answer(200, "signed, honestly")),
+        KmsAnswer::Denied if aws => Some(refusal(true, 400, "AccessDeniedException")),
+        KmsAnswer::Denied => Some(refusal(false, 403, "PERMISSION_DENIED")),
+        KmsAnswer::Throttled if aws => Some(refusal(true, 400, "ThrottlingException")),
+        KmsAnswer::Throttled => Some(refusal(false, 429, "RESOURCE_EXHAUSTED")),
         _ => None,
     }
 }
@@ -314,8 +314,8 @@ async fn public_key(aws: bool, shared: &Shared) -> Answer {
     if let Some(answer) = misbehaved(aws, manner).await {
         return answer;
     }
-    let key = if manner == Manner::OtherPublicKey { other() } else { shared.key.clone() };
-    let curve = if manner == Manner::OtherCurve { 0x22 } else { 0x0a };
+    let key = if manner == KmsAnswer::OtherPublicKey { other() } else { shared.key.clone() };
+    let curve = if manner == KmsAnswer::OtherCurve { 0x22 } else { 0x0a };
     let header = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81,
         0x04, 0x00, curve, 0x03, 0x42, 0x00,
@@ -347,16 +347,16 @@ async fn signature(aws: bool, digest: &str, shared: &Shared) -> Answer {
     };
     let honest = of(&shared.key, digest);
     let der = match manner {
-        Manner::OtherKey => of(&other(), digest).to_der().as_bytes().to_vec(),
-        Manner::OtherDigest => of(&shared.key, !digest).to_der().as_bytes().to_vec(),
-        Manner::HighS => {
+        KmsAnswer::OtherKey => of(&other(), digest).to_der().as_bytes().to_vec(),
+        KmsAnswer::OtherDigest => of(&shared.key, !digest).to_der().as_bytes().to_vec(),
+        KmsAnswer::HighS => {
             let high = Signature::from_scalars(honest.r(), -*honest.s()).unwrap();
             assert!(high.normalize_s().is_some());
             high.to_der().as_bytes().to_vec()
         }
-        Manner::Trailing => [honest.to_der().as_bytes(), &[0]].concat(),
-        Manner::NoDer => honest.to_bytes().to_vec(),
-        Manner::Garbage => vec![0x30, 0x02, 0x02, 0x00],
+        KmsAnswer::Trailing => [honest.to_der().as_bytes(), &[0]].concat(),
+        KmsAnswer::NoDer => honest.to_bytes().to_vec(),
+        KmsAnswer::Garbage => vec![0x30, 0x02, 0x02, 0x00],
         _ => honest.to_der().as_bytes().to_vec(),
     };
     let der = STANDARD.encode(der);

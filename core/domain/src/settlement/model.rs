@@ -163,12 +163,7 @@ impl Rail {
 
 impl World {
     /// `at_once`: an order that locks nothing begins with its acceptance.
-    fn new(
-        (kind, is_across): (OrderKind, bool),
-        cuts: &[u8],
-        refuses: (bool, bool),
-        at_once: bool,
-    ) -> Self {
+    fn new((kind, is_across): (OrderKind, bool), cuts: &[u8], refuses: (bool, bool), at_once: bool) -> Self {
         let mut terms = shared(kind, cuts);
         if is_across {
             (terms.input.chain, terms.output.chain) = (Some("home".into()), Some("away".into()));
