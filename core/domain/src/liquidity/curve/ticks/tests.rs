@@ -128,8 +128,8 @@ proptest! {
     fn a_pool_that_is_cut_gives_its_last_unit_within_the_bound(pool in pools(), bps in 1_u32..9_000) {
         let spot = pool.spot();
         let worst = Ratio {
-            num: spot.num * U512::from(10_000 - bps) >> 20,
-            den: spot.den * U512::from(10_000_u32) >> 20,
+            num: (spot.num * U512::from(10_000 - bps)) >> 20,
+            den: (spot.den * U512::from(10_000_u32)) >> 20,
         };
         if worst.num.is_zero() || worst.den.is_zero() {
             return Ok(());
