@@ -69,6 +69,7 @@ async fn open(browser: &Browser, sandbox: &Sandbox, path: &str) {
     browser.value("(window.isTheSame = true)").await;
 }
 
+#[expect(clippy::print_stdout, reason = "the figures of the run")]
 fn judge(what: &str, mut latencies: Vec<i64>) {
     latencies.sort_unstable();
     println!("{what}: {latencies:?} ms");
@@ -76,6 +77,7 @@ fn judge(what: &str, mut latencies: Vec<i64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::print_stdout, reason = "the figures of the run")]
 async fn open_pages_show_changes_within_a_second_among_a_thousand_events_a_second() {
     let (sandbox, browser) = tokio::join!(Sandbox::start(), Browser::start());
     let partner = Partner::of(&sandbox);

@@ -207,9 +207,8 @@ async fn halts(branches: [u64; 3]) -> bool {
         if turn % 4 == 0 {
             chain.mined(1).await;
         }
-        match indexer.step(&lease).await {
-            Err(IndexError::Halted(_)) => return true,
-            Ok(_) | Err(_) => {}
+        if let Err(IndexError::Halted(_)) = indexer.step(&lease).await {
+            return true;
         }
     }
     let after = final_block(Some(number)).await;
