@@ -172,6 +172,9 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/reconciliation", "/reconciliation".into());
     add("/reconciliation/{run}", format!("/reconciliation/{run}"));
     add("/treasury", "/treasury".into());
+    for report in ["/treasury/fees", "/treasury/fees.csv", "/treasury/exposure", "/treasury/exposure.csv"] {
+        add(report, report.into());
+    }
     for account in [
         "provider:north:available".to_owned(),
         account_name("partner", &harness.partner().name(), "available"),
