@@ -77,7 +77,6 @@ fn judge(what: &str, mut latencies: Vec<i64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "the figures of the run")]
 async fn open_pages_show_changes_within_a_second_among_a_thousand_events_a_second() {
     let (sandbox, browser) = tokio::join!(Sandbox::start(), Browser::start());
     let partner = Partner::of(&sandbox);
