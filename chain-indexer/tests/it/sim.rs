@@ -39,7 +39,7 @@ async fn every_command_takes_effect_once_and_no_nonce_is_stuck_under_all_faults(
     let database = SimDatabase::create().await.unwrap();
     let mut sum = RelayOutcome::default();
     for seed in 1..=15 {
-        match run_relay_seed(&database, seed).await {
+        match Box::pin(run_relay_seed(&database, seed)).await {
             Ok(outcome) => sum.add(&outcome),
             Err(broken) => panic!("seed {seed}: {broken}"),
         }
@@ -53,7 +53,7 @@ async fn every_command_takes_effect_once_and_no_nonce_is_stuck_under_all_faults(
 async fn commands_on_an_abandoned_lock_come_to_their_end() {
     let database = SimDatabase::create().await.unwrap();
     for seed in [206, 1_212, 1_457] {
-        if let Err(broken) = run_relay_seed(&database, seed).await {
+        if let Err(broken) = Box::pin(run_relay_seed(&database, seed)).await {
             panic!("seed {seed}: {broken}");
         }
     }
