@@ -130,12 +130,14 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     .await?
     .context("no history")?;
     let (reference, intent, client, entity, payment, bank_reference, _, hash) = sample;
-    let (approval, run, tx, clordid): (String, i64, String, String) = sqlx::query_as(
+    let (approval, run, tx, clordid, document): (String, i64, String, String, String) = sqlx::query_as(
         "select (select id from approval order by requested_at limit 1), (select max(id) from reconciliation_run), \
                 (select '0x' || encode(hash, 'hex') from tx_attempt limit 1), \
-                (select cl_ord_id from fix_order where session_id = $1 limit 1)",
+                (select cl_ord_id from fix_order where session_id = $1 limit 1), \
+                (select encode(digest, 'hex') from bank_message where execution = $2 limit 1)",
     )
     .bind(SESSION)
+    .bind(&reference)
     .fetch_one(harness.pool())
     .await?;
     let session = SESSION.replace(':', "%3A").replace('>', "%3E");
@@ -166,6 +168,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     }
     add("/orders/{reference}", format!("/orders/{reference}"));
     add("/orders/{reference}/documents", format!("/orders/{reference}/documents"));
+    add("/orders/{reference}/documents/{digest}", format!("/orders/{reference}/documents/{document}"));
     add("/approvals", "/approvals".into());
     add("/approvals", "/approvals?state=approved".into());
     add("/approvals/{id}", format!("/approvals/{approval}"));

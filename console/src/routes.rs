@@ -66,6 +66,7 @@ pub(crate) fn all() -> Vec<Route> {
         form("/orders/views/delete", EVERYONE, post(saved_views::delete)),
         page("/orders/{reference}", EVERYONE, get(order::show)),
         page("/orders/{reference}/documents", PERSONAL, get(order::documents)),
+        page("/orders/{reference}/documents/{digest}", PERSONAL, get(order::bank_document)),
         page("/approvals", EVERYONE, get(approvals::list)),
         page("/approvals/{id}", EVERYONE, get(approvals::show)),
         guarded("/approvals/{id}/approve", APPROVAL, post(approvals::approve)),

@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use dvp_domain::operator::OperatorRole;
 use dvp_store::changes::Subject;
+use url::form_urlencoded::Serializer;
 
 use crate::assets;
 use crate::navigation::{Section, sections_of};
@@ -157,6 +158,17 @@ pub(crate) fn tone(state: &str) -> &'static str {
 /// A code as words: `payout_failed` is `payout failed`.
 pub(crate) fn words(code: &str) -> String {
     code.replace('_', " ")
+}
+
+/// The page of a FIX session's messages.
+pub(crate) fn messages(session: &str) -> String {
+    format!("/fix/{}/messages", segment(session))
+}
+
+/// Those of an order.
+pub(crate) fn messages_of(session: &str, cl_ord_id: &str) -> String {
+    let query = Serializer::new(String::new()).append_pair("cl_ord_id", cl_ord_id).finish();
+    format!("{}?{query}", messages(session))
 }
 
 /// A text as one segment of an address's path.

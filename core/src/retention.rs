@@ -20,8 +20,8 @@ use uuid::Uuid;
 use dvp_store::chain::retention as chain;
 use dvp_store::fix::archive;
 use dvp_store::lease::Lease;
-use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
+use dvp_store::orders::{bank_messages, feed, rail_calls};
 use dvp_store::personal::messages;
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
 use dvp_store::{StoreError, limits, operators, retention};
@@ -72,6 +72,8 @@ pub struct Ages {
     pub transactions: Duration,
     /// Commands and facts of ended orders, anchors by strangers, and blocks that were taken back.
     pub chain: Duration,
+    /// Calls of rails, and messages to and from the bank with their documents.
+    pub order_records: Duration,
     /// Personal data of orders, from their end on. `None`: it is kept.
     pub personal_data: Option<Duration>,
 }
@@ -87,6 +89,7 @@ impl Default for Ages {
             notices: days(365),
             transactions: days(90),
             chain: days(90),
+            order_records: days(400),
             personal_data: None,
         }
     }
@@ -115,10 +118,12 @@ enum Subject {
     ChainWork,
     ChainStrangers,
     ChainOrphans,
+    RailCalls,
+    BankMessages,
 }
 
 impl Subject {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 22] = [
         Self::Events,
         Self::Deliveries,
         Self::WebhookAnswers,
@@ -139,6 +144,8 @@ impl Subject {
         Self::ChainWork,
         Self::ChainStrangers,
         Self::ChainOrphans,
+        Self::RailCalls,
+        Self::BankMessages,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -163,6 +170,8 @@ impl Subject {
             Self::ChainWork => "chain_work",
             Self::ChainStrangers => "chain_strangers",
             Self::ChainOrphans => "chain_orphans",
+            Self::RailCalls => "rail_calls",
+            Self::BankMessages => "bank_messages",
         }
     }
 
@@ -190,6 +199,8 @@ impl Subject {
             Self::ChainWork => chain::delete_work(conn, ages.chain, ORDERS_ON_CHAIN).await,
             Self::ChainStrangers => chain::delete_strangers(conn, ages.chain, ROWS).await,
             Self::ChainOrphans => chain::delete_orphans(conn, ages.chain, ROWS).await,
+            Self::RailCalls => rail_calls::delete_old(conn, ages.order_records, ROWS).await,
+            Self::BankMessages => bank_messages::delete_old(conn, ages.order_records, ROWS).await,
             Self::FixAccounts => messages::erase_sent(conn, ROWS).await,
         }
     }

@@ -86,7 +86,21 @@ fn lines(value: &Value) -> Vec<String> {
         format!("intent {}  accepted {}", text(&value["intentId"]), text(&value["acceptedAt"])),
     ];
     out.extend(funds(&value["state"]).map(|where_they_are| format!("funds {where_they_are}")));
-    for part in ["events", "work", "chain", "facts", "bank", "recalls", "ledger", "screening", "operators"] {
+    for part in [
+        "events",
+        "fix",
+        "work",
+        "calls",
+        "chain",
+        "transactions",
+        "facts",
+        "bank",
+        "messages",
+        "recalls",
+        "ledger",
+        "screening",
+        "operators",
+    ] {
         let rows = value[part].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.is_empty() {
             continue;

@@ -293,6 +293,8 @@ pub(crate) struct RetentionSection {
     pub transactions: Option<Span>,
     /// What the chain side keeps of ended orders.
     pub chain: Option<Span>,
+    /// Calls of rails, and messages to and from the bank.
+    pub order_records: Option<Span>,
     /// Personal data of orders, from their end on; without it, it is kept.
     pub personal_data: Option<Span>,
 }
@@ -309,6 +311,7 @@ impl RetentionSection {
             notices: or(&self.notices, usual.notices),
             transactions: or(&self.transactions, usual.transactions),
             chain: or(&self.chain, usual.chain),
+            order_records: or(&self.order_records, usual.order_records),
             personal_data: self.personal_data.as_ref().map(|span| span.0),
         };
         for (name, age) in [
@@ -319,6 +322,7 @@ impl RetentionSection {
             ("notices", ages.notices),
             ("transactions", ages.transactions),
             ("chain", ages.chain),
+            ("order_records", ages.order_records),
         ] {
             ensure!(age >= IDEMPOTENCY_LEAST, "retention.{name} must be at least 1d");
         }

@@ -121,6 +121,7 @@ fn the_example_contains_every_key() {
         "archive",
         "notices",
         "transactions",
+        "order_records",
         "certificate",
         "key",
         "client_ca",

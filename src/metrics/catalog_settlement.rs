@@ -44,6 +44,8 @@ const SUBJECT: Label = (
         "chain_work",
         "chain_strangers",
         "chain_orphans",
+        "rail_calls",
+        "bank_messages",
     ]),
 );
 

@@ -92,6 +92,17 @@ const WRITE: &[&str] = &[
      from copy c join execution e using (reference) where c.pays_bank",
     "insert into bank_file (digest, name, message, message_id, taken_at) \
      select sha256(('file ' || n)::bytea), n || '.xml', 'pain.002', 'A' || n, at from copy where n % 10 = 0",
+    "insert into bank_message (execution, digest, said, direction, message, file, at) \
+     select c.reference, sha256((way || c.n)::bytea), said, way, message, c.n || '.xml', c.at \
+     from copy c cross join (values ('out', 'payment ordered', 'pain.001.001.09'), ('in', 'paid', 'camt.054.001.08')) \
+          m (way, said, message) where c.pays_bank",
+    // As long as a message with one payment.
+    "insert into bank_document (digest, content, kept_at) \
+     select m.digest, '<Document>' || repeat(md5(m.execution || m.said), 60), m.at \
+     from copy c join bank_message m on m.execution = c.reference",
+    "insert into rail_call (reference, leg, call, result, times, first_at, last_at, took_ms, detail) \
+     select c.reference, leg, 'submit', 'done', 1, c.at, c.at, 12, 'P' || c.n \
+     from copy c cross join (values ('offramp'), ('payout')) l (leg) where c.state_name <> 'rejected'",
     "insert into screening (reference, verdict, source, detail, at) \
      select reference, 'pass', 'list', '', at from copy where n % 2 = 0 and state_name <> 'rejected'",
     // Operators look at one order in ten.

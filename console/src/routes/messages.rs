@@ -38,10 +38,6 @@ pub(crate) struct MessagesQuery {
     before: String,
 }
 
-fn address(session: &str) -> String {
-    format!("/fix/{}/messages", view::segment(session))
-}
-
 impl MessagesQuery {
     fn wanted(&self) -> Result<Wanted<'_>, PageError> {
         match (self.seq.trim(), self.cl_ord_id.trim()) {
@@ -85,7 +81,7 @@ impl MessagesQuery {
         for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
             query.append_pair(name, value);
         }
-        format!("{}?{}", address(session), query.finish())
+        format!("{}?{}", view::messages(session), query.finish())
     }
 }
 
@@ -121,7 +117,7 @@ async fn find(
         value(Field::time("from", "From (UTC)"), &query.from),
         value(Field::time("until", "Until (UTC)"), &query.until),
     ];
-    Ok(block.with_forms([Form::search(address(session), "Search", fields)]))
+    Ok(block.with_forms([Form::search(view::messages(session), "Search", fields)]))
 }
 
 /// The newest messages of a session.

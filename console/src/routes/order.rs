@@ -7,6 +7,7 @@ use dvp_core::operations::EXECUTION;
 use dvp_store::approvals;
 use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
+use dvp_store::orders::bank_messages::{self, BankMessage};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::{operations, receipts};
 use dvp_store::{PgConnection, StoreError};
@@ -39,8 +40,8 @@ struct OrderPage {
     timeline: Vec<Happening>,
     /// The newest request about it.
     approval: Option<ApprovalLine>,
-    /// The operator may read its documents.
-    may_read: bool,
+    /// Where its documents are, for an operator who may read them.
+    documents: Option<String>,
     /// The form of a decision, for operators who may decide.
     decision: Vec<Form>,
 }
@@ -73,6 +74,8 @@ pub(crate) async fn show(
     let amount = |given: &dvp_domain::terms::AssetAmount| {
         format!("{} {}", view::amount(&given.amount.to_string(), given.exponent), given.asset)
     };
+    let documents =
+        operator.may(PERSONAL).then(|| format!("/orders/{}/documents", view::segment(&reference)));
     let page = OrderPage {
         page: Page::of(Some(&operator), "Orders", format!("Order {reference}")).live(&[
             Subject::Feed,
@@ -88,9 +91,9 @@ pub(crate) async fn show(
         deadline: terms.request.deadline.to_utc().into(),
         terms: terms_of(&execution),
         failure: execution.state.failure().map(|failure| format!("{}: {}", failure.code, failure.message)),
-        timeline: timeline::of(&history, |asset| console.decimals(asset)),
+        timeline: timeline::of(&history, |asset| console.decimals(asset), documents.as_deref()),
         approval: approval.as_ref().map(ApprovalLine::from),
-        may_read: operator.may(PERSONAL),
+        documents,
         decision: if operator.may(OPERATION) {
             let mut forms = vec![decisions::form(&execution)];
             forms.extend(returns::form(&execution));
@@ -140,6 +143,15 @@ struct DocumentsPage {
     page: Page,
     reference: String,
     documents: Vec<(&'static str, String)>,
+    messages: Vec<MessageLine>,
+}
+
+/// A message to or from the bank, and where its text is while it is kept.
+struct MessageLine {
+    at: Moment,
+    title: String,
+    file: String,
+    link: Option<String>,
 }
 
 /// The stored documents, personal data included. The look is an entry of the audit log, which is written first.
@@ -152,11 +164,49 @@ pub(crate) async fn documents(
     let execution = load(&mut conn, &reference).await?;
     operator.record(&mut conn, ConsoleAction::Read, "GET /orders/{reference}/documents", &reference).await?;
     let receipt = receipts::find_body(&mut conn, &reference).await?;
+    let messages = bank_messages::list(&mut conn, &reference).await?;
     drop(conn);
     let mut documents = vec![("Terms", document(&execution.terms)?), ("State", document(&execution.state)?)];
     documents.extend(receipt.map(|receipt| ("Receipt", receipt)));
+    let line = |message: BankMessage| MessageLine {
+        at: message.at.into(),
+        title: format!(
+            "{} {}: {}",
+            if message.is_sent { "sent" } else { "received" },
+            message.message,
+            message.said
+        ),
+        link: message
+            .is_kept
+            .then(|| format!("/orders/{}/documents/{}", view::segment(&reference), message.digest)),
+        file: message.file,
+    };
+    let messages = messages.into_iter().map(line).collect();
     let page = Page::of(Some(&operator), "Orders", format!("Documents of {reference}"));
-    Ok(Html(DocumentsPage { page, reference, documents }.render()?).into_response())
+    Ok(Html(DocumentsPage { page, reference, documents, messages }.render()?).into_response())
+}
+
+/// The text of a message to or from the bank about the order. A file of the bank may name other orders, too. The look
+/// is an entry of the audit log, which is written first.
+pub(crate) async fn bank_document(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path((reference, digest)): Path<(String, String)>,
+) -> Result<Response, PageError> {
+    let mut conn = console.acting().await?;
+    load(&mut conn, &reference).await?;
+    let bytes =
+        hex::decode(&digest).map_err(|_| PageError::Invalid("a digest is hexadecimal.".to_owned()))?;
+    let about = format!("{reference} {digest}");
+    operator
+        .record(&mut conn, ConsoleAction::Read, "GET /orders/{reference}/documents/{digest}", &about)
+        .await?;
+    let found = bank_messages::find_document(&mut conn, &reference, &bytes).await?;
+    let content = found.ok_or_else(|| PageError::NotFound(format!("document {digest} of {reference}")))?;
+    drop(conn);
+    let page = Page::of(Some(&operator), "Orders", format!("Document of {reference}"));
+    let documents = vec![("Message", content)];
+    Ok(Html(DocumentsPage { page, reference, documents, messages: Vec::new() }.render()?).into_response())
 }
 
 /// A stored document without the permit's signature, which is the user's authorization.

@@ -165,6 +165,54 @@ async fn a_look_at_personal_data_is_in_the_audit_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_the_bank_is_read_from_its_order_and_each_look_is_recorded() {
+    let scene = Scene::new().await;
+    let (first, second) = (
+        scene.harness.accept(order("000123456789")).await,
+        scene.harness.accept(order("000123456780")).await,
+    );
+    let reference = first.reference.as_str();
+    for statement in [
+        "insert into bank_message (execution, digest, said, direction, message, file) \
+         values ($1, sha256('a'), 'payment ordered', 'out', 'pain.001.001.09', 'E1.xml'), \
+                ($1, sha256('b'), 'refused', 'in', 'pain.002.001.10', 'gone.xml')",
+        "insert into bank_document (digest, content) values (sha256('a'), '<Nm>Jane & Co</Nm>' || left($1, 0))",
+    ] {
+        sqlx::query(statement).bind(reference).execute(scene.harness.pool()).await.unwrap();
+    }
+    let digest: String = sqlx::query_scalar("select encode(sha256('a'), 'hex')")
+        .fetch_one(scene.harness.pool())
+        .await
+        .unwrap();
+    let link = format!("/orders/{reference}/documents/{digest}");
+    let viewer = scene.sign_in("jo", VIEWER).await;
+    let page = scene.get(&format!("/orders/{reference}"), &viewer).await;
+    assert!(page.body.contains("from the bank: refused"), "{}", page.body);
+    assert!(!page.body.contains(&link), "a viewer reads no documents");
+    assert_eq!(scene.get(&link, &viewer).await.status, StatusCode::FORBIDDEN);
+    let cookie = scene.sign_in("sam", &[OperatorRole::Support]).await;
+    for address in [format!("/orders/{reference}"), format!("/orders/{reference}/documents")] {
+        let page = scene.get(&address, &cookie).await;
+        assert!(page.body.contains(&format!("href=\"{link}\"")), "{}", page.body);
+        assert!(page.body.contains("gone.xml") && !page.body.contains(">gone.xml</a>"), "not kept any more");
+    }
+    let page = scene.get(&link, &cookie).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.body.contains("Jane &#38; Co&#60;/Nm&#62;"), "{}", page.body);
+    let (_, action, route, about) = scene.records().await.pop().unwrap();
+    assert_eq!((action.as_str(), route.as_str()), ("read", "GET /orders/{reference}/documents/{digest}"));
+    assert_eq!(about, format!("{reference} {digest}"));
+    let other = format!("/orders/{}/documents/{digest}", second.reference.as_str());
+    for (address, status) in [
+        (other.as_str(), StatusCode::NOT_FOUND),
+        (&format!("/orders/{reference}/documents/xyz"), StatusCode::BAD_REQUEST),
+        (&format!("/orders/exe_none/documents/{digest}"), StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(scene.get(address, &cookie).await.status, status, "{address}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn text_of_partners_is_escaped() {
     let scene = Scene::new().await;
     let mut request = order("000123456789");

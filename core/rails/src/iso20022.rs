@@ -41,9 +41,11 @@ use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
 use dvp_store::StoreError;
 use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
+use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions;
 use metrics::{counter, gauge};
+use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -52,7 +54,7 @@ use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
-use self::intake::{Inbox, SETTLES_AFTER};
+use self::intake::{Inbox, ReceivedFile, SETTLES_AFTER};
 use self::schema::{Message, check};
 use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, apply, failure_code};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
@@ -208,10 +210,18 @@ impl BankFiles {
             return Err(StoreError::corrupt("bank_payment", "an order that breaks the schema's rules").into());
         }
         let staged_file = format!("{id}.{}.xml", uuid::Uuid::new_v4().simple());
-        self.folder.stage(&staged_file, &document.render()).await?;
-        let mut conn = self.pool.acquire().await?;
+        let content = document.render();
+        self.folder.stage(&staged_file, &content).await?;
+        let mut tx = self.pool.begin().await?;
         let new = NewBankPayment { staged_file, ..new_payment(request, instruction) };
-        store::insert_payment(&mut conn, &new).await?;
+        if store::insert_payment(&mut tx, &new).await? {
+            let file = file_name(id);
+            let (execution, message) = (&request.execution, Message::Pain001.name());
+            let sent = NewBankMessage { execution, said: "payment ordered", message, file: &file };
+            let digest = Sha256::digest(&content).into();
+            bank_messages::insert_sent(&mut tx, sent, &digest, &content).await?;
+        }
+        tx.commit().await?;
         Ok(())
     }
 
@@ -297,9 +307,14 @@ fn new_payment(request: &RailRequest, instruction: &Instruction) -> NewBankPayme
     }
 }
 
-/// Applies a report about a payment. `false`: the payment is unknown.
-async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Result<bool, BankError> {
+/// Applies a report about a payment, which a file of the bank has. `false`: the payment is unknown.
+async fn take_word(
+    tx: &mut sqlx::PgTransaction<'_>,
+    said: &PaymentReport,
+    file: &ReceivedFile<'_>,
+) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
+    file.record(tx, &payment.execution, said.word.as_str()).await?;
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
     let after = apply(payment.status, &said.word, ordered);
     let id = payment.end_to_end_id.clone();

@@ -17,6 +17,7 @@ use dvp_domain::settlement::{Happened, LegDone};
 use dvp_rails::LegKind;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::rail_calls::RailCall;
 use dvp_store::pauses;
 use metrics::counter;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -264,11 +265,11 @@ async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let end = EffectEnd::Again { at: in_ms(engine, wait), called: false, last_result };
             let mut conn = engine.pool.acquire().await?;
-            effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+            effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
             return Ok(StepResult::Ignored);
         }
     };
-    let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done) };
+    let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done, Vec::new()) };
     take(engine, execution, happened, consumed, is_suspect(claim)).await
 }
 
@@ -284,14 +285,14 @@ async fn settle_in_time(
                 "payout on another chain has no final answer and its timelock is near: the funds are released, and the \
                  output is a debt until it is paid or the input returned"
             );
-            let consumed = consumed(claim, EffectEnd::Done);
+            let consumed = consumed(claim, EffectEnd::Done, Vec::new());
             return take(engine, execution, Happened::TimelockNear, consumed, is_suspect(claim)).await;
         }
         Timer::Later(at) => EffectEnd::Again { at: at.to_utc(), called: false, last_result: "not due yet" },
         Timer::Nothing => EffectEnd::Done,
     };
     let mut conn = engine.pool.acquire().await?;
-    effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+    effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
     Ok(StepResult::Ignored)
 }
 
@@ -318,7 +319,7 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
             last_result: "not completed yet",
         };
         let mut conn = engine.pool.acquire().await?;
-        effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+        effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
         return Ok(StepResult::Ignored);
     }
     if let Happened::PaymentReturned { done, code, .. } = &happened {
@@ -329,14 +330,18 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         );
         counter!("dvp_payments_returned_total").increment(1);
     }
-    take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
+    take(engine, execution, happened, consumed(claim, EffectEnd::Done, Vec::new()), is_suspect(claim)).await
 }
 
 const fn is_suspect(claim: &Claimed) -> bool {
     claim.unwritten > 0
 }
 
-fn consumed(claim: &Claimed, end: EffectEnd) -> Consumed {
-    let effect = EndedEffect { id: claim.id, fence: claim.fence, end };
-    Consumed { effect: Some(effect), ..Consumed::default() }
+fn consumed(claim: &Claimed, end: EffectEnd, calls: Vec<RailCall>) -> Consumed {
+    Consumed { effect: Some(ended(claim, end, calls)), ..Consumed::default() }
+}
+
+/// A claim's end, with the calls that were made under it.
+fn ended(claim: &Claimed, end: EffectEnd, calls: Vec<RailCall>) -> EndedEffect {
+    EndedEffect { id: claim.id, fence: claim.fence, end, calls }
 }

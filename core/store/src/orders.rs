@@ -1,6 +1,7 @@
 //! Quotes, intents, executions with their effects, and the feed of their events.
 
 pub mod bank;
+pub mod bank_messages;
 pub mod effects;
 pub mod events;
 pub mod executions;
@@ -14,6 +15,7 @@ pub mod operations;
 pub mod permits;
 pub mod quote_holds;
 pub mod quotes;
+pub mod rail_calls;
 pub mod ranges;
 pub mod recalls;
 pub mod receipts;

@@ -16,6 +16,7 @@ use dvp_rails::iso20022::{BankFiles, GIVEN_BEFORE, folder::drop_into};
 use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::orders::bank_messages;
 use dvp_store::orders::executions::RefType;
 use dvp_store::reconcile::{Scope, list_booked};
 use tokio::sync::watch;
@@ -155,6 +156,7 @@ async fn each_payout_is_ordered_once_and_ends_as_the_bank_answers() {
         wait_for("the alarm", || async { (place.alarm(reference).await.as_deref() == alarm).then_some(()) })
             .await;
     }
+    check_messages(&place, &references).await;
     // An invalid file and half a file.
     assert_eq!(count(place.files.folder().quarantine()).await, 2);
     let refused = "select count(*) from bank_file where refusal is not null";
@@ -162,6 +164,31 @@ async fn each_payout_is_ordered_once_and_ends_as_the_bank_answers() {
     let unknown = "select sum(unknown)::int8 from bank_file";
     assert_eq!(place.harness.count(unknown).await, 1, "a payment of another payer");
     place.harness.check_books().await;
+}
+
+/// The messages about payments, and their documents, are as they were in the folder.
+async fn check_messages(place: &BankScene, references: &[String]) {
+    let mut conn = place.harness.pool().acquire().await.unwrap();
+    for (n, last) in [(0, "paid"), (2, "refused"), (9, "returned")] {
+        let reference = &references[n];
+        let messages = bank_messages::list(&mut conn, reference).await.unwrap();
+        let said: Vec<&str> = messages.iter().map(|one| one.said.as_str()).collect();
+        assert_eq!((said[0], messages[0].is_sent), ("payment ordered", true), "{said:?}");
+        assert!(said.contains(&last), "{said:?}");
+        for message in &messages[1..] {
+            assert!(!message.is_sent && message.is_kept, "{message:?}");
+            let digest = hex::decode(&message.digest).unwrap();
+            let document =
+                bank_messages::find_document(&mut conn, reference, &digest).await.unwrap().unwrap();
+            let archived = tokio::fs::read(place.files.folder().archive().join(&message.file)).await.unwrap();
+            assert_eq!(document.as_bytes(), archived, "{}", message.file);
+        }
+        let digest = hex::decode(&messages[0].digest).unwrap();
+        let ordered = bank_messages::find_document(&mut conn, reference, &digest).await.unwrap().unwrap();
+        assert!(ordered.contains("pain.001.001.09") && ordered.contains("Jane Doe"), "{ordered}");
+        let other = bank_messages::find_document(&mut conn, &references[1], &digest).await.unwrap();
+        assert_eq!(other, None, "a document belongs to the orders that it names");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,6 +116,14 @@ async fn an_operators_finding_replaces_the_rails_answer() {
     let mut conn = harness.pool().acquire().await.unwrap();
     let history = load_history(&mut conn, &reference).await.unwrap();
     assert_eq!(history["operators"][0]["evidence"]["evidence"], "statement 17");
+    let calls: Vec<_> = history["calls"].as_array().unwrap().iter().collect();
+    assert!(
+        calls.iter().any(|call| call["leg"] == "payout"
+            && call["call"] == "submit"
+            && call["result"] == "unconfirmed"),
+        "{calls:?}"
+    );
+    assert!(calls.iter().any(|call| call["leg"] == "offramp" && call["result"] == "done"), "{calls:?}");
     assert_eq!(history["operators"][0]["evidence"]["state"], "paying");
     harness.check_books().await;
 }

@@ -23,8 +23,15 @@ const NAME: &str = "Wilhelmina Featherstone";
 const ACCOUNT: &str = "000777666555";
 const STREET: &str = "17 Quillon Crescent";
 /// What no column may have afterwards, in lower case.
-const TRACES: [&str; 7] =
-    ["featherstone", ACCOUNT, "quillon", "w********* f", "6555", "passport p-4711", "aunt of the treasurer"];
+const TRACES: [&str; 7] = [
+    "featherstone",
+    ACCOUNT,
+    "quillon",
+    "w********* f",
+    "\"6555\"",
+    "passport p-4711",
+    "aunt of the treasurer",
+];
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "asked by mail", evidence: "ticket 17" };
 
 fn personal(reference: &str) -> IntentRequest {
@@ -83,6 +90,10 @@ async fn surround(harness: &Harness, reference: &str) {
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, exponent, \
                                    status, staged_file, reason_text) \
          values ('e' || $1, $1, $1, 'm' || $1, 'b' || $1, 1, 'USD', 2, 'paid', 'f', 'to Wilhelmina  Featherstone, 000777666555')",
+        "insert into bank_message (execution, digest, said, direction, message, file) \
+         values ($1, sha256(convert_to($1, 'UTF8')), 'payment ordered', 'out', 'pain.001.001.09', 'f.xml')",
+        "insert into bank_document (digest, content) \
+         values (sha256(convert_to($1, 'UTF8')), '<Nm>Wilhelmina Featherstone</Nm>' || $1)",
         "with s as (insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, closing, \
                                                 content, file) \
                     values ('ours', 'USD', $1, 1, now(), now(), 0, 0, sha256('x'), sha256('y')) returning id) \

@@ -33,6 +33,36 @@ async fn insert(pool: &PgPool, name: &str, age: Duration) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_rails_and_messages_of_the_bank_are_kept_for_their_time() {
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
+    for statement in [
+        // Made long ago; begun long ago and repeated lately; made lately.
+        "insert into rail_call (reference, leg, call, result, times, first_at, last_at, took_ms) \
+         select 'exe_' || n, 'payout', 'query', 'in_progress', 1, now() - make_interval(days => a), \
+                now() - make_interval(days => b), 1 from (values (1, 401, 401), (2, 401, 1), (3, 1, 1)) v (n, a, b)",
+        "insert into bank_message (execution, digest, said, direction, message, file, at) \
+         select 'exe_' || n, sha256(n::text::bytea), 'paid', 'in', 'camt.054.001.08', 'f', \
+                now() - make_interval(days => a) from (values (1, 401), (2, 1)) v (n, a)",
+        "insert into bank_document (digest, content, kept_at) \
+         select digest, file, at from bank_message",
+    ] {
+        sqlx::query(statement).execute(pool).await.unwrap();
+    }
+    let done = round(pool, &Ages::default()).await;
+    assert_eq!(done.failed, Vec::<&str>::new());
+    assert_eq!((done.deleted.get("rail_calls"), done.deleted.get("bank_messages")), (Some(&1), Some(&2)));
+    for (left, expected) in [
+        ("select string_agg(reference, ' ' order by reference) from rail_call", "exe_2 exe_3"),
+        ("select string_agg(execution, ' ') from bank_message", "exe_2"),
+        ("select count(*)::text from bank_document", "1"),
+    ] {
+        let found: String = sqlx::query_scalar(left).fetch_one(pool).await.unwrap();
+        assert_eq!(found, expected, "{left}");
+    }
+}
+
 /// Three nonces of a signer: one final long ago, one final now, one long ago that is not final.
 async fn insert_transactions(pool: &PgPool) {
     let account = "insert into relayer_account (chain_id, signer, next_nonce) \

@@ -23,6 +23,19 @@ pub enum Word {
     Returned { reason: String, at: DateTime<Utc> },
 }
 
+impl Word {
+    /// Its name for operators.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "not decided yet",
+            Self::Paid { .. } => "paid",
+            Self::Refused { .. } => "refused",
+            Self::TakenForDuplicate => "taken for a duplicate",
+            Self::Returned { .. } => "returned",
+        }
+    }
+}
+
 /// A report about some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentReport {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono::Utc;
 use dvp_store::Fault;
 use dvp_store::orders::bank::{self as store, BankFile};
+use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
 use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
@@ -74,6 +75,27 @@ impl Inbox {
 
     fn forget(&self, name: &str) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+/// A file of the bank that is being imported.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReceivedFile<'a> {
+    pub name: &'a str,
+    pub message: Message,
+    pub digest: [u8; 32],
+}
+
+impl ReceivedFile<'_> {
+    /// Records what it says about an order's payment.
+    pub(super) async fn record(
+        &self,
+        tx: &mut sqlx::PgTransaction<'_>,
+        execution: &str,
+        said: &str,
+    ) -> Result<(), BankError> {
+        let received = NewBankMessage { execution, said, message: self.message.name(), file: self.name };
+        Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
 }
 
@@ -178,14 +200,23 @@ impl BankFiles {
     ) -> Result<(), BankError> {
         let digest: [u8; 32] = Sha256::digest(content).into();
         let mut tx = self.pool.begin().await?;
-        let mut unknown = 0;
+        let received = ReceivedFile { name, message: answer.message, digest };
+        let (mut unknown, mut known) = (0, false);
         for said in &answer.said {
-            let is_ours = take_word(&mut tx, said).await?;
+            let is_ours = take_word(&mut tx, said, &received).await?;
+            known |= is_ours;
             // What a statement has beside our payments is compared with the ledger.
             unknown += i64::from(!is_ours && answer.message != Message::Camt053);
         }
         for said in &answer.recalls {
-            unknown += i64::from(!recalls::take_answer(&mut tx, said, &digest).await?);
+            let is_ours = recalls::take_answer(&mut tx, said, &received).await?;
+            known |= is_ours;
+            unknown += i64::from(!is_ours);
+        }
+        if known {
+            // The parser has read it: it is text. A database holds no NUL.
+            let content = String::from_utf8_lossy(content).replace('\0', "");
+            bank_messages::insert_document(&mut tx, &digest, &content).await?;
         }
         for statement in &answer.statements {
             if !self.is_ours(statement) {

@@ -8,13 +8,16 @@ use dvp_domain::ids::RecallId;
 use dvp_domain::recall::{AfterAnswer, NEVER_REQUESTED, apply};
 use dvp_store::StoreError;
 use dvp_store::orders::bank::{self, BankPayment};
+use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::recalls::{self as store, Answered, AnsweredRecall, DueRecall, Giving, Recall};
 use metrics::counter;
+use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest};
+use super::intake::ReceivedFile;
 use super::schema::{Message, check};
 use super::{BankError, BankFiles};
 
@@ -58,7 +61,7 @@ impl BankFiles {
                 Giving::Changed => return Ok(false),
             }
         }
-        self.folder.give(&file, &format!("{}.xml", camt056::case_of(id))).await?;
+        self.folder.give(&file, &sent_name(id)).await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         info!(%id, execution, end_to_end_id, reason = reason.as_str(), "recall sent to the bank");
@@ -78,8 +81,15 @@ impl BankFiles {
         let Some(content) = self.written(recall).await? else { return Ok(None) };
         let file = format!("{id}.{}.xml", Uuid::new_v4().simple());
         self.folder.stage(&file, &content).await?;
-        let mut conn = self.pool.acquire().await?;
-        let is_named = store::name_file(&mut conn, id, before.as_deref(), &file).await?;
+        let mut tx = self.pool.begin().await?;
+        let is_named = store::name_file(&mut tx, id, before.as_deref(), &file).await?;
+        if is_named {
+            let (execution, message, name) = (&recall.execution, Message::Camt056.name(), sent_name(id));
+            let sent = NewBankMessage { execution, said: "recall requested", message, file: &name };
+            let digest = Sha256::digest(&content).into();
+            bank_messages::insert_sent(&mut tx, sent, &digest, &content).await?;
+        }
+        tx.commit().await?;
         Ok(is_named.then_some(file))
     }
 
@@ -116,17 +126,30 @@ impl BankFiles {
     }
 }
 
+/// The name of a recall's file at the bank.
+fn sent_name(id: &RecallId) -> String {
+    format!("{}.xml", camt056::case_of(id))
+}
+
 /// Applies an answer of the bank. `false`: it is about nothing of ours.
 pub(super) async fn take_answer(
     tx: &mut sqlx::PgTransaction<'_>,
     said: &RecallReport,
-    file: &[u8; 32],
+    file: &ReceivedFile<'_>,
 ) -> Result<bool, BankError> {
-    match store::lock_answered(tx, &said.of).await? {
+    let execution = match store::lock_answered(tx, &said.of).await? {
         Answered::Unknown => return Ok(false),
-        Answered::Recall(recall) => answered(tx, &recall, said).await?,
-        Answered::Unrequested(payment) => unrequested(tx, &payment, said, file).await?,
-    }
+        Answered::Recall(recall) => {
+            answered(tx, &recall, said).await?;
+            recall.execution
+        }
+        Answered::Unrequested(payment) => {
+            unrequested(tx, &payment, said, &file.digest).await?;
+            payment.execution
+        }
+    };
+    let heard = format!("recall {}", said.answer.as_str().replace('_', " "));
+    file.record(tx, &execution, &heard).await?;
     Ok(true)
 }
 

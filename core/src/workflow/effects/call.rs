@@ -12,16 +12,25 @@ use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_store::beneficiaries;
 use dvp_store::orders::bank;
-use dvp_store::orders::effects::{self, Claimed, EffectEnd, EndedEffect, ManualResolution};
+use dvp_store::orders::effects::{self, Claimed, EffectEnd, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::rail_calls::RailCall;
 use metrics::{counter, histogram};
 use tracing::{error, info};
 
-use super::{RAIL_TIMEOUT, consumed, is_suspect};
+use super::{RAIL_TIMEOUT, consumed, ended, is_suspect};
 use crate::engine::Engine;
 use crate::trace;
 use crate::workflow::putting_off::Failed;
 use crate::workflow::step::{StepResult, account, take};
+
+/// What was called under a claim.
+#[derive(Debug, Default)]
+struct Made {
+    calls: Vec<RailCall>,
+    /// The rail's last response, for display.
+    last_result: &'static str,
+}
 
 /// A claimed leg and its rail.
 pub(super) struct Call<'a> {
@@ -41,30 +50,30 @@ impl Call<'_> {
             && !self.is_contradicted(&answer).await?
         {
             info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
-            return self.take_answer(execution, answer).await;
+            return self.take_answer(execution, answer, &Made::default()).await;
         }
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
             let occurred_at = Timestamp::from(*occurred_at);
             let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
             let happened = Happened::DebtReturned { done, at: self.engine.now() };
-            let consumed = consumed(self.claim, EffectEnd::Done);
+            let consumed = consumed(self.claim, EffectEnd::Done, Vec::new());
             return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
         }
         let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let refused = self.resolve_beneficiary(&execution, &mut request).await?;
-        let mut last_result = "";
+        let mut made = Made::default();
         let then = match execution.state.first(self.leg, known, self.engine.now()) {
-            First::Nothing => return self.end(EffectEnd::Done).await,
+            First::Nothing => return self.end(EffectEnd::Done, &made).await,
             First::Wait => Then::Later { called: false },
             First::Withhold(why) => Then::Withhold(why),
-            First::Call if self.is_paused => return self.paused().await,
+            First::Call if self.is_paused => return self.paused(&made).await,
             First::Call => Then::Call,
             First::Ask => {
-                let answer = self.ask(&request, &mut last_result).await;
+                let answer = self.ask(&request, &mut made).await;
                 let then = execution.state.requested(known, answer, self.engine.now());
                 if then == Then::Call && self.is_paused {
-                    return self.paused().await;
+                    return self.paused(&made).await;
                 }
                 if then == Then::Call {
                     info!("rail has not seen the call; calling it");
@@ -80,15 +89,15 @@ impl Call<'_> {
         let then = match then {
             Then::Call => State::called(match refused {
                 Some(refusal) => RailResponse::Answer(refused_destination(refusal)),
-                None => self.call(&request, &mut last_result).await,
+                None => self.call(&request, &mut made).await,
             }),
             Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
         };
         match then {
-            Then::Take(answer) => self.take_answer(execution, answer).await,
-            Then::Withhold(why) => self.withhold(execution, why).await,
-            Then::Settle => self.settle(execution).await,
-            Then::Later { called } => self.later(called, last_result).await,
+            Then::Take(answer) => self.take_answer(execution, answer, &made).await,
+            Then::Withhold(why) => self.withhold(execution, why, &made).await,
+            Then::Settle => self.settle(execution, &made).await,
+            Then::Later { called } => self.later(called, &made).await,
             Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
         }
     }
@@ -134,42 +143,52 @@ impl Call<'_> {
         Ok(why.is_some())
     }
 
-    async fn ask(&self, request: &RailRequest, last_result: &mut &'static str) -> RailResponse {
-        let began = Instant::now();
+    async fn ask(&self, request: &RailRequest, made: &mut Made) -> RailResponse {
+        let (at, began) = (self.engine.now().to_utc(), Instant::now());
         let response = match in_time(self.rail.status(request)).await {
             Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
             Ok(RailStatus::NeverSeen) => {
-                *last_result = "never seen by the rail";
+                made.last_result = "never seen by the rail";
                 RailResponse::NeverSeen
             }
-            Err(error) => silence(&error, last_result),
+            Err(error) => silence(&error, made),
         };
-        self.count("query", began, &response);
+        made.calls.push(self.record("query", (at, began), &response));
         response
     }
 
-    async fn call(&self, request: &RailRequest, last_result: &mut &'static str) -> RailResponse {
-        let began = Instant::now();
+    async fn call(&self, request: &RailRequest, made: &mut Made) -> RailResponse {
+        let (at, began) = (self.engine.now().to_utc(), Instant::now());
         let response = match in_time(self.rail.submit(request)).await {
             Ok(answer) => RailResponse::Answer(answer),
-            Err(error) => silence(&error, last_result),
+            Err(error) => silence(&error, made),
         };
-        self.count("submit", began, &response);
+        made.calls.push(self.record("submit", (at, began), &response));
         response
     }
 
-    fn count(&self, call: &'static str, began: Instant, response: &RailResponse) {
-        let leg = self.leg.as_str();
-        let result = match response {
-            RailResponse::Answer(RailAnswer::Done(_)) => "done",
-            RailResponse::Answer(RailAnswer::InProgress { .. }) => "in_progress",
-            RailResponse::Answer(RailAnswer::Failed { .. }) => "failed",
-            RailResponse::NeverSeen => "never_seen",
-            RailResponse::Down => "unavailable",
-            RailResponse::Silence => "unconfirmed",
+    /// Counts a call in the metrics, and returns its record.
+    fn record(
+        &self,
+        call: &'static str,
+        (at, began): (DateTime<Utc>, Instant),
+        response: &RailResponse,
+    ) -> RailCall {
+        let (leg, took) = (self.leg.as_str(), began.elapsed());
+        let (result, detail) = match response {
+            RailResponse::Answer(RailAnswer::Done(done)) => ("done", Some(done.provider_reference.clone())),
+            RailResponse::Answer(RailAnswer::InProgress { provider_reference }) => {
+                ("in_progress", Some(provider_reference.clone()))
+            }
+            RailResponse::Answer(RailAnswer::Failed { code, .. }) => ("failed", Some(code.clone())),
+            RailResponse::NeverSeen => ("never_seen", None),
+            RailResponse::Down => ("unavailable", None),
+            RailResponse::Silence => ("unconfirmed", None),
         };
         counter!("dvp_rail_calls_total", "leg" => leg, "call" => call, "result" => result).increment(1);
-        histogram!("dvp_rail_call_seconds", "leg" => leg, "call" => call).record(began.elapsed());
+        histogram!("dvp_rail_call_seconds", "leg" => leg, "call" => call).record(took);
+        let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
+        RailCall { reference: self.claim.reference.clone(), leg, call, result, at, took_ms, detail }
     }
 
     async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, Failed> {
@@ -178,18 +197,20 @@ impl Call<'_> {
     }
 
     /// The rail is unavailable or has not answered: the claim is released until later.
-    async fn later(&self, called: bool, last_result: &'static str) -> Result<StepResult, Failed> {
+    async fn later(&self, called: bool, made: &Made) -> Result<StepResult, Failed> {
+        let last_result = made.last_result;
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A query costs the rail little, and an operator waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, last_result, wait_ms = wait, "rail call failed, will retry");
-        self.end(EffectEnd::Again { at: self.in_ms(wait), called, last_result }).await
+        self.end(EffectEnd::Again { at: self.in_ms(wait), called, last_result }, made).await
     }
 
     /// The leg was never called, and does not begin while it is paused.
-    async fn paused(&self) -> Result<StepResult, Failed> {
-        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, last_result: "paused" }).await
+    async fn paused(&self, made: &Made) -> Result<StepResult, Failed> {
+        let end = EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, last_result: "paused" };
+        self.end(end, made).await
     }
 
     fn in_ms(&self, wait: u64) -> DateTime<Utc> {
@@ -204,22 +225,22 @@ impl Call<'_> {
         RandomState::new().hash_one(self.claim.id)
     }
 
-    async fn end(&self, end: EffectEnd) -> Result<StepResult, Failed> {
+    async fn end(&self, end: EffectEnd, made: &Made) -> Result<StepResult, Failed> {
         let mut conn = self.engine.pool.acquire().await?;
-        effects::end(&mut conn, &[EndedEffect { id: self.claim.id, fence: self.claim.fence, end }]).await?;
+        effects::end(&mut conn, &[ended(self.claim, end, made.calls.clone())]).await?;
         Ok(StepResult::Ignored)
     }
 
     /// Decided by the settlement as it was read: after a concurrent change it is decided again.
-    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
+    async fn withhold(&self, execution: Execution, why: Withheld, made: &Made) -> Result<StepResult, Failed> {
         error!(?why, leg = self.leg.as_str(), "leg failed before it began");
         let happened = Happened::Withheld { why, at: self.engine.now() };
-        let consumed = consumed(self.claim, EffectEnd::Done);
+        let consumed = consumed(self.claim, EffectEnd::Done, made.calls.clone());
         take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
     }
 
     /// The rail is still polled.
-    async fn settle(&self, execution: Execution) -> Result<StepResult, Failed> {
+    async fn settle(&self, execution: Execution, made: &Made) -> Result<StepResult, Failed> {
         error!(
             "payout has no final answer and its timelock is near: the funds are released, and the output is a debt \
              until it is paid or the input returned"
@@ -229,12 +250,17 @@ impl Call<'_> {
             called: true,
             last_result: "settled without a final answer",
         };
-        let consumed = consumed(self.claim, end);
+        let consumed = consumed(self.claim, end, made.calls.clone());
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
 
     /// Steps by the rail's answer. After a concurrent change the answer is applied again, without a second rail call.
-    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<StepResult, Failed> {
+    async fn take_answer(
+        &self,
+        mut execution: Execution,
+        answer: RailAnswer,
+        made: &Made,
+    ) -> Result<StepResult, Failed> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
@@ -251,11 +277,11 @@ impl Call<'_> {
         // Progress that was already recorded changes nothing.
         let step = execution.state.clone().step(&execution.terms, happened.clone());
         if step.is_ok_and(|step| step.next == execution.state) {
-            return self.end(end).await;
+            return self.end(end, made).await;
         }
         loop {
             let reference = execution.terms.reference.to_string();
-            let consumed = consumed(self.claim, end.clone());
+            let consumed = consumed(self.claim, end.clone(), made.calls.clone());
             let suspect = is_suspect(self.claim);
             let taken = take(self.engine, execution, happened.clone(), consumed, suspect).await?;
             if taken != StepResult::Stale {
@@ -272,15 +298,15 @@ async fn in_time<T>(requested: RailFuture<'_, T>) -> Result<T, RailError> {
     tokio::time::timeout(RAIL_TIMEOUT, requested).await.unwrap_or(Err(RailError::Unconfirmed))
 }
 
-fn silence(error: &RailError, last_result: &mut &'static str) -> RailResponse {
+fn silence(error: &RailError, made: &mut Made) -> RailResponse {
     match error {
         RailError::Down(why) => {
             info!(%why, "rail is unavailable");
-            *last_result = "rail is unavailable";
+            made.last_result = "rail is unavailable";
             RailResponse::Down
         }
         RailError::Unconfirmed => {
-            *last_result = "unconfirmed";
+            made.last_result = "unconfirmed";
             RailResponse::Silence
         }
     }

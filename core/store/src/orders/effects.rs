@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::orders::rail_calls::{Columns, RailCall, record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectKind {
@@ -179,6 +180,8 @@ pub struct EndedEffect {
     pub id: i64,
     pub fence: i64,
     pub end: EffectEnd,
+    /// The calls of a rail that were made under the claim.
+    pub calls: Vec<RailCall>,
 }
 
 /// The amount of work of each kind that may be claimed.
@@ -310,45 +313,50 @@ pub async fn list_fences(conn: &mut PgConnection, ids: &[i64]) -> Result<Vec<(i6
     Ok(fences.fetch_all(conn).await?)
 }
 
-/// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others.
+/// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others. The calls
+/// that were made under them are recorded in any case.
 pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
-    let (mut done, mut again) = ((Vec::new(), Vec::new()), Vec::new());
-    for EndedEffect { id, fence, end } in ended {
-        match end {
-            EffectEnd::Done => {
-                done.0.push(*id);
-                done.1.push(*fence);
-            }
-            EffectEnd::Again { at, called, last_result } => {
-                again.push((*id, *fence, *at, *called, *last_result))
-            }
-        }
-    }
-    if !done.0.is_empty() {
-        sqlx::query(
-            "delete from effect e using unnest($1::int8[], $2::int8[]) as u (id, fence) \
-             where e.id = u.id and e.fence = u.fence",
-        )
-        .bind(done.0)
-        .bind(done.1)
-        .execute(&mut *conn)
-        .await?;
+    let (done, again): (Vec<&EndedEffect>, Vec<&EndedEffect>) =
+        ended.iter().partition(|one| matches!(one.end, EffectEnd::Done));
+    let ids = |ended: &[&EndedEffect]| ended.iter().map(|one| one.id).collect::<Vec<_>>();
+    let fences = |ended: &[&EndedEffect]| ended.iter().map(|one| one.fence).collect::<Vec<_>>();
+    if !done.is_empty() {
+        let statement = concat!(
+            "with ended as (delete from effect e using unnest($10::int8[], $11::int8[]) as u (id, fence) \
+                            where e.id = u.id and e.fence = u.fence) ",
+            record!()
+        );
+        let calls = Columns::of(done.iter().flat_map(|one| &one.calls));
+        calls.bind(sqlx::query(statement)).bind(ids(&done)).bind(fences(&done)).execute(&mut *conn).await?;
     }
     if !again.is_empty() {
-        sqlx::query(
-            "update effect e set run_at = u.at, called = u.called, last_result = u.last_result, lease_until = null, \
-                    unwritten = 0 \
-             from unnest($1::int8[], $2::int8[], $3::timestamptz[], $4::bool[], $5::text[]) \
-                  as u (id, fence, at, called, last_result) \
-             where e.id = u.id and e.fence = u.fence",
-        )
-        .bind(again.iter().map(|end| end.0).collect::<Vec<_>>())
-        .bind(again.iter().map(|end| end.1).collect::<Vec<_>>())
-        .bind(again.iter().map(|end| end.2).collect::<Vec<_>>())
-        .bind(again.iter().map(|end| end.3).collect::<Vec<_>>())
-        .bind(again.iter().map(|end| end.4).collect::<Vec<_>>())
-        .execute(conn)
-        .await?;
+        let statement = concat!(
+            "with ended as ( \
+                 update effect e set run_at = u.at, called = u.called, last_result = u.last_result, \
+                        lease_until = null, unwritten = 0 \
+                 from unnest($10::int8[], $11::int8[], $12::timestamptz[], $13::bool[], $14::text[]) \
+                      as u (id, fence, at, called, last_result) \
+                 where e.id = u.id and e.fence = u.fence) ",
+            record!()
+        );
+        let (mut at, mut called, mut last_results) = (Vec::new(), Vec::new(), Vec::new());
+        for one in &again {
+            if let EffectEnd::Again { at: due, called: is_called, last_result } = one.end {
+                at.push(due);
+                called.push(is_called);
+                last_results.push(last_result);
+            }
+        }
+        let calls = Columns::of(again.iter().flat_map(|one| &one.calls));
+        calls
+            .bind(sqlx::query(statement))
+            .bind(ids(&again))
+            .bind(fences(&again))
+            .bind(at)
+            .bind(called)
+            .bind(last_results)
+            .execute(conn)
+            .await?;
     }
     Ok(())
 }

@@ -114,6 +114,9 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
            'work', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'runAt', run_at, 'called', called, \
                          'calledAt', called_at, 'attempts', attempts, 'lastResult', last_result, 'leaseUntil', lease_until, \
                          'verdict', verdict) order by id), '[]') from effect where reference = $1), \
+           'calls', (select coalesce(jsonb_agg(jsonb_build_object('leg', leg, 'call', call, 'result', result, \
+                         'times', times, 'firstAt', first_at, 'lastAt', last_at, 'tookMs', took_ms, 'detail', detail) \
+                         order by first_at, last_at), '[]') from rail_call where reference = $1), \
            'chain', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'state', state, \
                          'entity', '0x' || encode(entity, 'hex'), 'createdAt', created_at, 'doneAt', done_at, \
                          'tries', tries, 'trouble', trouble, \
@@ -122,6 +125,16 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                                     where s.command_id = chain_command.id and s.live \
                                     order by a.attempt desc limit 1)) \
                          order by id), '[]') from chain_command where reference = $1), \
+           'transactions', (select coalesce(jsonb_agg(jsonb_build_object('kind', c.kind, \
+                         'txHash', '0x' || encode(a.hash, 'hex'), 'signer', '0x' || encode(a.signer, 'hex'), \
+                         'nonce', a.nonce, 'attempt', a.attempt, 'maxFee', a.max_fee::text, \
+                         'priorityFee', a.priority_fee::text, 'createdAt', a.created_at, \
+                         'nonceState', n.state, 'lastBroadcastAt', a.last_broadcast_at, 'lastError', a.last_error) \
+                         order by a.created_at, a.nonce, a.attempt), '[]') \
+                    from chain_command c join slot_command s on s.command_id = c.id \
+                         join nonce_slot n on (n.chain_id, n.signer, n.nonce) = (s.chain_id, s.signer, s.nonce) \
+                         join tx_attempt a on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \
+                    where c.reference = $1), \
            'facts', (select coalesce(jsonb_agg(jsonb_build_object('kind', payload ->> 'kind', \
                          'block', block_number, 'txHash', '0x' || encode(tx_hash, 'hex'), \
                          'observedAt', observed_at, 'consumedAt', consumed_at, 'retractedAt', retracted_at, \
@@ -138,6 +151,15 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'amount', amount::text, 'currency', currency, 'exponent', exponent, \
                          'file', staged_file, 'messageId', message_id)), '[]') \
                     from bank_payment where execution = $1), \
+           'messages', (select coalesce(jsonb_agg(jsonb_build_object('digest', encode(m.digest, 'hex'), 'said', m.said, \
+                         'direction', m.direction, 'message', m.message, 'file', m.file, 'at', m.at, \
+                         'isKept', exists (select from bank_document d where d.digest = m.digest)) \
+                         order by m.at, m.said), '[]') from bank_message m where m.execution = $1), \
+           'fix', (select coalesce(jsonb_agg(jsonb_build_object('session', o.session_id, 'clOrdId', o.cl_ord_id, \
+                         'at', o.created_at) order by o.created_at, o.cl_ord_id), '[]') \
+                    from execution e join fix_session s on (s.partner_id, s.livemode) = (e.partner_id, e.livemode) \
+                         join fix_order o on o.session_id = s.session_id and o.intent_id = e.intent_id \
+                    where e.reference = $1), \
            'recalls', (select coalesce(jsonb_agg(jsonb_build_object('id', id, 'reason', reason, 'status', status, \
                          'approvedAt', approved_at, 'sentAt', sent_at, 'answeredAt', answered_at, \
                          'answerReason', answer_reason, 'contradicting', contradicting, 'closedAt', closed_at) \

@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 
 use super::Words;
 use crate::StoreError;
+use crate::orders::bank_messages;
 
 /// Erases words from everything that was written about an order. The order itself is erased before.
 pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) -> Result<(), StoreError> {
@@ -33,6 +34,7 @@ pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) 
     ] {
         sqlx::query(statement).bind(reference).bind(words.json()).execute(&mut *conn).await?;
     }
+    bank_messages::erase_documents(conn, reference).await?;
     // A simulated rail keeps its books here.
     for leg in LegKind::ALL {
         sqlx::query(
