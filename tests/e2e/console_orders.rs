@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::browser::Browser;
-use crate::cli::{dvp, said};
+use crate::cli::said;
 use crate::console::{check, sign_in};
+use crate::console_breaks::{a_break_is_traced, a_returned_payment_is_traced_and_resolved};
 use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
@@ -20,7 +21,7 @@ use crate::webhooks::register;
 
 const ORDERS: i64 = 3000;
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
-const WITHIN: Duration = Duration::from_secs(90);
+pub(crate) const WITHIN: Duration = Duration::from_secs(90);
 
 /// Submits an order of a wallet to an account at the bank. Returns its reference.
 async fn submit(sandbox: &Sandbox, partner: &Partner, wallet: usize, account: &str) -> String {
@@ -31,7 +32,7 @@ async fn submit(sandbox: &Sandbox, partner: &Partner, wallet: usize, account: &s
 }
 
 /// Waits until a statement about an order gives a text.
-async fn text_of(conn: &mut PgConnection, statement: &'static str, reference: &str) -> String {
+pub(crate) async fn text_of(conn: &mut PgConnection, statement: &'static str, reference: &str) -> String {
     let deadline = Instant::now() + WITHIN;
     loop {
         let found: Option<(Option<String>,)> =
@@ -118,7 +119,7 @@ async fn fill(conn: &mut PgConnection, like: &str) {
 }
 
 /// Opens a page by the address bar and waits for a text on it.
-async fn open(browser: &Browser, sandbox: &Sandbox, path: &str, text: &str) {
+pub(crate) async fn open(browser: &Browser, sandbox: &Sandbox, path: &str, text: &str) {
     browser.open(&format!("{}{path}", sandbox.text("/console"))).await;
     browser.wait_for(&format!("document.body.textContent.includes({})", json!(text))).await;
 }
@@ -219,36 +220,6 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     }
 }
 
-/// A break leads to its order, where nothing of the chain is, which is the cause.
-async fn a_break_is_traced(browser: &Browser, sandbox: &Sandbox) {
-    let deadline = Instant::now() + WITHIN;
-    let found = loop {
-        let output = dvp(sandbox, &["reconcile"]);
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let breaks = said["breaks"].as_array().cloned().unwrap_or_default();
-        if let Some(one) = breaks.into_iter().find(|one| one["reference"].as_str().is_some()) {
-            break one;
-        }
-        assert!(Instant::now() < deadline, "no break of an order in {said}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    };
-    let reference = found["reference"].as_str().unwrap();
-    open(browser, sandbox, "/reconciliation", reference).await;
-    let row = format!(
-        "[...document.querySelectorAll('tbody tr')].find(row => row.textContent.includes({}))",
-        json!(reference)
-    );
-    browser.value(&format!("{row}.querySelector('a[href^=\"/reconciliation/\"]').click()")).await;
-    browser.wait_for("document.querySelector('h1').textContent.startsWith('Break:')").await;
-    let detail = json!(found["detail"]);
-    browser.wait_for(&format!("document.body.textContent.includes({detail})")).await;
-    check(browser, "the break").await;
-    browser.value(&format!("document.querySelector('a[href=\"/orders/{reference}\"]').click()")).await;
-    browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
-    let chain = "[...document.querySelectorAll('.timeline .kind')].filter(kind => kind.textContent === 'chain').length";
-    assert_eq!(browser.value(chain).await, json!(0));
-}
-
 /// The page of a session shows its peer and its gap without a reload. A reset logs the peer out, and begins the numbers
 /// anew.
 async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
@@ -281,30 +252,59 @@ async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
     check(browser, "the session after its reset").await;
 }
 
-/// The CSV of a page has its rows.
+/// The fields of a line of CSV (RFC 4180).
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut is_quoted) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            // A doubled quote closes and opens: texts with quotes are not in these rows.
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            letter => fields.last_mut().unwrap().push(letter),
+        }
+    }
+    fields
+}
+
+/// The CSV of a page has its rows, and every column of them.
 async fn the_csv_has_the_rows_of_the_page(browser: &Browser, sandbox: &Sandbox) {
-    for path in ["/orders", "/orders?view=unfilled", "/orders?state=cancelled&partner=acme"] {
+    let mut conn = sandbox.database().await;
+    let mut waiting = 0;
+    for (path, expected) in [
+        ("/orders", 50),
+        ("/orders?view=unfilled", 50),
+        ("/orders?state=cancelled&partner=acme", 50),
+        // What they wait for, and alarms.
+        ("/orders?view=stuck", 0),
+        ("/orders?view=alarmed", 0),
+    ] {
         open(browser, sandbox, path, "exe_").await;
         let rows = "[...document.querySelectorAll('table.orders tbody tr')].map(row => [...row.cells].map(cell => \
-                    cell.textContent.trim()))";
+                    cell.textContent.trim().replace(/\\s+/g, ' ')))";
         let rows = browser.value(rows).await;
         let address = browser.value("document.querySelector('a[download]').href").await;
         let script = format!("fetch({address}).then(answer => answer.text())");
         let csv = browser.promised(&script).await;
-        let lines: Vec<Vec<&str>> =
-            csv.as_str().unwrap().lines().skip(1).map(|line| line.split(',').collect()).collect();
+        let lines: Vec<Vec<String>> = csv.as_str().unwrap().lines().skip(1).map(fields).collect();
         let rows = rows.as_array().unwrap();
-        assert_eq!((rows.len(), lines.len()), (50, 50), "{path}");
+        assert!(!rows.is_empty() && rows.len() >= expected, "{path}: {} rows", rows.len());
+        assert_eq!(rows.len(), lines.len(), "{path}");
         for (row, line) in rows.iter().zip(lines) {
             let cell = |n: usize| row[n].as_str().unwrap();
+            assert_eq!((row.as_array().unwrap().len(), line.len()), (8, 12), "{path}");
             assert_eq!(cell(0).replace(' ', "T"), line[1].split('.').next().unwrap(), "{path}");
-            assert_eq!([cell(2), cell(3), cell(4)], [line[0], line[2], line[3]], "{path}");
+            assert_eq!([cell(2), cell(3), cell(4)], [&line[0], &line[2], &line[3]], "{path}");
             assert_eq!(cell(1), line[5].replace('_', " "), "{path}");
-            let amount = |n: usize| cell(n).split_whitespace().collect::<Vec<_>>().join(" ").replace(',', "");
-            assert_eq!(amount(5), format!("{} {}", line[6], line[7]), "{path}");
-            assert_eq!(amount(6), format!("{} {}", line[8], line[9]), "{path}");
+            assert_eq!(cell(5).replace(',', ""), format!("{} {}", line[6], line[7]), "{path}");
+            assert_eq!(cell(6).replace(',', ""), format!("{} {}", line[8], line[9]), "{path}");
+            assert_eq!(cell(7), format!("{} {}", line[11], line[10]).trim(), "{path}");
+            let intent =
+                text_of(&mut conn, "select intent_id from execution where reference = $1", &line[0]).await;
+            assert_eq!(line[4], intent, "{path}");
+            waiting += usize::from(!line[10].is_empty() || !line[11].is_empty());
         }
     }
+    assert!(waiting > 0, "no order waits for anything or has an alarm");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,6 +316,7 @@ async fn operators_work_among_thousands_of_orders() {
     register(&sandbox, "https://127.0.0.1:9/").await;
     let settled = submit(&sandbox, &partner, 0, "000123456789").await;
     let stuck = submit(&sandbox, &partner, 1, "000123450007").await;
+    let returned = submit(&sandbox, &partner, 2, "000123450013").await;
     let mut conn = sandbox.database().await;
     let finished = "select state_name from execution where reference = $1 and state_name = 'completed' \
                       and state ->> 'finality' is not null";
@@ -328,6 +329,7 @@ async fn operators_work_among_thousands_of_orders() {
 
     a_stuck_order_is_resolved(&browser, &sandbox, &stuck).await;
     a_break_is_traced(&browser, &sandbox).await;
+    a_returned_payment_is_traced_and_resolved(&browser, &sandbox, &returned).await;
     every_screen_is_in_order(&browser, &sandbox, &settled).await;
     the_csv_has_the_rows_of_the_page(&browser, &sandbox).await;
     drop(client);

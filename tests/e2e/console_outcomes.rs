@@ -61,7 +61,10 @@ struct Recorded {
     events: Vec<String>,
     postings: i64,
     payments: i64,
+    messages: i64,
+    calls: i64,
     commands: i64,
+    transactions: i64,
 }
 
 /// One order of each state and each pair of assets.
@@ -70,7 +73,13 @@ const OF_EVERY_OUTCOME: &str = "\
            array(select v.type from event_record v where v.reference = e.reference order by v.type) as events, \
            (select count(distinct l.step) from ledger_entry l where l.reference = e.reference) as postings, \
            (select count(*) from bank_payment b where b.execution = e.reference) as payments, \
-           (select count(*) from chain_command c where c.reference = e.reference) as commands \
+           (select count(*) from bank_message b where b.execution = e.reference) as messages, \
+           (select count(*) from rail_call r where r.reference = e.reference) \
+           + (select count(*) from effect w where w.reference = e.reference) as calls, \
+           (select count(*) from chain_command c where c.reference = e.reference) as commands, \
+           (select count(*) from chain_command c join slot_command s on s.command_id = c.id \
+                join tx_attempt a on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \
+            where c.reference = e.reference) as transactions \
     from (select distinct on (state_name, terms #>> '{input,asset}', terms #>> '{output,asset}') * \
           from execution order by state_name, terms #>> '{input,asset}', terms #>> '{output,asset}', accepted_at) e";
 
@@ -100,7 +109,17 @@ async fn the_page_of_every_outcome_shows_all_that_happened() {
     assert!(orders.len() > 14, "{} orders", orders.len());
     let mut complete = 0;
     for order in &orders {
-        let Recorded { reference, state, events, postings, payments, commands } = order;
+        let Recorded {
+            reference,
+            state,
+            events,
+            postings,
+            payments,
+            messages,
+            calls,
+            commands,
+            transactions,
+        } = order;
         browser.open(&format!("{origin}/orders/{reference}")).await;
         let shown = format!(
             "document.querySelector('.heading .state')?.textContent === {}",
@@ -120,7 +139,10 @@ async fn the_page_of_every_outcome_shows_all_that_happened() {
         assert!(!events.is_empty(), "{reference} has no event");
         assert_eq!(of("event"), *events, "{state}: {reference}");
         assert_eq!(count("ledger"), *postings, "{state}: {reference}: {lines}");
-        assert_eq!(count("bank"), *payments, "{state}: {reference}: {lines}");
+        assert_eq!(count("bank"), payments + messages, "{state}: {reference}: {lines}");
+        assert_eq!(count("rail"), *calls, "{state}: {reference}: {lines}");
+        let signed = of("chain").iter().filter(|title| title.contains("transaction signed")).count();
+        assert_eq!(i64::try_from(signed).unwrap(), *transactions, "{state}: {reference}: {lines}");
         assert_eq!(count("chain") > 0, *commands > 0, "{state}: {reference}: {lines}");
         complete += i32::from(*postings > 0 && *payments > 0 && *commands > 0);
         check(&browser, &format!("{state} {reference}")).await;

@@ -18,6 +18,7 @@ mod chain_faults;
 mod chain_isolation;
 mod cli;
 mod console;
+mod console_breaks;
 mod console_live;
 mod console_orders;
 mod console_outcomes;
