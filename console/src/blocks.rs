@@ -38,7 +38,7 @@ impl Cell {
             return Self::default();
         }
         if text.contains(char::is_whitespace) {
-            return Self::id(text);
+            return Self::text(text);
         }
         Self {
             link: format!("/search?q={}", view::segment(&text)),

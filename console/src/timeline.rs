@@ -164,16 +164,21 @@ fn call(row: &Value) -> Option<Dated> {
 
 fn command(row: &Value) -> Option<Dated> {
     let (kind, state) = (text(row, "kind").unwrap_or_default(), text(row, "state").unwrap_or_default());
-    let ids = [("transaction", "txHash"), ("entity", "entity")];
     let tries = if row["tries"] == 0 { "" } else { "tries" };
     let more = [("tries", tries), ("trouble", "trouble"), ("done", "doneAt")];
     let title = format!("{} commanded: {state}", view::words(&kind));
-    happened(time(row, "createdAt"), "chain", title, view::tone(&state), details(row, &ids, &more))
+    happened(
+        time(row, "createdAt"),
+        "chain",
+        title,
+        view::tone(&state),
+        details(row, &[("entity", "entity")], &more),
+    )
 }
 
 /// A signed transaction: several of a nonce replace each other.
 fn transaction(row: &Value) -> Option<Dated> {
-    let attempt = text(row, "attempt").unwrap_or_default();
+    let attempt = row["attempt"].as_i64().unwrap_or_default().saturating_add(1);
     let kind = view::words(&text(row, "kind").unwrap_or_default());
     let state = text(row, "nonceState").unwrap_or_default();
     let ids = [("transaction", "txHash"), ("relayer", "signer")];
@@ -185,7 +190,10 @@ fn transaction(row: &Value) -> Option<Dated> {
     ];
     let mut shown = details(row, &ids, &more);
     for (name, field) in [("most a gas", "maxFee"), ("tip a gas", "priorityFee")] {
-        shown.extend(text(row, field).map(|fee| Detail::plain(name, format!("{fee} wei"))));
+        shown.extend(
+            text(row, field)
+                .map(|fee| Detail::plain(name, format!("{} gwei", view::amount(&fee, view::GWEI)))),
+        );
     }
     let title = format!("{kind}: transaction signed, attempt {attempt}");
     let tone = if row["lastError"].is_null() { view::tone(&state) } else { "warn" };
@@ -349,7 +357,7 @@ mod tests {
                 {"leg": "payout", "call": "query", "result": "in_progress", "times": 3, "firstAt": at(2),
                  "lastAt": at(4), "tookMs": 5, "detail": "E1"},
             ],
-            "transactions": [{"kind": "settle", "txHash": "0xab", "signer": "0xcd", "nonce": 7, "attempt": 2,
+            "transactions": [{"kind": "settle", "txHash": "0xab", "signer": "0xcd", "nonce": 7, "attempt": 1,
                               "maxFee": "30", "priorityFee": "2", "createdAt": at(5), "nonceState": "broadcast",
                               "lastBroadcastAt": null, "lastError": null}],
             "messages": [

@@ -9,6 +9,9 @@ use crate::assets;
 use crate::navigation::{Section, sections_of};
 use crate::operator::Operator;
 
+/// The decimals of a fee in gwei.
+pub(crate) const GWEI: u8 = 9;
+
 /// What the layout shows around a page.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {

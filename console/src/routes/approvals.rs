@@ -130,7 +130,7 @@ pub(crate) async fn show(
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),
         note: request.note.clone().unwrap_or_default(),
-        fields: fields(&request.details),
+        fields: fields(&request.details, |asset| console.decimals(asset)),
         version: request.version,
         moved_to: moved_to.filter(|_| is_open),
         is_open,
@@ -153,12 +153,18 @@ const UNSHOWN: [&str; 6] = ["passwordHash", "masterKey", "partnerId", "before", 
 const SEALED: &str = "logonSecret";
 
 /// The fields of a request's details. Of a session's settings, those that the request changes.
-fn fields(details: &Value) -> Vec<(String, String)> {
+fn fields(details: &Value, decimals: impl Fn(&str) -> u8) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let before = details.get("before");
+    let asset = details["asset"].as_str();
     for (name, value) in details.as_object().into_iter().flatten() {
         match (name.as_str(), value) {
-            (name, value) if UNSHOWN.contains(&name) || value.is_null() => {}
+            (name, value) if UNSHOWN.contains(&name) || value.is_null() || *value == "" => {}
+            ("amount" | "amountMinor", value) => {
+                let minor = text(value);
+                let shown = asset.map(|asset| format!("{} {asset}", view::amount(&minor, decimals(asset))));
+                all.push(("Amount".to_owned(), shown.unwrap_or_else(|| format!("{minor} minor units"))));
+            }
             ("settings", Value::Object(settings)) => {
                 all.extend(settings.iter().filter_map(|(name, value)| {
                     let shown = changed(name, value, before.and_then(|before| before.get(name)))?;
@@ -289,4 +295,23 @@ async fn refuse(
 ) -> Result<Response, PageError> {
     operator.record(conn, ConsoleAction::Refused, route, &format!("{id}: {error}")).await?;
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_approver_sees_an_amount_in_units_of_its_asset() {
+        let shown = |details: Value| fields(&details, |_| 2);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let limit = json!({"amountMinor": 1_000_000, "asset": "USD", "target": "", "period": "order"});
+        let expected = [pair("Amount", "10,000.00 USD"), pair("Asset", "USD"), pair("Period", "order")];
+        assert_eq!(shown(limit), expected);
+        assert_eq!(shown(json!({"amount": "5"})), [pair("Amount", "5 minor units")]);
+        let removed = json!({"amountMinor": null, "asset": "USD"});
+        assert_eq!(shown(removed), [pair("Asset", "USD")]);
+    }
 }

@@ -25,7 +25,6 @@ const ROWS: i64 = 50;
 
 /// The decimals of a chain's own currency.
 const WEI: u8 = 18;
-const GWEI: u8 = 9;
 
 pub(crate) async fn show(
     State(console): State<Console>,
@@ -130,7 +129,7 @@ fn chain_row(row: &StatusRow) -> Vec<Cell> {
 fn load_row(row: &StatusRow, fees: Option<&ChainFees>, load: ChainLoad) -> Vec<Cell> {
     let gwei = |wei: Option<u128>| {
         Cell::number(
-            wei.map_or_else(|| "not read yet".to_owned(), |wei| view::amount(&wei.to_string(), GWEI)),
+            wei.map_or_else(|| "not read yet".to_owned(), |wei| view::amount(&wei.to_string(), view::GWEI)),
         )
     };
     let wait = load.wait.as_secs();

@@ -197,10 +197,8 @@ pub(crate) async fn bank_document(
     load(&mut conn, &reference).await?;
     let bytes =
         hex::decode(&digest).map_err(|_| PageError::Invalid("a digest is hexadecimal.".to_owned()))?;
-    let about = format!("{reference} {digest}");
-    operator
-        .record(&mut conn, ConsoleAction::Read, "GET /orders/{reference}/documents/{digest}", &about)
-        .await?;
+    let route = format!("GET /orders/{{reference}}/documents/{}", hex::encode(&bytes));
+    operator.record(&mut conn, ConsoleAction::Read, &route, &reference).await?;
     let found = bank_messages::find_document(&mut conn, &reference, &bytes).await?;
     let content = found.ok_or_else(|| PageError::NotFound(format!("document {digest} of {reference}")))?;
     drop(conn);

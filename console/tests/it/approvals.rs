@@ -47,7 +47,7 @@ async fn another_operator_approves_what_it_saw_and_the_maker_cannot() {
     assert_eq!(state(&scene, &id).await, ("pending".into(), None));
 
     let page = scene.get(&format!("/approvals/{id}"), &checker).await;
-    for shown in ["new quarter", "memo 7", "1000000", "Approve"] {
+    for shown in ["new quarter", "memo 7", "1.00 USDC", "Approve"] {
         assert!(page.body.contains(shown), "{shown}");
     }
     assert!(!scene.get(&format!("/approvals/{id}"), &maker).await.body.contains("/approve\""));
