@@ -382,6 +382,11 @@ mod tests {
         for (path, command) in found {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains(&format!("Example:\n  {path}")), "{path}:\n{help}");
+            // The operator of a contract is an address.
+            let named = |argument: &&clap::Arg| argument.get_id() == "operator" && path != "dvp chain deploy";
+            let acts_as = command.get_arguments().find(named);
+            let aliases = acts_as.map(|argument| argument.get_visible_aliases().unwrap_or_default());
+            assert!(aliases.is_none_or(|aliases| aliases == ["as"]), "{path} has --operator without --as");
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct ApprovalApprove {
     #[arg(long)]
     pub id: String,
     /// The approving operator, other than the requester.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long, default_value = "")]
     pub note: String,
@@ -81,7 +81,7 @@ pub(crate) struct ApprovalDeny {
     #[arg(long)]
     pub id: String,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

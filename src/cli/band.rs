@@ -45,7 +45,7 @@ pub(crate) struct BandWhich {
     #[arg(long)]
     pub pair: String,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -31,7 +31,7 @@ pub(crate) struct BankClearAlarm {
     #[arg(long)]
     pub subject: String,
     /// The operator that clears it.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -84,7 +84,7 @@ pub(crate) struct DestinationArgs {
     #[arg(long)]
     pub bank: Option<String>,
     /// The operator that enters it.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -96,7 +96,7 @@ pub(crate) struct DestinationVerify {
     #[arg(long)]
     pub destination: String,
     /// The verifying operator, other than the one that entered it.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// How it was verified.
     #[arg(long)]
@@ -110,7 +110,7 @@ pub(crate) struct DestinationDisable {
     /// dest_….
     #[arg(long)]
     pub destination: String,
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -87,7 +87,7 @@ pub(crate) struct RelayRetry {
     #[arg(long, value_name = "ID")]
     pub id: i64,
     /// The operator, recorded with the decision.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, visible_alias = "as", value_name = "NAME")]
     pub operator: String,
     /// Why; it is recorded.
     #[arg(long, value_name = "TEXT")]

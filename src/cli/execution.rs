@@ -122,7 +122,7 @@ pub(crate) struct ExecutionResolve {
     #[arg(long)]
     pub code: Option<String>,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// Why.
     #[arg(long)]

@@ -146,7 +146,7 @@ pub(crate) struct SessionSwitch {
     #[arg(long)]
     pub session_id: String,
     /// The operator.
-    #[arg(long, default_value_t = login())]
+    #[arg(long, visible_alias = "as", default_value_t = login())]
     pub operator: String,
     /// Why.
     #[arg(long, default_value = "not given")]
@@ -161,7 +161,7 @@ pub(crate) struct SessionCommand {
     #[arg(long)]
     pub session_id: String,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// Why.
     #[arg(long)]

@@ -64,7 +64,7 @@ pub(crate) struct KeyIssue {
 #[derive(Debug, Args)]
 pub(crate) struct KeyStop {
     /// The operator.
-    #[arg(long, requires = "reason")]
+    #[arg(long, visible_alias = "as", requires = "reason")]
     pub operator: Option<String>,
     /// Why.
     #[arg(long, requires = "operator")]

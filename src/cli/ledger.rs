@@ -156,7 +156,7 @@ pub(crate) struct OperationArgs {
     #[arg(long, value_parser = amount)]
     pub amount_minor: Minor,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,
@@ -173,7 +173,7 @@ pub(crate) struct LedgerApprove {
     #[arg(long)]
     pub id: String,
     /// The approving operator, other than the requester.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long, default_value = "")]
     pub note: String,
@@ -186,7 +186,7 @@ pub(crate) struct LedgerReject {
     /// The operation's id.
     #[arg(long)]
     pub id: String,
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -54,7 +54,7 @@ pub(crate) struct LimitWhich {
     #[arg(long, value_parser = period)]
     pub per: Period,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -59,7 +59,7 @@ pub(crate) struct MakerWho {
     #[arg(long)]
     pub partner: String,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

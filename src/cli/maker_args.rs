@@ -9,7 +9,7 @@ use dvp_domain::environment::Environment;
 pub(crate) struct MakerArgs {
     /// The requesting operator: another one approves the change. Needed in a live deployment; a test deployment makes
     /// the change at once without it.
-    #[arg(long, requires_all = ["reason", "evidence"])]
+    #[arg(long, visible_alias = "as", requires_all = ["reason", "evidence"])]
     pub operator: Option<String>,
     #[arg(long, requires = "operator")]
     pub reason: Option<String>,

@@ -47,7 +47,7 @@ pub(crate) struct OperatorAdd {
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = role, required = true)]
     pub roles: Vec<OperatorRole>,
     /// Who adds it.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[command(flatten)]
     pub place: PlaceArgs,

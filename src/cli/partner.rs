@@ -72,7 +72,7 @@ pub(crate) struct PartnerSwitch {
     #[command(flatten)]
     pub partner: PartnerName,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// Why.
     #[arg(long)]
@@ -122,7 +122,7 @@ pub(crate) struct DepositArgs {
     #[arg(long)]
     pub id: String,
     /// The recording operator.
-    #[arg(long, env = "USER", default_value = "cli")]
+    #[arg(long, visible_alias = "as", env = "USER", default_value = "cli")]
     pub operator: String,
     #[command(flatten)]
     pub place: PlaceArgs,

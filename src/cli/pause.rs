@@ -31,7 +31,7 @@ pub(crate) struct PauseChange {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub target: String,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,

@@ -41,7 +41,7 @@ pub(crate) struct PersonalDataRequest {
     #[arg(long, conflicts_with = "beneficiary")]
     pub client_reference: bool,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// Why, without what is to be erased.
     #[arg(long)]

@@ -43,7 +43,7 @@ pub(crate) struct RecallRequest {
     #[arg(long)]
     pub information: Option<String>,
     /// The requesting operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     /// Why, for our own records; the reason's meaning when not given.
     #[arg(long)]
@@ -85,7 +85,7 @@ pub(crate) struct RecallClose {
     #[arg(long, value_name = "EXECUTION")]
     pub id: String,
     /// The operator.
-    #[arg(long)]
+    #[arg(long, visible_alias = "as")]
     pub operator: String,
     #[arg(long)]
     pub reason: String,
