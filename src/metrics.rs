@@ -46,6 +46,7 @@ fn buckets(builder: PrometheusBuilder) -> anyhow::Result<PrometheusBuilder> {
         .set_buckets_for_metric(prefixed("dvp_order_"), &SETTLEMENT)?;
     let requests = [
         "http_server_request_duration_seconds",
+        "dvp_console_request_seconds",
         "dvp_fix_order_seconds",
         "dvp_rail_call_seconds",
         "dvp_webhook_attempt_seconds",

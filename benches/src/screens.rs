@@ -174,6 +174,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/approvals/{id}", format!("/approvals/{approval}"));
     add("/reconciliation", "/reconciliation".into());
     add("/reconciliation/{run}", format!("/reconciliation/{run}"));
+    add("/reconciliation/{run}/{ordinal}", format!("/reconciliation/{run}/1"));
     add("/treasury", "/treasury".into());
     for report in ["/treasury/fees", "/treasury/fees.csv", "/treasury/exposure", "/treasury/exposure.csv"] {
         add(report, report.into());
@@ -241,6 +242,14 @@ async fn older(harness: &DurableHarness, reference: &str) -> anyhow::Result<Stri
     .fetch_one(harness.pool())
     .await?;
     Ok(format!("{micros}.{reference}"))
+}
+
+/// The time within which ninety-five of a hundred requests for any page are answered.
+pub const GOAL: Duration = Duration::from_millis(200);
+
+/// The pages that take longer.
+pub fn slow(rendered: &[Rendered]) -> Vec<&str> {
+    rendered.iter().filter(|one| one.within(95) > GOAL).map(|one| one.screen.path.as_str()).collect()
 }
 
 /// The times of a page, in order.

@@ -15,6 +15,7 @@ mod attempts;
 mod blocks;
 mod cookies;
 mod error;
+mod figures;
 mod lines;
 mod navigation;
 #[cfg(feature = "oidc")]

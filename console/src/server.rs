@@ -26,7 +26,7 @@ use crate::access::{self, Guard, Peer};
 use crate::error::PageError;
 use crate::routes::{self, Route};
 use crate::state::{Console, ConsoleSettings};
-use crate::{assets, routes::sign_in};
+use crate::{assets, figures, routes::sign_in};
 
 /// The time limit for the arrival of a request's head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -61,6 +61,7 @@ pub fn router(console: Console) -> Router {
             protect(&mut response, is_secure);
             response
         }))
+        .layer(from_fn(figures::measure))
         .with_state(console)
 }
 

@@ -178,6 +178,17 @@ const REST: &[Metric] = &[
         "requests by route and status, from their head to their answer",
     )
     .only("after a request"),
+    metric(
+        "dvp_console_request_seconds",
+        Histogram,
+        &[
+            ("method", Of(&["GET", "POST"])),
+            ("route", Named("the page's template, or `unmatched`")),
+            ("status", Named("the status code")),
+        ],
+        "requests of the console by page and status, from their head to the head of their answer",
+    )
+    .only("with the role `console`, after a request"),
     metric("http_server_active_requests", Gauge, &[], "requests that are not answered yet")
         .only("after a request"),
     metric(

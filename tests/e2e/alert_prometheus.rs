@@ -130,7 +130,10 @@ impl Prometheus {
     pub(crate) async fn firing_of(&self, allowed: &BTreeSet<&str>) -> BTreeSet<String> {
         let firing = self.firing().await;
         let others: Vec<&String> = firing.iter().filter(|alert| !allowed.contains(alert.as_str())).collect();
-        assert!(others.is_empty(), "{others:?} fire, and only {allowed:?} may");
+        if !others.is_empty() {
+            let all = self.get("/api/v1/alerts").await;
+            panic!("{others:?} fire, and only {allowed:?} may: {all:#?}");
+        }
         firing
     }
 }

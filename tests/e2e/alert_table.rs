@@ -104,7 +104,7 @@ pub(crate) const CAUSES: [Expected; 39] = [
         Plain,
         "the chain's node is suspended",
         &["DvpChainStalled"],
-        &["DvpLeaseWithoutOwner"],
+        &["DvpLeaseWithoutOwner", "DvpPriceRefused"],
     ),
     row(C::AnchorBacklog, Plain, "the anchor's contract refuses every call", &["DvpAnchorBacklog"], &[]),
     row(
@@ -112,7 +112,7 @@ pub(crate) const CAUSES: [Expected; 39] = [
         Plain,
         "the database's processes are suspended",
         &["DvpDatabaseUnavailable"],
-        &["DvpFiguresStale"],
+        &["DvpFiguresStale", "DvpLeaseWithoutOwner"],
     ),
     row(C::SilentBank, Plain, "the bank takes a payment and never answers", &["DvpRailSilent"], &[]),
     row(

@@ -164,11 +164,20 @@ fn main() -> anyhow::Result<()> {
         }
         LoadCommand::Console { orders, rounds, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            for rendered in
-                runtime.block_on(dvp_benches::screens::measure(dir.as_deref(), *orders, *rounds))?
-            {
-                writeln!(std::io::stdout(), "{}", rendered.json())?;
+            let rendered =
+                runtime.block_on(dvp_benches::screens::measure(dir.as_deref(), *orders, *rounds))?;
+            for one in &rendered {
+                writeln!(std::io::stdout(), "{}", one.json())?;
             }
+            let slow = dvp_benches::screens::slow(&rendered);
+            anyhow::ensure!(
+                slow.is_empty(),
+                "{} of {} pages take longer than {} ms: {}",
+                slow.len(),
+                rendered.len(),
+                dvp_benches::screens::GOAL.as_millis(),
+                slow.join(" ")
+            );
             return Ok(());
         }
         LoadCommand::Grow { orders, dir } => {

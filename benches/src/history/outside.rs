@@ -186,6 +186,12 @@ pub(super) async fn finish(conn: &mut PgConnection) -> anyhow::Result<()> {
         "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, queries, started_at) \
          select 31337, c.final_number, c.head_hash, now(), 100, 10, now() from chain_cursor c, generate_series(1, 200)",
         "insert into reconciliation_run (subjects, queries, started_at) select 100, 0, now() from generate_series(1, 200)",
+        // Twenty breaks in each run.
+        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, first_seen_at) \
+         select r.id, row_number() over (partition by r.id), 'stuck', e.reference, '0x' || encode(e.entity, 'hex'), \
+                'nothing for a day', 'page', now() \
+         from reconciliation_run r cross join (select reference, entity from execution \
+                                               where terminal_at is null order by reference limit 20) e",
     ] {
         sqlx::query(statement).execute(&mut *conn).await.context(statement)?;
     }
