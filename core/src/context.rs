@@ -150,6 +150,13 @@ impl Context {
         assets.into_iter().filter_map(Asset::chain).any(on_halted)
     }
 
+    /// The chain that a request's output would be paid on, if it is another one than that of its input.
+    pub fn other_chain_of_output(&self, request: &IntentRequest) -> Option<&ChainConfig> {
+        let chain_of = |descriptor| self.registry.resolve(descriptor).and_then(Asset::chain);
+        let (input, output) = (chain_of(&request.input_asset)?, chain_of(&request.output_asset)?);
+        self.chains.of(Some(output)).filter(|_| input != output)
+    }
+
     /// The chain that a request's input would be locked on. An unknown asset has none of its own.
     pub fn chain_of_input(&self, request: &IntentRequest) -> &ChainConfig {
         let asset = self.registry.resolve(&request.input_asset);

@@ -34,6 +34,9 @@ use uuid::Uuid;
 pub use self::action::Action;
 use crate::requests::{self, Maker, Wanted};
 
+/// The failure of a payment in tokens whose chain never comes back: a transaction that was sent is lost with it.
+pub const CHAIN_LOST: &str = "chain_lost";
+
 /// The kind of requests about executions.
 pub const EXECUTION: &str = "execution";
 
@@ -162,11 +165,19 @@ async fn load(
     if let Some(why) = action.contradicted(&execution, standing) {
         return Err(ResolveError::Contradicted(why));
     }
-    if execution.terms.pays_on_chain()
-        && matches!(action, Action::Fail { leg: LegKind::Payout, .. })
-        && commands::find_transfer_state(conn, reference).await?.as_deref() == Some("done")
-    {
-        return Err(ResolveError::Contradicted("the chain has the payment: it becomes final, or is removed"));
+    let says_unpaid = matches!(action, Action::Fail { leg: LegKind::Payout, .. } | Action::ReturnDebt { .. });
+    if execution.terms.pays_on_chain() && says_unpaid {
+        if commands::find_transfer_state(conn, reference).await?.as_deref() == Some("done") {
+            return Err(ResolveError::Contradicted(
+                "the chain has the payment: it becomes final, or is removed",
+            ));
+        }
+        if !says_lost(action, &execution) && commands::may_transfer_be_included(conn, reference).await? {
+            return Err(ResolveError::Contradicted(
+                "a signed transaction with the payment may still be included: its nonce is not used up in a final \
+                 block; only a chain that never comes back fails it (code chain_lost)",
+            ));
+        }
     }
     check_recall(conn, &execution, action).await?;
     let is_about_hold = matches!(action, Action::Release | Action::Refuse { .. });
@@ -178,6 +189,16 @@ async fn load(
         return Err(ResolveError::NotWaiting { state, what: "a contradiction to be closed" });
     }
     Ok((execution, kind))
+}
+
+/// Whether operators say, or have said, that the chain of a payment never comes back.
+fn says_lost(action: &Action, execution: &Execution) -> bool {
+    match action {
+        Action::Fail { code, .. } => code == CHAIN_LOST,
+        _ => {
+            matches!(&execution.state, State::Owing { failure: Some(failure), .. } if failure.code == CHAIN_LOST)
+        }
+    }
 }
 
 /// A payment has one recall at a time, and one that is closed is open.
@@ -361,8 +382,9 @@ async fn carry_out(
             commands::withdraw_transfer(conn, reference).await?;
             return due(conn, reference, EffectKind::Payout, verdict).await;
         }
-        // No due work would apply it any more.
+        // No due work would apply it any more. What was not sent is not sent.
         (Action::ReturnDebt { .. }, Some(verdict)) => {
+            commands::withdraw_transfer(conn, reference).await?;
             return due(conn, reference, EffectKind::Payout, verdict).await;
         }
         (Action::MarkReturned { .. } | Action::ResolveReturn { .. }, Some(verdict)) => {

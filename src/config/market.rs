@@ -313,9 +313,6 @@ pub(super) fn check(
             anyhow::bail!("assets[{n}].symbol: {} is {}", asset.symbol, other.symbol);
         }
     }
-    let chain_of = |symbol: &str| {
-        assets.iter().find(|asset| asset.symbol == symbol).and_then(|asset| asset.chain.as_deref())
-    };
     let known = |place: &str, symbol: &str| -> anyhow::Result<()> {
         ensure!(symbols.contains(symbol), "{place}: no [[assets]] has the symbol {symbol}");
         Ok(())
@@ -323,12 +320,6 @@ pub(super) fn check(
     for (n, pair) in pairs.iter().enumerate() {
         known(&format!("pairs[{n}].base"), &pair.base)?;
         known(&format!("pairs[{n}].quote"), &pair.quote)?;
-        ensure!(
-            chain_of(&pair.base).zip(chain_of(&pair.quote)).is_none_or(|(base, quote)| base == quote),
-            "pairs[{n}]: {} and {} are tokens of different chains, which are not exchanged yet",
-            pair.base,
-            pair.quote
-        );
         ensure!(
             pair.max_input_minor.is_none_or(|max| max >= pair.min_input_minor),
             "pairs[{n}].max_input_minor is below min_input_minor"

@@ -67,7 +67,6 @@ fn a_token_of_a_second_chain_is_an_asset_of_its_own() {
         (token("USDC", "base"), "USDC is there twice"),
         (token("USDC.sepolia", "sepolia"), "USDC.sepolia is USDC"),
         (token("DAI", "optimism"), "no [[chains]] is called optimism"),
-        (token("USDC.base", "base") + &pair("USDC", "USDC.base"), "tokens of different chains"),
     ] {
         let error = with_base(&further).err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(error.contains(expected), "{expected}: {error}");

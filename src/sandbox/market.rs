@@ -72,6 +72,9 @@ const PAIRS: [(&str, &str, Option<&str>); 9] = [
     ("WETH", "USD", Some("3000")),
 ];
 
+/// The token that is exchanged for itself between two chains, at par.
+const ACROSS: (&str, &str, Option<&str>) = ("USDC", "USDC", Some("1"));
+
 /// A bank with an account in each currency, at the other end of a folder.
 pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyhow::Result<BankParts> {
     let debtor = |(currency, account, bic): (&str, &str, &str)| Debtor {
@@ -173,8 +176,11 @@ fn registry(chains: &[SandboxChain]) -> anyhow::Result<Registry> {
     }
     let mut pairs: Vec<Pair> = Vec::new();
     for chain in chains {
+        for other in chains.iter().filter(|other| other.name() != chain.name()) {
+            pairs.push(pair([chain, other], ACROSS)?);
+        }
         for listed in PAIRS {
-            let pair = pair(chain, listed)?;
+            let pair = pair([chain, chain], listed)?;
             if !pairs.iter().any(|known| (&known.base, &known.quote) == (&pair.base, &pair.quote)) {
                 pairs.push(pair);
             }
@@ -183,15 +189,18 @@ fn registry(chains: &[SandboxChain]) -> anyhow::Result<Registry> {
     Ok(Registry { assets, pairs })
 }
 
-/// A pair with the tokens of this chain.
-fn pair(chain: &SandboxChain, (base, quote, price): (&str, &str, Option<&str>)) -> anyhow::Result<Pair> {
+/// A pair with the tokens of these chains.
+fn pair(
+    [base_chain, quote_chain]: [&SandboxChain; 2],
+    (base, quote, price): (&str, &str, Option<&str>),
+) -> anyhow::Result<Pair> {
     let price = price.map(|price| price.parse().map_err(|error| anyhow!("price {price}: {error}")));
-    let symbol = |asset: &str| {
+    let symbol = |chain: &SandboxChain, asset: &str| {
         if CURRENCIES.contains(&asset) { asset.to_owned() } else { chain.symbol(asset) }
     };
     Ok(Pair {
-        base: symbol(base),
-        quote: symbol(quote),
+        base: symbol(base_chain, base),
+        quote: symbol(quote_chain, quote),
         reference_price: price.transpose()?,
         fees: fees(base, quote),
         min_input: min_input(base),

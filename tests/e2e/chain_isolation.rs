@@ -126,7 +126,7 @@ impl Fault {
     }
 }
 
-async fn rpc(chain: &OnChain, method: &'static str, params: Value) -> Value {
+pub(crate) async fn rpc(chain: &OnChain, method: &'static str, params: Value) -> Value {
     chain.node().raw_request(method.into(), params).await.unwrap()
 }
 

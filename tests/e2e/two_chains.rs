@@ -1,7 +1,7 @@
 //! Orders of tokens of two chains through REST and FIX. A chain whose node is frozen, or that is halted, holds up its own
 //! orders only.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -35,6 +35,27 @@ impl Scene {
         let body = self.body(chain, wallet, account).await;
         self.partners[chain].submit_accepted(&body).await;
         body["clientReference"].as_str().unwrap().to_owned()
+    }
+
+    /// The body of an order of the home chain's token for the other chain's, by a wallet, which receives it.
+    async fn across(&self, wallet: usize) -> Value {
+        let mut body = self.body(0, wallet, STRAIGHT).await;
+        body["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": "anvil2"});
+        body["outputRecipient"] = body["user"].clone();
+        body
+    }
+
+    /// Waits for a number in the database.
+    async fn counted(&self, sql: &'static str, expected: i64) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let count: i64 = self.one(sql).await;
+            if count == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{count} instead of {expected}: {sql}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Places an order over FIX. Returns its ClOrdID.
@@ -72,11 +93,20 @@ impl Scene {
         let strayed: i64 = self
             .one(
                 "select count(*) from chain_command c join execution e on e.reference = c.reference \
-                 where (e.terms #>> '{input,chain}' = 'anvil2') <> (c.chain_id = 31338)",
+                 where (e.terms #>> case c.kind when 'transfer' then '{output,chain}' else '{input,chain}' end::text[] \
+                        = 'anvil2') <> (c.chain_id = 31338)",
             )
             .await;
         assert_eq!((twice, strayed), (0, 0));
     }
+}
+
+/// What an account has of a chain's first token.
+async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
+    let call = format!("0x70a08231{:0>64}", owner.trim_start_matches("0x").to_lowercase());
+    let to = chain.as_ref()["chain"]["tokens"][0]["address"].clone();
+    let held = chain_isolation::rpc(chain, "eth_call", json!([{"to": to, "data": call}, "latest"])).await;
+    u128::from_str_radix(held.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
 async fn filled(client: &mut FixClient, id: &str) {
@@ -116,16 +146,11 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
         scene.completed(*chain, reference).await;
     }
 
-    // A permit for the other chain's escrow signs nothing here, and no pair has tokens of two chains.
+    // A permit for the other chain's escrow signs nothing here.
     let mut strayed = scene.body(1, 2, STRAIGHT).await;
     strayed["permit"] = scene.body(0, 2, STRAIGHT).await["permit"].clone();
     let (status, answer) = scene.partners[1].submit(&strayed).await;
     assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("INVALID_PERMIT")), "{answer}");
-    let mut across = scene.body(0, 2, STRAIGHT).await;
-    across["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": "anvil2"});
-    across["outputRecipient"] = across["user"].clone();
-    let (status, answer) = scene.partners[0].submit(&across).await;
-    assert_eq!((status, answer["reason"].as_str()), (422, Some("no_liquidity")), "{answer}");
 
     let held: Vec<String> = {
         let mut conn = scene.sandbox.database().await;
@@ -188,4 +213,76 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
     chain_isolation::run(1, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_still_past_its_settle_time() {
+    let scene = Scene::start().await;
+    let mut client = FixClient::log_on(&scene.sandbox).await;
+    // Straight through, over REST and FIX.
+    let body = scene.across(0).await;
+    let recipient = body["user"].as_str().unwrap().to_owned();
+    let before = token_balance(&scene.chains[1], &recipient).await;
+    scene.partners[0].submit_accepted(&body).await;
+    scene.completed(0, body["clientReference"].as_str().unwrap()).await;
+    let received = token_balance(&scene.chains[1], &recipient).await - before;
+    assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC");
+    let signed = scene.body(0, 1, STRAIGHT).await;
+    client.new_order_of("USDC/USDC.anvil2", "X-1", "bene_a:dest_10000000", &signed["permit"]).await;
+    filled(&mut client, "X-1").await;
+
+    // The other chain takes the payment and makes no block any more.
+    drop(chain_isolation::rpc(&scene.chains[1], "evm_setAutomine", json!([false])).await);
+    let body = scene.across(2).await;
+    let recipient = body["user"].as_str().unwrap().to_owned();
+    let before = token_balance(&scene.chains[1], &recipient).await;
+    scene.partners[0].submit_accepted(&body).await;
+    scene.counted("select count(*) from chain_command where kind = 'transfer' and state = 'sent'", 1).await;
+    scene.chains[1].signal(&scene.sandbox, "-STOP");
+    // Hours pass: the time to settle is now.
+    let passed: i64 = scene
+        .one(
+            "with late as (
+                 update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', to_jsonb(
+                     (extract(epoch from now()) * 1000)::int8))
+                 where state_name = 'paying' returning reference)
+             , due as (update effect set run_at = now() from late
+                       where effect.reference = late.reference and kind = 'timelock' returning effect.id)
+             select count(*) from due",
+        )
+        .await;
+    assert_eq!(passed, 1);
+    scene
+        .counted(
+            "select count(*) from execution where state_name = 'owing' and state ->> 'settle_tx' is not null",
+            1,
+        )
+        .await;
+    let owed: i64 = scene
+        .one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt' and asset = 'USDC.anvil2'")
+        .await;
+    assert!(owed > 99_000_000, "{owed} are owed");
+    let home = std::process::Command::new(crate::sandbox::program())
+        .args(["reconcile", "--chain", "anvil", "--dir"])
+        .arg(scene.sandbox.dir())
+        .output()
+        .unwrap();
+    let breaks = String::from_utf8_lossy(&home.stdout).into_owned();
+    assert!(!home.status.success() && breaks.contains("settled_not_paid"), "the debt pages: {breaks}");
+
+    // It comes back, and makes the block with the payment.
+    scene.chains[1].signal(&scene.sandbox, "-CONT");
+    drop(chain_isolation::rpc(&scene.chains[1], "evm_setAutomine", json!([true])).await);
+    drop(chain_isolation::rpc(&scene.chains[1], "anvil_mine", json!(["0x2"])).await);
+    scene.completed(0, body["clientReference"].as_str().unwrap()).await;
+    let received = token_balance(&scene.chains[1], &recipient).await - before;
+    assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC, paid once");
+    let owed: i64 =
+        scene.one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt'").await;
+    assert_eq!(owed, 0);
+    scene.check_books().await;
+    for chain in &scene.chains {
+        chain.agrees(&scene.sandbox);
+    }
+    scene.sandbox.stop().await;
 }

@@ -176,7 +176,8 @@ const fn unpayable(why: DestinationRefusal) -> Unpayable {
     Unpayable { code: why.code(), message: why.message() }
 }
 
-/// An order whose input cannot be locked before its lock-by is not accepted.
+/// An order whose input cannot be locked before its lock-by is not accepted, nor one whose payment on another chain would
+/// come too late.
 fn in_time(
     context: &Context,
     known: &BatchSnapshot,
@@ -194,7 +195,10 @@ fn in_time(
         // An order that rests has the nonce before it, and would be filled too late.
         return Decision::Rejected(Reason::NoLiquidity);
     }
-    if context.chain_of_input(request).backlog.admits(left) {
+    // The payment on another chain is requested after the commitment, which has until the fill deadline.
+    let to_pay = Duration::from_secs(context.windows.fill_secs);
+    let may_be_paid = context.other_chain_of_output(request).is_none_or(|chain| chain.backlog.admits(to_pay));
+    if context.chain_of_input(request).backlog.admits(left) && may_be_paid {
         return decision;
     }
     backlog::count_refused();

@@ -4,8 +4,10 @@
 use alloy::primitives::Address;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
+use dvp_core::backlog;
 use dvp_core::chain::expected;
 use dvp_core::context::ChainConfig;
+use dvp_core::operations::{Action, CHAIN_LOST, Resolution, ResolveError, resolve};
 use dvp_core::permit::PermitDomain;
 use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::asset::{Asset, AssetKind};
@@ -13,6 +15,8 @@ use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::permit::PermitDefect;
+use dvp_domain::settlement::leg::LegKind;
+use dvp_store::chain::commands::count_open;
 use dvp_testing::Harness;
 use dvp_testing::market::{Market, PERMIT, TOKEN, pair};
 use dvp_testing::orders::{Terms, order_by};
@@ -181,4 +185,158 @@ async fn a_halted_chain_takes_no_order_and_begins_no_leg_while_the_other_goes_on
     let paid = "select count(*) from simulated_rail where leg = 'payout' and executed = 1";
     assert_eq!(harness.count(paid).await, 2);
     harness.check_books().await;
+}
+
+/// An order of the token of the home chain for that of the other one.
+fn across(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
+    let mut order = order_by(wallet, nonce, &DOLLARS);
+    order.output_asset = order.input_asset.clone();
+    order.output_asset.symbol = "USDC.base".into();
+    order.output_asset.chain = Some("base".into());
+    order.beneficiary = None;
+    order.output_recipient = Some(order.user.clone());
+    order
+}
+
+async fn commands(harness: &Harness, state: &str, count: i32) {
+    sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state) \
+         select 8453, 'exe_many_' || n, 'x', sha256(convert_to('many' || n, 'UTF8')), 'transfer', '{}', $1 \
+         from generate_series(1, $2) n",
+    )
+    .bind(state)
+    .bind(count)
+    .execute(harness.pool())
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_the_other_chain_cannot_pay_in_time_is_refused() {
+    let harness = harness().await;
+    harness.fund("north", "USDC.base", 1_000_000_000).await;
+    let wallet = PrivateKeySigner::random();
+    let base = harness.engine.context().chains.of(Some("base")).unwrap();
+    let look = async || {
+        let mut conn = harness.pool().acquire().await.unwrap();
+        base.backlog.look(&count_open(&mut conn, 8_453, backlog::WINDOW).await.unwrap());
+    };
+    look().await;
+    harness.accept(across(&wallet, 0)).await;
+    // Sixty a second are assumed: more than an hour's work.
+    let window = harness.engine.context().windows.fill_secs;
+    commands(&harness, "pending", i32::try_from(window * 60 + 60).unwrap()).await;
+    look().await;
+    let refused = harness.submit(across(&wallet, 1)).await;
+    assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
+    halt(&harness, true);
+    sqlx::query("delete from chain_command where reference like 'exe_many%'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    look().await;
+    let refused = harness.submit(across(&wallet, 1)).await;
+    assert!(matches!(refused, Outcome::Rejected { reason: Reason::ChainHalted, .. }), "{refused:?}");
+    halt(&harness, false);
+    harness.accept(across(&wallet, 1)).await;
+}
+
+/// The decision of two operators.
+async fn decide(harness: &Harness, reference: &str, action: Action) -> Result<(), ResolveError> {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for operator in ["jo", "kim"] {
+        let resolution =
+            Resolution { reference, action: action.clone(), operator, reason: "r", evidence: "e" };
+        resolve(&mut conn, &resolution).await?;
+    }
+    Ok(())
+}
+
+/// An order whose payment on the other chain is in a transaction when its timelock is near: its lock is settled, and
+/// its output owed.
+async fn owing(harness: &Harness, nonce: i64) -> String {
+    let accepted = harness.accept(across(&PrivateKeySigner::random(), 0)).await;
+    for kind in ["create", "fill"] {
+        let (entity, command) = harness.command(&accepted.reference, kind).await;
+        harness.report_fact(&entity, &expected::goal(&command)).await;
+    }
+    harness.command(&accepted.reference, "transfer").await;
+    harness.wait_for_state(&accepted.reference, "paying").await;
+    for statement in [
+        "insert into relayer_account (chain_id, signer, next_nonce) \
+         select 8453, decode(repeat('01', 20), 'hex'), $1 where $2 <> '' on conflict do nothing",
+        "insert into nonce_slot (chain_id, signer, nonce, state) \
+         select 8453, decode(repeat('01', 20), 'hex'), $1, 'broadcast' where $2 <> ''",
+        "insert into slot_command (chain_id, signer, nonce, command_id) \
+         select 8453, decode(repeat('01', 20), 'hex'), $1, id from chain_command \
+         where kind = 'transfer' and reference = $2",
+        "update chain_command set state = 'sent' where kind = 'transfer' and reference = $2 and $1 >= 0",
+        "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0'), version = version + 1 \
+         where reference = $2 and $1 >= 0",
+        "update effect set run_at = now() where kind = 'timelock' and reference = $2 and $1 >= 0",
+    ] {
+        sqlx::query(statement).bind(nonce).bind(&accepted.reference).execute(harness.pool()).await.unwrap();
+    }
+    harness.wait_for_state(&accepted.reference, "owing").await;
+    let (entity, settle) = harness.command(&accepted.reference, "settle").await;
+    harness.report_fact(&entity, &expected::goal(&settle)).await;
+    wait_for("the settled lock", || async {
+        let settled =
+            "select count(*) from execution where reference = $1 and state ->> 'settle_tx' is not null";
+        let count: i64 =
+            sqlx::query_scalar(settled).bind(&accepted.reference).fetch_one(harness.pool()).await.unwrap();
+        (count == 1).then_some(())
+    })
+    .await;
+    accepted.reference
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_may_still_be_included_fails_only_with_its_chain() {
+    let harness = harness().await;
+    harness.fund("north", "USDC.base", 1_000_000_000).await;
+    harness.start_workers();
+    let fail = |code: &str| Action::Fail { leg: LegKind::Payout, code: code.into() };
+    let returned = || Action::ReturnDebt { provider_reference: "W-1".into(), at: chrono::Utc::now() };
+    let failed = async |reference: &str, code: &str| {
+        let failed =
+            "select count(*) from execution where reference = $1 and state #>> '{failure,code}' = $2";
+        wait_for("the failure", || async {
+            let query = sqlx::query_scalar::<_, i64>(failed).bind(reference).bind(code);
+            (query.fetch_one(harness.pool()).await.unwrap() == 1).then_some(())
+        })
+        .await;
+    };
+    let (used_up, lost) = (owing(&harness, 0).await, owing(&harness, 1).await);
+    for reference in [&used_up, &lost] {
+        let refused = decide(&harness, reference, fail("never_paid")).await;
+        assert!(
+            matches!(refused, Err(ResolveError::Contradicted(why)) if why.contains("included")),
+            "{refused:?}"
+        );
+    }
+    // Another transaction has the nonce of the first, in a final block.
+    sqlx::query("update nonce_slot set state = 'foreign' where nonce = 0")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    decide(&harness, &used_up, fail("never_paid")).await.unwrap();
+    failed(&used_up, "never_paid").await;
+    // The transaction of the second is lost with its chain.
+    decide(&harness, &lost, fail(CHAIN_LOST)).await.unwrap();
+    failed(&lost, CHAIN_LOST).await;
+    // A nonce that was counted as used up may be back after a reorganization.
+    sqlx::query("update nonce_slot set state = 'broadcast' where nonce = 0")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    let refused = decide(&harness, &used_up, returned()).await;
+    assert!(
+        matches!(refused, Err(ResolveError::Contradicted(why)) if why.contains("included")),
+        "{refused:?}"
+    );
+    decide(&harness, &lost, returned()).await.unwrap();
+    harness
+        .wait_for_count("select count(*) from execution where state ->> 'debt_returned' is not null", 1)
+        .await;
 }

@@ -163,6 +163,18 @@ pub async fn find_transfer_state(
     Ok(state.bind(reference).fetch_optional(conn).await?)
 }
 
+/// Whether a transaction with an order's payment in tokens may still be included: it was signed, and its nonce is not
+/// used up in a final block, nor abandoned by an operator.
+pub async fn may_transfer_be_included(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
+    let may = sqlx::query_scalar(
+        "select exists (select from chain_command c join slot_command s on s.command_id = c.id \
+                             join nonce_slot n on (n.chain_id, n.signer, n.nonce) = (s.chain_id, s.signer, s.nonce) \
+                        where c.reference = $1 and c.kind = 'transfer' \
+                          and n.state in ('signed', 'broadcast', 'mined'))",
+    );
+    Ok(may.bind(reference).fetch_one(conn).await?)
+}
+
 /// Withdraws a payment in tokens of which no transaction was made.
 pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
     sqlx::query(
