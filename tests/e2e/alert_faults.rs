@@ -4,8 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -92,7 +91,44 @@ pub(crate) async fn refuse_anchors(sandbox: &Sandbox) -> Value {
     json!([anchor, code])
 }
 
-/// A second endpoint of a sandbox's chain: the node's own answers, or blocks without their events.
+/// What an endpoint says in place of the truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// Blocks have no events.
+    NoEvents,
+    /// The newest block, and the final one, are far above.
+    FarHead,
+    /// Every block has another hash.
+    OtherBlocks,
+}
+
+impl Lie {
+    /// Its answer to a request; `None`: the node's.
+    fn instead(self, request: &Value) -> Option<Value> {
+        let of_block = request["method"] == "eth_getLogs" && !request["params"][0]["blockHash"].is_null();
+        match self {
+            Self::NoEvents => of_block.then(|| json!([])),
+            Self::FarHead => (request["method"] == "eth_blockNumber").then(|| json!("0x7fffffff")),
+            Self::OtherBlocks => None,
+        }
+    }
+
+    /// What it makes of the node's answer.
+    fn spoil(self, request: &Value, answer: &mut Value) {
+        let by_number = request["method"] == "eth_getBlockByNumber" && answer["result"].is_object();
+        let is_named = request["params"][0].as_str().is_some_and(|block| !block.starts_with("0x"));
+        match self {
+            Self::FarHead if by_number && is_named => answer["result"]["number"] = "0x7fffffff".into(),
+            Self::OtherBlocks if by_number => {
+                let hash = answer["result"]["hash"].as_str().unwrap_or_default();
+                answer["result"]["hash"] = format!("{}00", &hash[..hash.len().saturating_sub(2)]).into();
+            }
+            Self::NoEvents | Self::FarHead | Self::OtherBlocks => {}
+        }
+    }
+}
+
+/// A second endpoint of a sandbox's first chain: the node's own answers, or lies.
 pub(crate) struct Endpoint {
     addr: SocketAddr,
     place: Arc<EndpointPlace>,
@@ -102,7 +138,7 @@ pub(crate) struct Endpoint {
 struct EndpointPlace {
     client: reqwest::Client,
     node: OnceLock<String>,
-    omits_events: AtomicBool,
+    lie: Mutex<Option<Lie>>,
 }
 
 impl Endpoint {
@@ -110,7 +146,7 @@ impl Endpoint {
         let place = Arc::new(EndpointPlace {
             client: reqwest::Client::new(),
             node: OnceLock::new(),
-            omits_events: AtomicBool::new(false),
+            lie: Mutex::new(None),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -128,8 +164,8 @@ impl Endpoint {
         self.place.node.get_or_init(|| sandbox.text("/chain/rpcUrl"));
     }
 
-    pub(crate) fn omit_events(&self, omits_events: bool) {
-        self.place.omits_events.store(omits_events, Ordering::Relaxed);
+    pub(crate) fn lie(&self, lie: Option<Lie>) {
+        *self.place.lie.lock().unwrap() = lie;
     }
 }
 
@@ -143,10 +179,15 @@ impl Drop for Endpoint {
 async fn answer(State(place): State<Arc<EndpointPlace>>, body: String) -> Result<String, StatusCode> {
     let node = place.node.get().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     let request: Value = serde_json::from_str(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let of_block = request["method"] == "eth_getLogs" && !request["params"][0]["blockHash"].is_null();
-    if of_block && place.omits_events.load(Ordering::Relaxed) {
-        return Ok(json!({"jsonrpc": "2.0", "id": request["id"], "result": []}).to_string());
+    let lie = *place.lie.lock().unwrap();
+    if let Some(instead) = lie.and_then(|lie| lie.instead(&request)) {
+        return Ok(json!({"jsonrpc": "2.0", "id": request["id"], "result": instead}).to_string());
     }
     let passed = place.client.post(node).header("content-type", "application/json").body(body).send().await;
-    passed.map_err(|_| StatusCode::BAD_GATEWAY)?.text().await.map_err(|_| StatusCode::BAD_GATEWAY)
+    let passed = passed.map_err(|_| StatusCode::BAD_GATEWAY)?.text().await;
+    let passed = passed.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    let Some(lie) = lie else { return Ok(passed) };
+    let mut answer: Value = serde_json::from_str(&passed).map_err(|_| StatusCode::BAD_GATEWAY)?;
+    lie.spoil(&request, &mut answer);
+    Ok(answer.to_string())
 }

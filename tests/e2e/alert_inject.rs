@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::alert_faults::{Suspended, call_node, expiring_certificate, refuse_anchors};
+use crate::alert_faults::{Lie, Suspended, call_node, expiring_certificate, refuse_anchors};
 use crate::alert_scene::{Cure, How, REPAIR, Scene};
 use crate::alert_table::Cause;
 use crate::fix::FixClient;
@@ -51,7 +51,7 @@ impl Scene {
             Cause::RefusedFixOrder => self.refusing("insert on fix_order", "each row", "22023").await,
             Cause::SlowFixOrders => self.slowing("fix_order").await,
             Cause::DisagreeingEndpoints => {
-                self.equipment().endpoint.omit_events(true);
+                self.equipment().endpoint.lie(Some(Lie::NoEvents));
                 self.token_order().await;
                 Cure::new(
                     "Take the wrong endpoint out of `rpc_urls`, or have its provider repair it.",

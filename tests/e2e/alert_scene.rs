@@ -227,7 +227,7 @@ impl Scene {
             }
             How::List => self.equipment().write_list(),
             How::Signer => self.equipment().signer.answer(Manner::Honest),
-            How::Endpoint => self.equipment().endpoint.omit_events(false),
+            How::Endpoint => self.equipment().endpoint.lie(None),
         }
     }
 

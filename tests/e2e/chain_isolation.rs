@@ -1,13 +1,16 @@
-//! Orders of two chains while one of the chains is frozen, halted, reorganized or out of gas: meanwhile an order of the
-//! other chain is settled to its anchored receipt, afterwards the order of the chain at fault is, too, and each is paid
-//! once.
+//! Orders on two chains and across them while one of the chains is frozen, halted, reorganized, out of gas, or served by
+//! an endpoint that lies: meanwhile orders of the other chain are settled to their anchored receipts, in the time that
+//! they take otherwise, afterwards those of the chain at fault are, too, and each is paid once.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use serde_json::{Value, json};
 
+use crate::alert_faults::{Endpoint, Lie};
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, program};
 
@@ -17,8 +20,10 @@ pub(crate) const SLOW: &str = "000123450006";
 /// The relayer's account on both chains.
 const RELAYER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const GAS: &str = "0x21e19e0c9bab2400000";
-/// Wallets of each chain, which order in turn.
-const WALLETS: usize = 6;
+/// Wallets of each chain that order at a time, one for the order at fault, and one for orders across.
+const WALLETS: usize = 4;
+const AT_FAULT: usize = 4;
+const ACROSS: usize = 5;
 
 /// The ready file of a sandbox with two chains, as a partner of one of them reads it.
 pub(crate) struct OnChain {
@@ -102,13 +107,34 @@ enum Fault {
     /// A few blocks are replaced by empty ones, above the depth at which events are reported.
     Reorganized,
     OutOfGas,
+    /// One of its two endpoints lies.
+    Lying(Lie),
 }
 
-const FAULTS: [Fault; 4] = [Fault::Frozen, Fault::Halted, Fault::OutOfGas, Fault::Reorganized];
+const FAULTS: [Fault; 7] = [
+    Fault::Frozen,
+    Fault::Lying(Lie::OtherBlocks),
+    Fault::Halted,
+    Fault::OutOfGas,
+    Fault::Reorganized,
+    Fault::Lying(Lie::FarHead),
+    Fault::Lying(Lie::NoEvents),
+];
 
 impl Fault {
-    async fn begin(self, sandbox: &Sandbox, chain: &OnChain) {
+    /// The chain that it befalls: events of the home chain are reported one block deep, so that no fork of it is above
+    /// that depth, and only the home chain has a second endpoint.
+    const fn victim(self, wanted: usize) -> usize {
         match self {
+            Self::Reorganized => 1,
+            Self::Lying(_) => 0,
+            Self::Frozen | Self::Halted | Self::OutOfGas => wanted,
+        }
+    }
+
+    async fn begin(self, sandbox: &Sandbox, chain: &OnChain, endpoint: &Endpoint) {
+        match self {
+            Self::Lying(lie) => endpoint.lie(Some(lie)),
             Self::Frozen => chain.signal(sandbox, "-STOP"),
             Self::Halted => chain.halt(sandbox).await,
             Self::Reorganized => drop(rpc(chain, "anvil_reorg", json!([3, []])).await),
@@ -116,8 +142,9 @@ impl Fault {
         }
     }
 
-    async fn end(self, sandbox: &Sandbox, chain: &OnChain) {
+    async fn end(self, sandbox: &Sandbox, chain: &OnChain, endpoint: &Endpoint) {
         match self {
+            Self::Lying(_) => endpoint.lie(None),
             Self::Frozen => chain.signal(sandbox, "-CONT"),
             Self::Halted => chain.resume(sandbox).await,
             Self::Reorganized => {}
@@ -130,41 +157,149 @@ pub(crate) async fn rpc(chain: &OnChain, method: &'static str, params: Value) ->
     chain.node().raw_request(method.into(), params).await.unwrap()
 }
 
-/// Runs a seed with this many faults, and panics when a promise is broken. Returns a summary.
-pub(crate) async fn run(seed: u64, faults: usize) -> String {
-    let sandbox = Sandbox::start_with(&["--chains", "2"]).await;
-    let chains = [0, 1].map(|chain| OnChain::of(&sandbox, chain));
-    let partners = [0, 1].map(|chain: usize| Partner::of(&chains[chain]));
-    let seed = usize::try_from(seed).unwrap_or_default();
-    let mut orders = 0;
-    for turn in 0..faults {
-        let fault = FAULTS[(seed + turn) % FAULTS.len()];
-        // Events of the home chain are reported one block deep: no fork is above that depth.
-        let victim = if matches!(fault, Fault::Reorganized) { 1 } else { (seed + turn / FAULTS.len()) % 2 };
-        let other = 1 - victim;
-        let at_fault = submit(&chains[victim], &partners[victim], turn, SLOW).await;
-        fault.begin(&sandbox, &chains[victim]).await;
-        let meanwhile = submit(&chains[other], &partners[other], turn, STRAIGHT).await;
-        completed(&chains[other], &partners[other], &meanwhile).await;
-        fault.end(&sandbox, &chains[victim]).await;
-        completed(&chains[victim], &partners[victim], &at_fault).await;
-        orders += 2;
-    }
-    let (paid, executed): (i64, i64) =
-        sqlx::query_as("select count(*), sum(executed)::int8 from simulated_rail where leg = 'payout'")
-            .fetch_one(&mut sandbox.database().await)
-            .await
-            .unwrap();
-    assert_eq!((paid, executed), (orders, orders), "each order is paid once");
-    for chain in &chains {
-        chain.agrees(&sandbox);
-    }
-    sandbox.stop().await;
-    format!("{orders} orders, {faults} faults")
+/// What an account has of a chain's first token.
+pub(crate) async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
+    let call = format!("0x70a08231{:0>64}", owner.trim_start_matches("0x").to_lowercase());
+    let to = chain.as_ref()["chain"]["tokens"][0]["address"].clone();
+    let held = rpc(chain, "eth_call", json!([{"to": to, "data": call}, "latest"])).await;
+    u128::from_str_radix(held.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
-async fn submit(chain: &OnChain, partner: &Partner, turn: usize, account: &str) -> String {
-    let order = partner.order(chain, turn % WALLETS, account).await;
+/// A run's outcome.
+pub(crate) struct Isolation {
+    pub(crate) summary: String,
+    /// The longest median time of the other chain's orders during a fault, over that without one.
+    pub(crate) worst: f64,
+}
+
+struct Drill {
+    sandbox: Sandbox,
+    endpoint: Endpoint,
+    chains: [OnChain; 2],
+    partners: [Partner; 2],
+    /// Orders that a rail pays, and orders across the chains.
+    paid_by_rail: i64,
+    paid_across: i64,
+}
+
+/// Runs a seed with this many faults, and as many orders of each wallet during each. Panics when a promise is broken.
+pub(crate) async fn run(seed: u64, faults: usize, orders: usize) -> Isolation {
+    let endpoint = Endpoint::start().await;
+    let sandbox = Sandbox::start_with(&["--chains", "2", "--chain-endpoint", &endpoint.url()]).await;
+    endpoint.follow(&sandbox);
+    let chains = [0, 1].map(|chain| OnChain::of(&sandbox, chain));
+    let partners = [0, 1].map(|chain: usize| Partner::of(&chains[chain]));
+    let mut drill = Drill { sandbox, endpoint, chains, partners, paid_by_rail: 0, paid_across: 0 };
+    // The first ones make connections; two windows without a fault show the noise.
+    drill.settled(0, 1).await;
+    drill.settled(1, 1).await;
+    let mut usual = Vec::new();
+    let mut lines = Vec::new();
+    for chain in [0, 1] {
+        let (first, second) = (drill.settled(chain, orders).await, drill.settled(chain, orders).await);
+        lines.push(format!("chain {chain}: {first} and {second} without a fault"));
+        usual.push(first.median.max(second.median));
+    }
+    let seed = usize::try_from(seed).unwrap_or_default();
+    let mut worst: f64 = 0.0;
+    for turn in 0..faults {
+        let fault = FAULTS[(seed + turn) % FAULTS.len()];
+        let victim = fault.victim((seed + turn / FAULTS.len()) % 2);
+        let other = 1 - victim;
+        let settled = drill.turn(fault, victim, orders).await;
+        let ratio = settled.median.as_secs_f64() / usual[other].as_secs_f64();
+        lines.push(format!("{fault:?} on chain {victim}: {settled} on chain {other}, ratio {ratio:.2}"));
+        worst = worst.max(ratio);
+    }
+    drill.check_books().await;
+    let Drill { sandbox, paid_by_rail, paid_across, .. } = drill;
+    sandbox.stop().await;
+    lines.push(format!("{paid_by_rail} orders to a rail, {paid_across} across, {faults} faults"));
+    Isolation { summary: lines.join("\n"), worst }
+}
+
+/// How long orders took to their anchored receipts.
+struct Settled {
+    median: Duration,
+    longest: Duration,
+    count: usize,
+}
+
+impl std::fmt::Display for Settled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { median, longest, count } = self;
+        write!(f, "{count} orders in {:.2} s (median), {:.2} s", median.as_secs_f64(), longest.as_secs_f64())
+    }
+}
+
+impl Drill {
+    /// So many orders of each wallet of a chain, one after the other, the wallets side by side.
+    async fn settled(&mut self, chain: usize, orders: usize) -> Settled {
+        let (on, partner) = (&self.chains[chain], &self.partners[chain]);
+        let of_wallet = async |wallet: usize| {
+            let mut times = Vec::new();
+            for _ in 0..orders {
+                let began = Instant::now();
+                let reference = submit(on, partner, wallet, STRAIGHT).await;
+                completed(on, partner, &reference).await;
+                times.push(began.elapsed());
+            }
+            times
+        };
+        let times = join_all((0..WALLETS).map(of_wallet)).await;
+        let mut times: Vec<Duration> = times.into_iter().flatten().collect();
+        times.sort_unstable();
+        self.paid_by_rail += i64::try_from(times.len()).unwrap();
+        Settled { median: times[times.len() / 2], longest: times[times.len() - 1], count: times.len() }
+    }
+
+    /// A fault on a chain, with an order of it and one across under way. Returns the times of the other chain's orders.
+    async fn turn(&mut self, fault: Fault, victim: usize, orders: usize) -> Settled {
+        let other = 1 - victim;
+        let at_fault = submit(&self.chains[victim], &self.partners[victim], AT_FAULT, SLOW).await;
+        let mut across = self.partners[other].order(&self.chains[other], ACROSS, STRAIGHT).await;
+        let name = self.chains[victim].ready["chain"]["name"].clone();
+        across["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": name});
+        across["outputRecipient"] = across["user"].clone();
+        let recipient = across["user"].as_str().unwrap().to_owned();
+        let before = token_balance(&self.chains[victim], &recipient).await;
+        self.partners[other].submit_accepted(&across).await;
+        let crossing = across["clientReference"].as_str().unwrap();
+
+        fault.begin(&self.sandbox, &self.chains[victim], &self.endpoint).await;
+        let settled = self.settled(other, orders).await;
+        fault.end(&self.sandbox, &self.chains[victim], &self.endpoint).await;
+        completed(&self.chains[victim], &self.partners[victim], &at_fault).await;
+        completed(&self.chains[other], &self.partners[other], crossing).await;
+        let (_, receipt) = self.partners[other].get(&format!("/v1/executions/{crossing}/receipt")).await;
+        let paid: u128 = receipt["payout"]["amountMinor"].as_str().unwrap().parse().unwrap();
+        let received = token_balance(&self.chains[victim], &recipient).await - before;
+        assert_eq!(received, paid, "{fault:?}: {receipt}");
+        self.paid_by_rail += 1;
+        self.paid_across += 1;
+        settled
+    }
+
+    /// Each order is paid once, and ledger, contracts and wallets agree.
+    async fn check_books(&self) {
+        let (paid, executed, transfers): (i64, i64, i64) = sqlx::query_as(
+            "select count(*), sum(executed)::int8, \
+                    (select count(*) from chain_log where event = 'Paid' and canonical) \
+             from simulated_rail where leg = 'payout'",
+        )
+        .fetch_one(&mut self.sandbox.database().await)
+        .await
+        .unwrap();
+        let expected = (self.paid_by_rail, self.paid_by_rail, self.paid_across);
+        assert_eq!((paid, executed, transfers), expected, "each order is paid once");
+        for chain in &self.chains {
+            chain.agrees(&self.sandbox);
+        }
+    }
+}
+
+async fn submit(chain: &OnChain, partner: &Partner, wallet: usize, account: &str) -> String {
+    let order = partner.order(chain, wallet, account).await;
     partner.submit_accepted(&order).await;
     order["clientReference"].as_str().unwrap().to_owned()
 }

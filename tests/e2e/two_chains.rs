@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::chain_isolation::{self, OnChain, SLOW, STRAIGHT};
+use crate::chain_isolation::{self, Isolation, OnChain, SLOW, STRAIGHT};
 use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
@@ -99,14 +99,6 @@ impl Scene {
             .await;
         assert_eq!((twice, strayed), (0, 0));
     }
-}
-
-/// What an account has of a chain's first token.
-async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
-    let call = format!("0x70a08231{:0>64}", owner.trim_start_matches("0x").to_lowercase());
-    let to = chain.as_ref()["chain"]["tokens"][0]["address"].clone();
-    let held = chain_isolation::rpc(chain, "eth_call", json!([{"to": to, "data": call}, "latest"])).await;
-    u128::from_str_radix(held.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
 async fn filled(client: &mut FixClient, id: &str) {
@@ -212,7 +204,9 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
-    chain_isolation::run(1, 4).await;
+    // Frozen, lied about, halted and out of gas.
+    let Isolation { summary, worst } = chain_isolation::run(0, 4, 1).await;
+    assert!(worst > 0.0 && summary.contains("4 across, 4 faults"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,10 +216,10 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     // Straight through, over REST and FIX.
     let body = scene.across(0).await;
     let recipient = body["user"].as_str().unwrap().to_owned();
-    let before = token_balance(&scene.chains[1], &recipient).await;
+    let before = chain_isolation::token_balance(&scene.chains[1], &recipient).await;
     scene.partners[0].submit_accepted(&body).await;
     scene.completed(0, body["clientReference"].as_str().unwrap()).await;
-    let received = token_balance(&scene.chains[1], &recipient).await - before;
+    let received = chain_isolation::token_balance(&scene.chains[1], &recipient).await - before;
     assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC");
     let signed = scene.body(0, 1, STRAIGHT).await;
     client.new_order_of("USDC/USDC.anvil2", "X-1", "bene_a:dest_10000000", &signed["permit"]).await;
@@ -235,7 +229,7 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     drop(chain_isolation::rpc(&scene.chains[1], "evm_setAutomine", json!([false])).await);
     let body = scene.across(2).await;
     let recipient = body["user"].as_str().unwrap().to_owned();
-    let before = token_balance(&scene.chains[1], &recipient).await;
+    let before = chain_isolation::token_balance(&scene.chains[1], &recipient).await;
     scene.partners[0].submit_accepted(&body).await;
     scene.counted("select count(*) from chain_command where kind = 'transfer' and state = 'sent'", 1).await;
     scene.chains[1].signal(&scene.sandbox, "-STOP");
@@ -275,7 +269,7 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     drop(chain_isolation::rpc(&scene.chains[1], "evm_setAutomine", json!([true])).await);
     drop(chain_isolation::rpc(&scene.chains[1], "anvil_mine", json!(["0x2"])).await);
     scene.completed(0, body["clientReference"].as_str().unwrap()).await;
-    let received = token_balance(&scene.chains[1], &recipient).await - before;
+    let received = chain_isolation::token_balance(&scene.chains[1], &recipient).await - before;
     assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC, paid once");
     let owed: i64 =
         scene.one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt'").await;
