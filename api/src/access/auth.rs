@@ -52,7 +52,7 @@ pub(crate) async fn require(
         api.limiter.peek(&key.tenant, limit, Instant::now()).write(response.headers_mut());
         return response;
     }
-    let window = api.limiter.take(&key.tenant, limit, Instant::now());
+    let window = api.limiter.take(api.engine.lookups(), &key.tenant, limit).await;
     let place = if window.allowed {
         api.load.enter(&key.tenant)
     } else {

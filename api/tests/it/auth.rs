@@ -105,6 +105,40 @@ async fn a_partners_rate_limit_is_enforced() {
 }
 
 #[tokio::test]
+async fn processes_count_a_partners_minute_together() {
+    let harness = ApiHarness::new().await;
+    let other = harness.another_process();
+    let keys = harness.issue("shared", 40, "test", &["events:read"]).await;
+    let call = Call::get(&keys, "/v1/events");
+    let (mut answered, mut refused) = (0, 0);
+    for n in 0..60 {
+        // One of them gets most of the requests.
+        let answer =
+            if n % 4 == 0 { harness.send_to(other.clone(), &call).await } else { harness.send(&call).await };
+        match answer.status.as_u16() {
+            200 => answered += 1,
+            _ => {
+                answer.refused(429, "RATE_LIMIT_EXCEEDED");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((answered, refused), (40, 20));
+    let granted: i64 = harness.count("select granted from rate_window w where granted = 40").await;
+    assert_eq!(granted, 40);
+    // Side by side, at the beginning of a window.
+    let burst = harness.issue("burst", 40, "test", &["events:read"]).await;
+    let call = Call::get(&burst, "/v1/events");
+    let sent = (0..60).map(|n| {
+        let door = if n % 2 == 0 { other.clone() } else { harness.router() };
+        harness.send_to(door, &call)
+    });
+    let answers = futures_util::future::join_all(sent).await;
+    let answered = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!((36..=40).contains(&answered), "{answered}");
+}
+
+#[tokio::test]
 async fn a_request_with_two_faults_gets_the_code_of_the_first_check() {
     let harness = ApiHarness::new().await;
     let keys = harness.issue("tiny", 1, "test", &["intents:write"]).await;

@@ -1,6 +1,7 @@
 //! Partners and their API keys.
 
 pub mod nonces;
+pub mod rates;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
