@@ -3,6 +3,7 @@
 //! have gas for.
 
 mod chain;
+mod compare;
 pub mod signer;
 
 use std::ops::Range;
@@ -16,10 +17,12 @@ use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
+use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::chain::{Blocks, Rpc};
+pub use self::compare::{Rate, Ratio, compare};
 use self::signer::Signer;
 pub use self::signer::SignerKind;
 use crate::cpu;
@@ -99,13 +102,7 @@ const PROCESSES: [&str; 3] = ["dvp", "postgres", "anvil"];
 /// Measures one order alone, orders of many wallets, orders of one wallet, orders of tokens for tokens, orders of money
 /// for money, and an order behind a backlog of anchors.
 pub async fn measure(binary: &Path, size: Size, signer: SignerKind) -> anyhow::Result<Vec<Figure>> {
-    let dir = tempfile::tempdir()?;
-    let signer = Signer::start(signer, dir.path()).await?;
-    let mut process = Process::start_with(binary, dir.path(), signer.args())?;
-    let ready = process.ready_within(Duration::from_secs(120)).await?;
-    signer.allow(&process.data_dir().join("deployment.json"))?;
-    let rpc = Rpc::new(text(&ready, "/chain/rpcUrl")?);
-    let place = MeasuredSandbox { process, ready, rpc, client: reqwest::Client::new() };
+    let (place, _files) = MeasuredSandbox::start(binary, signer).await?;
     let outcome = place.figures(size).await;
     let outcome = outcome.with_context(|| place.process.log_tail());
     place.process.stop().await?;
@@ -113,6 +110,17 @@ pub async fn measure(binary: &Path, size: Size, signer: SignerKind) -> anyhow::R
 }
 
 impl MeasuredSandbox {
+    /// Beside it what it needs for as long as it runs.
+    async fn start(binary: &Path, signer: SignerKind) -> anyhow::Result<(Self, (TempDir, Signer))> {
+        let dir = tempfile::tempdir()?;
+        let signer = Signer::start(signer, dir.path()).await?;
+        let mut process = Process::start_with(binary, dir.path(), signer.args())?;
+        let ready = process.ready_within(Duration::from_secs(120)).await?;
+        signer.allow(&process.data_dir().join("deployment.json"))?;
+        let rpc = Rpc::new(text(&ready, "/chain/rpcUrl")?);
+        Ok((Self { process, ready, rpc, client: reqwest::Client::new() }, (dir, signer)))
+    }
+
     async fn figures(&self, size: Size) -> anyhow::Result<Vec<Figure>> {
         let wallets = self.wallets(size).await?;
         let (alone, rest) = wallets.split_at(2);

@@ -1,11 +1,12 @@
 //! End-to-end figures, each beside its floor in the same run: one JSON line.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use dvp_benches::fix_orders::Subject;
-use dvp_benches::settle::{SignerKind, Size};
+use dvp_benches::settle::{Rate, Ratio, SignerKind, Size};
 
 #[derive(Parser)]
 struct Cli {
@@ -69,6 +70,10 @@ enum LoadCommand {
         /// Where the relayer's key is: in the process, in a token of SoftHSM2, or in a remote signer over TLS.
         #[arg(long, value_name = "SIGNER", default_value = "local")]
         signer: SignerKind,
+        /// Tokens for money with each signer in turn, this number of rounds: fails when the median of a signer's rates
+        /// over the local key's is below 0.8.
+        #[arg(long, value_name = "ROUNDS", conflicts_with = "signer")]
+        compare_signers: Option<usize>,
     },
     /// Orders of money for money over FIX to Filled and over REST to `payout.completed`, with settlement in the same
     /// process: by the simulated rails, whose books are in the database, beside a rail in memory. The processor time of
@@ -133,13 +138,17 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
         }
-        LoadCommand::Settle { size, binary, signer } => {
-            if *signer == SignerKind::Pkcs11 && dvp_benches::settle::signer::needs_token() {
+        LoadCommand::Settle { size, binary, signer, compare_signers } => {
+            let in_token = *signer == SignerKind::Pkcs11 || compare_signers.is_some();
+            if in_token && dvp_benches::settle::signer::needs_token() {
                 return dvp_benches::settle::signer::again_with_token();
             }
             let beside = std::env::current_exe()?.with_file_name("dvp");
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let binary = binary.as_deref().unwrap_or(&beside);
+            if let Some(rounds) = compare_signers {
+                return runtime.block_on(compare_signers_of(binary, size.orders, *rounds));
+            }
             runtime.block_on(dvp_benches::settle::measure(binary, *size, *signer))?
         }
         LoadCommand::SettleFiat => {
@@ -202,5 +211,15 @@ fn main() -> anyhow::Result<()> {
     for figure in figures {
         writeln!(std::io::stdout(), "{}", figure.json())?;
     }
+    Ok(())
+}
+
+async fn compare_signers_of(binary: &Path, orders: usize, rounds: usize) -> anyhow::Result<()> {
+    let print = |rate: &Rate| Ok(writeln!(std::io::stdout(), "{}", rate.json())?);
+    let ratios = dvp_benches::settle::compare(binary, orders, rounds, print).await?;
+    for ratio in &ratios {
+        writeln!(std::io::stdout(), "{}", ratio.json())?;
+    }
+    ensure!(ratios.iter().all(Ratio::reached), "a signer is too slow");
     Ok(())
 }

@@ -20,6 +20,16 @@ pub enum SignerKind {
     Remote,
 }
 
+impl SignerKind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Pkcs11 => "pkcs11",
+            Self::Remote => "remote",
+        }
+    }
+}
+
 pub(super) struct Signer {
     /// The sandbox's file of signers.
     file: Option<PathBuf>,
@@ -46,7 +56,7 @@ impl Signer {
         let file = dir.join("signers.toml");
         let (text, remote) = match kind {
             SignerKind::Local => return Ok(Self { file: None, remote: None }),
-            SignerKind::Pkcs11 => (in_token(dir, softhsm::generate_key("measured"))?, None),
+            SignerKind::Pkcs11 => (in_token(dir)?, None),
             SignerKind::Remote => {
                 let key = PrivateKeySigner::random();
                 let address = key.address();
@@ -79,13 +89,16 @@ impl Signer {
     }
 }
 
-fn in_token(dir: &Path, address: Address) -> anyhow::Result<String> {
+/// A key of its own, named by the directory's name: the token keeps those of earlier sandboxes.
+fn in_token(dir: &Path) -> anyhow::Result<String> {
+    let key = dir.file_name().context("a directory")?.to_string_lossy();
+    let address = softhsm::generate_key(&key);
     let pin = dir.join("pin");
     fs::write(&pin, PIN)?;
     let owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(&pin, owner)?;
     Ok(format!(
-        "[[pkcs11_signers]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"measured\"\n\
+        "[[pkcs11_signers]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"{key}\"\n\
          pin = \"file:{}\"\naddress = \"{address}\"\n",
         softhsm::module().display(),
         pin.display(),
