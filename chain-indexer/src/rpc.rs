@@ -1,7 +1,7 @@
 //! One endpoint of the chain, over HTTP, with a time limit on every call.
 //!
-//! Invariant: nothing here waits for ever, retries, or decides. Everything but an answer is a [`TransportError`] for
-//! the caller to judge.
+//! Invariant: nothing here waits for ever or decides, and nothing is repeated but a request for a block that the URL has
+//! announced and denies (`announced`). Everything but an answer is a [`TransportError`] for the caller to judge.
 
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
@@ -14,6 +14,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use std::time::Duration;
 
+mod announced;
 mod transport;
 
 pub(crate) use transport::without_secrets;

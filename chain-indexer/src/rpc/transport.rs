@@ -1,7 +1,8 @@
 //! JSON-RPC over HTTP.
 //!
 //! Invariants: no error, log line or span names the URL, which may hold a provider's key; an answer's length is
-//! bounded.
+//! bounded; a request is repeated only when it is about a block that the URL has announced and denies, for a second at
+//! most (`announced`).
 
 use std::task::{Context, Poll};
 
@@ -9,6 +10,8 @@ use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket};
 use alloy::transports::http::reqwest::{Client, Response, Url};
 use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
 use tower::Service;
+
+use super::announced::{Announced, PAUSES};
 
 /// Longer than any answer to what is asked here.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -20,15 +23,30 @@ const QUOTED_CHARS: usize = 300;
 pub(super) struct HttpTransport {
     client: Client,
     url: Url,
+    announced: Announced,
 }
 
 impl HttpTransport {
-    pub(super) const fn new(client: Client, url: Url) -> Self {
-        Self { client, url }
+    pub(super) fn new(client: Client, url: Url) -> Self {
+        Self { client, url, announced: Announced::default() }
     }
 
-    async fn exchange(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
-        let sent = self.client.post(self.url.clone()).headers(request.headers()).json(&request).send().await;
+    /// The answer of a node that has the block, as far as there is one behind the URL.
+    async fn settled(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
+        let mut answer = self.exchange(&request).await?;
+        for pause in PAUSES {
+            if !self.announced.denied(&request, &answer) {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            answer = self.exchange(&request).await?;
+        }
+        self.announced.learn(&request, &answer);
+        Ok(answer)
+    }
+
+    async fn exchange(&self, request: &RequestPacket) -> Result<ResponsePacket, TransportError> {
+        let sent = self.client.post(self.url.clone()).headers(request.headers()).json(request).send().await;
         let response = sent.map_err(without_url)?;
         let status = response.status();
         let body = read(response).await?;
@@ -90,6 +108,6 @@ impl Service<RequestPacket> for HttpTransport {
     }
 
     fn call(&mut self, request: RequestPacket) -> Self::Future {
-        Box::pin(self.clone().exchange(request))
+        Box::pin(self.clone().settled(request))
     }
 }

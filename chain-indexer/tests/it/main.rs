@@ -2,6 +2,7 @@
 
 mod across;
 mod administration;
+mod balanced;
 mod batches;
 mod bulk;
 mod catching_up;
