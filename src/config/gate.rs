@@ -17,7 +17,8 @@ pub(crate) struct GateStepSection {
     pub wait: WaitText,
 }
 
-/// `safe`, `finalized`, or a number of blocks as `"12 blocks"`.
+/// `safe`, `finalized`, or a number of blocks as `"12 blocks"`. `l1_batch` is `finalized` by its meaning on a rollup:
+/// the batch with the block is in a final block of the L1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitText(pub Wait);
 
@@ -25,7 +26,7 @@ impl WaitText {
     fn parse(text: &str) -> Option<Self> {
         match text {
             "safe" => Some(Self(Wait::Safe)),
-            "finalized" => Some(Self(Wait::Finalized)),
+            "finalized" | "l1_batch" => Some(Self(Wait::Finalized)),
             _ => {
                 let (number, unit) = text.split_once(' ')?;
                 let depth: u64 = number.parse().ok()?;
@@ -38,7 +39,7 @@ impl WaitText {
 impl<'de> Deserialize<'de> for WaitText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let refused = "a payout waits for \"safe\", \"finalized\" or a number of blocks, as \"12 blocks\"";
+        let refused = "a payout waits for \"safe\", \"finalized\", \"l1_batch\" or a number of blocks, as \"12 blocks\"";
         Self::parse(&text).ok_or_else(|| de::Error::custom(refused))
     }
 }
@@ -74,4 +75,21 @@ pub(crate) fn gate(
         });
     }
     Ok(PayoutGate::new(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_a_rollup_is_waited_for_by_its_final_block() {
+        let wait = |text| WaitText::parse(text).map(|text| text.0);
+        assert_eq!(wait("l1_batch"), Some(Wait::Finalized));
+        assert_eq!(wait("finalized"), Some(Wait::Finalized));
+        assert_eq!(wait("safe"), Some(Wait::Safe));
+        assert_eq!(wait("1 block"), Some(Wait::Depth(1)));
+        for refused in ["0 blocks", "l1", "batch", "12"] {
+            assert_eq!(wait(refused), None, "{refused}");
+        }
+    }
 }

@@ -6,6 +6,7 @@
 use crate::support::{Chain, Scene, raw, vault};
 use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{Address, B256, U256};
+use alloy::providers::Provider as _;
 use alloy::rpc::types::{Filter, Log, TransactionReceipt};
 use alloy::sol_types::SolEvent as _;
 use alloy::transports::TransportError;
@@ -38,6 +39,9 @@ struct Wrong {
     /// From this block on, if it is not zero, its blocks have other hashes, which this number changes.
     forked: AtomicU64,
     branch: AtomicU64,
+    /// Its `safe` and its `finalized` block stay at these, when they are not zero.
+    safe: AtomicU64,
+    finalized: AtomicU64,
     /// It omits every `Filled`.
     blind: AtomicBool,
 }
@@ -77,6 +81,14 @@ impl ChainReader for Node {
         let frozen = self.wrong.head.load(Ordering::Relaxed);
         let id = match id {
             BlockId::Number(BlockNumberOrTag::Latest) if frozen > 0 => BlockId::number(frozen),
+            BlockId::Number(BlockNumberOrTag::Safe) if self.wrong.safe.load(Ordering::Relaxed) > 0 => {
+                BlockId::number(self.wrong.safe.load(Ordering::Relaxed))
+            }
+            BlockId::Number(BlockNumberOrTag::Finalized)
+                if self.wrong.finalized.load(Ordering::Relaxed) > 0 =>
+            {
+                BlockId::number(self.wrong.finalized.load(Ordering::Relaxed))
+            }
             BlockId::Number(BlockNumberOrTag::Finalized) => {
                 let lag = self.wrong.final_lag.load(Ordering::Relaxed);
                 let real = self.inner.block(id).await?;
@@ -264,6 +276,56 @@ async fn a_fill_waits_for_the_depth_that_its_amount_requires() {
     }
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created, fill]);
+}
+
+/// An order of this amount, created and filled on the chain and by command.
+async fn filled_of(chain: &Chain, id: u8, amount: u64) -> (B256, ChainFact, ChainFact) {
+    let scene = &chain.scene;
+    let mut order = scene.order(id).await;
+    (order.amount, order.permitted) = (U256::from(amount), U256::from(amount));
+    let reference = format!("order {id}");
+    let call = scene.fill_call(&order);
+    let payout_ref = call.payoutRef.to_string();
+    let entity = order.id.to_string();
+    chain.command(&reference, scene.create_command(&order)).await;
+    chain.command(&reference, ChainCommand::Fill { entity, payout_ref: payout_ref.clone() }).await;
+    let create = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    (order.id, scene.created(&order), ChainFact::Filled { payout_ref })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_safe_fill_pays_the_small_order_and_the_large_one_waits_until_it_is_final() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    let small = GateStep { token: Some(chain.scene.token), below: Some(U256::from(100)), wait: Wait::Safe };
+    let rest_of_them = GateStep { token: None, below: None, wait: Wait::Finalized };
+    chain.config.payout_gate = PayoutGate::new(vec![small, rest_of_them]);
+    chain.mined(3).await;
+    let node = Node::of(&chain);
+    let before = chain.scene.provider.get_block_number().await.unwrap();
+    node.wrong.safe.store(before, Ordering::Relaxed);
+    node.wrong.finalized.store(before, Ordering::Relaxed);
+    let (small, small_created, small_filled) = filled_of(&chain, 1, 99).await;
+    let (large, large_created, large_filled) = filled_of(&chain, 2, 100).await;
+    chain.mined(3).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![node.clone()]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, small).await, std::slice::from_ref(&small_created), "neither safe nor final");
+    assert_eq!(open(&chain, large).await, std::slice::from_ref(&large_created));
+
+    let after = chain.scene.provider.get_block_number().await.unwrap();
+    node.wrong.safe.store(after, Ordering::Relaxed);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, small).await, [small_created, small_filled], "safe is enough");
+    assert_eq!(open(&chain, large).await, std::slice::from_ref(&large_created), "safe is not final");
+
+    node.wrong.finalized.store(after, Ordering::Relaxed);
+    chain.mined(1).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, large).await, [large_created, large_filled]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
