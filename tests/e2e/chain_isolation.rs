@@ -168,8 +168,8 @@ pub(crate) async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
 /// A run's outcome.
 pub(crate) struct Isolation {
     pub(crate) summary: String,
-    /// The longest median time of the other chain's orders during a fault, over that without one.
-    pub(crate) worst: f64,
+    /// The longest median time of the other chain's orders during a fault, in hundredths of that without one.
+    pub(crate) worst: u128,
 }
 
 struct Drill {
@@ -201,14 +201,16 @@ pub(crate) async fn run(seed: u64, faults: usize, orders: usize) -> Isolation {
         usual.push(first.median.max(second.median));
     }
     let seed = usize::try_from(seed).unwrap_or_default();
-    let mut worst: f64 = 0.0;
+    let mut worst = 0;
     for turn in 0..faults {
         let fault = FAULTS[(seed + turn) % FAULTS.len()];
         let victim = fault.victim((seed + turn / FAULTS.len()) % 2);
         let other = 1 - victim;
         let settled = drill.turn(fault, victim, orders).await;
-        let ratio = settled.median.as_secs_f64() / usual[other].as_secs_f64();
-        lines.push(format!("{fault:?} on chain {victim}: {settled} on chain {other}, ratio {ratio:.2}"));
+        let ratio = settled.median.as_millis() * 100 / usual[other].as_millis().max(1);
+        lines.push(format!(
+            "{fault:?} on chain {victim}: {settled} on chain {other}, {ratio} % of its usual median"
+        ));
         worst = worst.max(ratio);
     }
     drill.check_books().await;

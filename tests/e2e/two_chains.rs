@@ -206,7 +206,7 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
 async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
     // Frozen, lied about, halted and out of gas.
     let Isolation { summary, worst } = chain_isolation::run(0, 4, 1).await;
-    assert!(worst > 0.0 && summary.contains("4 across, 4 faults"), "{summary}");
+    assert!(worst > 0 && summary.contains("4 across, 4 faults"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,8 +71,8 @@ impl Announced {
     fn insert(&self, block: Block) {
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = blocks.iter().map(|known| known.number).max().unwrap_or_default().max(block.number);
-        blocks.retain(|known| known.number + RECENT > newest && *known != block);
-        if block.number + RECENT > newest {
+        blocks.retain(|known| known.number.saturating_add(RECENT) > newest && *known != block);
+        if block.number.saturating_add(RECENT) > newest {
             blocks.push_back(block);
         }
         // Branches of many reorganizations.
@@ -113,7 +113,7 @@ impl Announced {
                 Ok(hash) => blocks.iter().any(|block| block.hash == hash),
                 Err(_) => number(text).is_some_and(|asked| {
                     let newest = blocks.iter().map(|block| block.number).max();
-                    newest.is_some_and(|newest| asked <= newest && asked + RECENT > newest)
+                    newest.is_some_and(|newest| asked <= newest && asked.saturating_add(RECENT) > newest)
                 }),
             }
         })
