@@ -140,7 +140,7 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
 }
 
 /// Tables whose rows come with configuration and with people, not with orders: each stays small.
-pub const SMALL: [(&str, &str); 56] = [
+pub const SMALL: [(&str, &str); 58] = [
     ("_sqlx_migrations", "one row a migration"),
     ("account_balance", "one row an owner and asset"),
     ("api_key", "keys of partners"),
@@ -167,6 +167,7 @@ pub const SMALL: [(&str, &str); 56] = [
     ("lease", "one row a job, session or chain"),
     ("ledger_closed", "one row"),
     ("ledger_closing", "one row a day and account"),
+    ("ledger_fee_day", "one row a day, asset and reason"),
     ("limit_usage", "one row a day and key, for 90 days"),
     ("maker", "one row a maker"),
     ("open_change", "merged to one row a key"),
@@ -186,6 +187,7 @@ pub const SMALL: [(&str, &str); 56] = [
     ("pause_change", "made by operators"),
     ("price_band", "set by operators"),
     ("provider_wallet", "wallets of providers"),
+    ("rate_window", "one row a partner and environment"),
     ("reconciliation_count", "one row a contract"),
     ("reconciliation_open", "what the chain has open"),
     ("reconciliation_point", "one row a chain"),

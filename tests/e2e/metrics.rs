@@ -117,6 +117,10 @@ async fn traffic(sandbox: &Sandbox, wallet: usize) {
             request.send().await.unwrap();
         }
     }
+    let console = sandbox.text("/console");
+    for path in ["login".to_owned(), format!("orders/{}", Uuid::new_v4()), Uuid::new_v4().to_string()] {
+        client.get(format!("{console}/{path}")).send().await.unwrap();
+    }
     let mut session = FixClient::log_on(sandbox).await;
     session.send_raw("1", &[(112, &format!("t{wallet}"))]).await;
     session.report(|message| message.get(35) == "0").await;

@@ -43,7 +43,7 @@ const THIN: [(&str, &str); 6] = [
 const DUE: &str = "over a small history a scan costs less than so many look-ups";
 
 /// Parts of statements that read more, and why they may.
-const EXCEPTIONS: [(&str, &str); 15] = [
+const EXCEPTIONS: [(&str, &str); 14] = [
     ("/* the whole history */", "a comparison with the chain, once a day"),
     ("from ledger_entry group by asset having", "the ledger check: paces itself to a twentieth of its time"),
     ("as kept, coalesce(l.available, 0)", "the ledger check"),
@@ -52,7 +52,6 @@ const EXCEPTIONS: [(&str, &str); 15] = [
         "with last as (select until, amount from ledger_closing",
         "a balance: the entries since the last closed day",
     ),
-    ("as absorbed, count(*) as entries from ledger_entry", "the report of fees: the entries of its days"),
     ("with recursive known as", "balances: the entries since the last closed day"),
     (
         "over (order by recorded_at, reference, step, line)",

@@ -315,6 +315,16 @@ async fn a_payment_that_may_still_be_included_fails_only_with_its_chain() {
             "{refused:?}"
         );
     }
+    // Given up, and final without its event having been read, are no proof that it is not there.
+    for state in [
+        "state = 'abandoned'",
+        "state = 'final', succeeded = true, block_number = 1, block_hash = sha256('b'), judged = false",
+    ] {
+        let moved = sqlx::AssertSqlSafe(format!("update nonce_slot set {state} where nonce = 0"));
+        sqlx::query(moved).execute(harness.pool()).await.unwrap();
+        let refused = decide(&harness, &used_up, fail("never_paid")).await;
+        assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{state}: {refused:?}");
+    }
     // Another transaction has the nonce of the first, in a final block.
     sqlx::query("update nonce_slot set state = 'foreign' where nonce = 0")
         .execute(harness.pool())
@@ -339,4 +349,32 @@ async fn a_payment_that_may_still_be_included_fails_only_with_its_chain() {
     harness
         .wait_for_count("select count(*) from execution where state ->> 'debt_returned' is not null", 1)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_is_being_signed_is_not_failed() {
+    let harness = harness().await;
+    harness.fund("north", "USDC.base", 1_000_000_000).await;
+    harness.start_workers();
+    let reference = owing(&harness, 0).await;
+    // Not signed yet.
+    for statement in
+        ["delete from slot_command", "update chain_command set state = 'pending' where kind = 'transfer'"]
+    {
+        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+    }
+    let mut signing = harness.pool().begin().await.unwrap();
+    for statement in [
+        "update chain_command set state = 'sent' where kind = 'transfer'",
+        "insert into slot_command (chain_id, signer, nonce, command_id) \
+         select 8453, decode(repeat('01', 20), 'hex'), 0, id from chain_command where kind = 'transfer'",
+    ] {
+        sqlx::query(statement).execute(&mut *signing).await.unwrap();
+    }
+    let fail = Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
+    let (decided, ()) = tokio::join!(decide(&harness, &reference, fail), async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        signing.commit().await.unwrap();
+    });
+    assert!(matches!(decided, Err(ResolveError::Contradicted(_))), "{decided:?}");
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::statements::csv::{self, Decimals, StatementCsv};
-use dvp_core::statements::{self, StatementAccount, StatementError, TimeRange, write_statements};
+use dvp_core::statements::{self, FeeSum, StatementAccount, StatementError, TimeRange, write_statements};
 use dvp_core::workflow::ledger_closings::close_days;
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
 use dvp_domain::money::Minor;
@@ -276,6 +276,25 @@ async fn close(harness: &Harness, days: usize) {
     .await;
 }
 
+/// Fees, from the entries alone.
+async fn added_up(conn: &mut sqlx::PgConnection, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<FeeSum> {
+    sqlx::query_as(
+        "select (recorded_at at time zone 'UTC')::date as day, asset, reason, \
+                trim_scale(coalesce(sum(amount) filter (where owner_kind = 'fees'), 0))::text as earned, \
+                trim_scale(coalesce(sum(-amount) filter (where owner_kind = 'house'), 0))::text as absorbed, \
+                count(*) as entries \
+         from ledger_entry \
+         where recorded_at >= $1 and recorded_at < $2 \
+           and (owner_kind = 'fees' or (owner_kind = 'house' and part = 'total' and reason in ('settle', 'charge'))) \
+         group by 1, 2, 3 order by 1, 2, 3",
+    )
+    .bind(from)
+    .bind(to)
+    .fetch_all(conn)
+    .await
+    .unwrap()
+}
+
 async fn opening(harness: &Harness, account: &StatementAccount, at: DateTime<Utc>) -> String {
     let range = TimeRange { from: at, to: at + TimeDelta::days(400) };
     statement(harness, account, "USD", range).await[0][9].clone()
@@ -311,6 +330,20 @@ async fn a_statement_begins_with_the_last_closing_and_the_postings_since() {
             assert_eq!(opening(&harness, account, at).await, sum(&harness, account, "USD", at).await, "{at}");
         }
     }
+    let ends = [cuts[0] - micro, cuts[1], cuts[2] + micro, cuts[4], "2026-10-05T00:00:00Z".parse().unwrap()];
+    for from in ends.into_iter().chain([DateTime::UNIX_EPOCH]) {
+        for to in ends.into_iter().chain([Utc::now() + TimeDelta::days(1), DateTime::<Utc>::MAX_UTC]) {
+            if from < to {
+                let sums = statements::fees(&mut conn, TimeRange { from, to }).await.unwrap();
+                assert_eq!(sums, added_up(&mut conn, from, to).await, "{from} to {to}");
+            }
+        }
+    }
+    let changed = "update ledger_fee_day set earned = earned + 5 where day = '2026-10-03'";
+    assert_eq!(sqlx::query(changed).execute(&mut *conn).await.unwrap().rows_affected(), 1);
+    let (from, to) = (cuts[1], "2026-10-04T00:00:00Z".parse().unwrap());
+    let day = statements::fees(&mut conn, TimeRange { from, to }).await.unwrap();
+    assert_eq!(day[0].earned, "11", "the day's sum is what is read: {day:?}");
     let all = dvp_store::ledger::closings::load_bank_balance(&mut conn, "USD").await.unwrap();
     assert_eq!(all, "-1031", "recipients of all orders are one account");
     // The closing is what is read, not the history.

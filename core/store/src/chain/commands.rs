@@ -163,14 +163,22 @@ pub async fn find_transfer_state(
     Ok(state.bind(reference).fetch_optional(conn).await?)
 }
 
-/// Whether a transaction with an order's payment in tokens may still be included: it was signed, and its nonce is not
-/// used up in a final block, nor abandoned by an operator.
+/// Whether a transaction with an order's payment in tokens may still be included, or was without its event having been
+/// read: it was signed, and no final block that was read has its nonce. A transaction that the relayer has given up may be
+/// included all the same. The command stays locked until the transaction ends: no transaction is signed meanwhile.
 pub async fn may_transfer_be_included(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
+    sqlx::query(
+        "select from chain_command where reference = $1 and kind = 'transfer' order by id for update",
+    )
+    .bind(reference)
+    .execute(&mut *conn)
+    .await?;
     let may = sqlx::query_scalar(
         "select exists (select from chain_command c join slot_command s on s.command_id = c.id \
                              join nonce_slot n on (n.chain_id, n.signer, n.nonce) = (s.chain_id, s.signer, s.nonce) \
                         where c.reference = $1 and c.kind = 'transfer' \
-                          and n.state in ('signed', 'broadcast', 'mined'))",
+                          and (n.state in ('signed', 'broadcast', 'mined', 'abandoned') \
+                               or (n.state = 'final' and not n.judged)))",
     );
     Ok(may.bind(reference).fetch_one(conn).await?)
 }

@@ -1,4 +1,4 @@
-//! Closings: what each account held at the end of each day, in UTC.
+//! Closings: what each account held at the end of each day, in UTC, and the fees of the day.
 //!
 //! A posting belongs to the day in which its transaction began. A closed day takes no more postings, so its closings
 //! are final; the migration describes how a day is closed. Recipients and debts of single orders, and wallets outside,
@@ -117,7 +117,18 @@ pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, Sto
              left join lateral (select c.amount, c.accounts from ledger_closing c \
                                 where c.owner_kind = s.owner_kind and c.owner = s.owner and c.part = s.part \
                                   and c.asset = s.asset and c.until < s.until \
-                                order by c.until desc limit 1) before on true) \
+                                order by c.until desc limit 1) before on true), \
+         fees as ( \
+             insert into ledger_fee_day (day, asset, reason, earned, absorbed, entries) \
+             select (e.recorded_at at time zone 'UTC')::date, e.asset, e.reason, \
+                    coalesce(sum(e.amount) filter (where e.owner_kind = 'fees'), 0), \
+                    coalesce(sum(-e.amount) filter (where e.owner_kind = 'house'), 0), count(*) \
+             from day join ledger_entry e on e.recorded_at >= day.until and e.recorded_at < day.announced \
+             where e.owner not like 'exe\\_%' \
+               and ((e.owner_kind = 'fees' and e.owner = '') \
+                    or (e.owner_kind = 'house' and e.owner = '' and e.part = 'total' \
+                        and e.reason in ('settle', 'charge'))) \
+             group by 1, 2, 3) \
          update ledger_closed set until = day.announced, announced_at = null from day returning day.announced",
     ));
     Ok(closed.fetch_optional(conn).await?)

@@ -210,18 +210,47 @@ pub struct FeeSum {
     pub entries: i64,
 }
 
-/// Fees by day, asset and reason, within a time range.
+/// Fees by day, asset and reason, within a time range. Days that are closed have their sums; of the others, and of parts
+/// of a day, the entries are added up, asset by asset, as their index has them.
 pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSum>, StoreError> {
     let sums = sqlx::query_as(
-        "select (recorded_at at time zone 'UTC')::date as day, asset, reason, \
-                trim_scale(coalesce(sum(amount) filter (where owner_kind = 'fees'), 0))::text as earned, \
-                trim_scale(coalesce(sum(-amount) filter (where owner_kind = 'house'), 0))::text as absorbed, \
-                count(*) as entries \
-         from ledger_entry \
-         where recorded_at >= $1 and recorded_at < $2 and owner not like 'exe\\_%' \
-           and ((owner_kind = 'fees' and owner = '') \
-                or (owner_kind = 'house' and owner = '' and part = 'total' and reason in ('settle', 'charge'))) \
-         group by 1, 2, 3 order by 1, 2, 3",
+        "with recursive had (kind, asset) as ( \
+             select k.kind, (select l.asset from ledger_entry l \
+                             where l.owner_kind = k.kind and l.owner = '' and l.owner not like 'exe\\_%' \
+                             order by l.asset limit 1) \
+             from (values ('fees'), ('house')) k (kind) \
+             union all \
+             select had.kind, (select l.asset from ledger_entry l \
+                               where l.owner_kind = had.kind and l.owner = '' and l.owner not like 'exe\\_%' \
+                                 and l.asset > had.asset order by l.asset limit 1) \
+             from had where had.asset is not null), \
+         begins as ( \
+             select case when date_trunc('day', $1, 'UTC') = $1 then $1 \
+                         else date_trunc('day', $1, 'UTC') + interval '24 hours' end as at), \
+         whole as ( \
+             select at as since, greatest(at, least(date_trunc('day', $2, 'UTC'), (select until from ledger_closed))) \
+                        as until \
+             from begins where exists (select from ledger_closed) \
+             union all \
+             select at, at from begins where not exists (select from ledger_closed)), \
+         parts as ( \
+             select $1 as since, least(w.since, $2) as until from whole w \
+             union all select w.until, $2 from whole w), \
+         sums as ( \
+             select day, asset, reason, earned, absorbed, entries from ledger_fee_day, whole w \
+             where day >= (w.since at time zone 'UTC')::date and day < (w.until at time zone 'UTC')::date \
+             union all \
+             select (e.recorded_at at time zone 'UTC')::date, h.asset, e.reason, \
+                    case h.kind when 'fees' then e.amount else 0 end, \
+                    case h.kind when 'house' then -e.amount else 0 end, 1 \
+             from parts p cross join had h cross join lateral ( \
+                 select recorded_at, part, reason, amount from ledger_entry l \
+                 where l.owner_kind = h.kind and l.owner = '' and l.asset = h.asset and l.owner not like 'exe\\_%' \
+                   and l.recorded_at >= p.since and l.recorded_at < p.until offset 0) e \
+             where h.kind = 'fees' or (e.part = 'total' and e.reason in ('settle', 'charge'))) \
+         select day, asset, reason, trim_scale(sum(earned))::text as earned, \
+                trim_scale(sum(absorbed))::text as absorbed, sum(entries)::int8 as entries \
+         from sums group by 1, 2, 3 order by 1, 2, 3",
     );
     Ok(sums.bind(range.from).bind(range.to).fetch_all(conn).await?)
 }
