@@ -224,7 +224,7 @@ fn payment(row: &Value) -> Option<Dated> {
     happened(time(row, "orderedAt"), "bank", title, tone, details(row, &ids, &more))
 }
 
-/// A message to or from the bank. Its document leads to the text, while that is kept.
+/// A message to or from the bank. The name of its file is a link to its text while the text is kept.
 fn message(row: &Value, documents: Option<&str>) -> Option<Dated> {
     let (name, said) = (text(row, "message").unwrap_or_default(), text(row, "said").unwrap_or_default());
     let sent = row["direction"] == "out";

@@ -47,7 +47,7 @@ async fn click(browser: &Browser, link: &str) {
         .await;
 }
 
-/// A break leads to its order, where nothing of the chain is, which is the cause.
+/// A break leads to its order. The order's timeline has no entry of the chain: that is the cause.
 pub(crate) async fn a_break_is_traced(browser: &Browser, sandbox: &Sandbox) {
     let found = find_break(sandbox, |found| found["reference"].as_str().is_some()).await;
     let reference = found["reference"].as_str().unwrap();

@@ -11,7 +11,7 @@ use crate::StoreError;
 #[derive(Debug, Clone, Copy)]
 pub struct NewBankMessage<'a> {
     pub execution: &'a str,
-    /// What it orders, or reports.
+    /// What it says of the payment, in words for operators.
     pub said: &'a str,
     /// The message's name in ISO 20022.
     pub message: &'a str,
