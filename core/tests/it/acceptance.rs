@@ -23,6 +23,8 @@ use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order_by};
 use dvp_testing::wait::wait_for;
 
+/// The harness's chain.
+const HOME: i64 = 31_337;
 const AMOUNT: u128 = 100_000_000;
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
@@ -254,16 +256,17 @@ async fn an_order_below_the_pairs_minimum_is_no_liquidity_and_reserves_nothing()
     decide(&harness, &engine, small(1_000_000)).await.unwrap();
 }
 
-/// Inserts open commands of a kind, as of that many orders in progress.
-async fn commands(harness: &Harness, kind: &str, state: &str, count: i32) {
+/// Inserts commands of a chain, of one kind and in one state, as of that many orders in progress.
+pub(crate) async fn commands(harness: &Harness, chain_id: i64, kind: &str, state: &str, count: i32) {
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state, done_at) \
-         select 31337, $1 || n, 'i', sha256(n::text::bytea), $1, '{}', $2, case when $2 = 'done' then now() end \
+         select $4, $1 || n, 'i', sha256(n::text::bytea), $1, '{}', $2, case when $2 = 'done' then now() end \
          from generate_series(1, $3) n",
     )
     .bind(kind)
     .bind(state)
     .bind(count)
+    .bind(chain_id)
     .execute(harness.pool())
     .await
     .unwrap();
@@ -282,8 +285,8 @@ async fn an_order_that_cannot_be_locked_in_time_is_refused_and_reserves_nothing(
     };
     // At first a rate of sixty commands a second is assumed, and three commands for each lock: 6,000 locks in five
     // minutes.
-    commands(&harness, "anchor", "pending", 5_000).await;
-    commands(&harness, "create", "sent", 6_000).await;
+    commands(&harness, HOME, "anchor", "pending", 5_000).await;
+    commands(&harness, HOME, "create", "sent", 6_000).await;
     look().await;
     decide(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
     let full = reserved(&harness).await;
@@ -298,14 +301,14 @@ async fn an_order_that_cannot_be_locked_in_time_is_refused_and_reserves_nothing(
     );
     decide(&harness, &engine, fiat).await.unwrap();
     // The relayer was measured at a thousand a second.
-    commands(&harness, "settle", "done", 30_000).await;
+    commands(&harness, HOME, "settle", "done", 30_000).await;
     look().await;
     assert_eq!(backlog.wait(), Duration::from_secs(18));
     decide(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
     let hurried = IntentRequest { deadline: now().plus_millis(6_000), ..of(&PrivateKeySigner::random(), 0) };
     let refused = submit(&harness, &engine, hurried).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
-    commands(&harness, "fill", "pending", 300_000).await;
+    commands(&harness, HOME, "fill", "pending", 300_000).await;
     look().await;
     let refused = submit(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");

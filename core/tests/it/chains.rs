@@ -22,6 +22,7 @@ use dvp_testing::market::{Market, PERMIT, TOKEN, pair};
 use dvp_testing::orders::{Terms, order_by};
 use dvp_testing::wait::wait_for;
 
+use crate::acceptance::commands;
 use crate::scenes;
 
 const BASE: u64 = 8_453;
@@ -198,19 +199,6 @@ fn across(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
     order
 }
 
-async fn commands(harness: &Harness, state: &str, count: i32) {
-    sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state) \
-         select 8453, 'exe_many_' || n, 'x', sha256(convert_to('many' || n, 'UTF8')), 'transfer', '{}', $1 \
-         from generate_series(1, $2) n",
-    )
-    .bind(state)
-    .bind(count)
-    .execute(harness.pool())
-    .await
-    .unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_the_other_chain_cannot_pay_in_time_is_refused() {
     let harness = harness().await;
@@ -225,12 +213,12 @@ async fn an_order_that_the_other_chain_cannot_pay_in_time_is_refused() {
     harness.accept(across(&wallet, 0)).await;
     // Sixty a second are assumed: more than an hour's work.
     let window = harness.engine.context().windows.fill_secs;
-    commands(&harness, "pending", i32::try_from(window * 60 + 60).unwrap()).await;
+    commands(&harness, 8_453, "transfer", "pending", i32::try_from(window * 60 + 60).unwrap()).await;
     look().await;
     let refused = harness.submit(across(&wallet, 1)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     halt(&harness, true);
-    sqlx::query("delete from chain_command where reference like 'exe_many%'")
+    sqlx::query("delete from chain_command where reference like 'transfer%'")
         .execute(harness.pool())
         .await
         .unwrap();
