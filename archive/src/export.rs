@@ -5,6 +5,7 @@ use std::path::Path;
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use dvp_store::archive as store;
+use dvp_store::ledger::closings::list_balances_before;
 use dvp_store::{PgConnection, StoreError};
 
 use crate::ArchiveError;
@@ -199,7 +200,7 @@ async fn write_openings(
     at: DateTime<Utc>,
 ) -> Result<TableWriter, ArchiveError> {
     let mut openings = TableWriter::create(folder, OPENINGS)?;
-    let rows = store::list_openings(conn, at).await?.into_iter().map(|held| {
+    let rows = list_balances_before(conn, at).await?.into_iter().map(|held| {
         [held.owner_kind, held.owner, held.part, held.asset, held.amount].map(Cell::text).to_vec()
     });
     openings.write(&rows.collect::<Vec<_>>())?;

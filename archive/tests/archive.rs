@@ -13,7 +13,7 @@ use dvp_archive::export::{Exported, export_day, first_day};
 use dvp_archive::manifest::{Manifest, folder};
 use dvp_archive::schema::{EVENTS, ORDERS};
 use dvp_archive::table::{Cell, read};
-use dvp_core::workflow::ledger_closings::close_days;
+use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_store::ledger::statements::{StatementAccount, TimeRange, load_balance_before};
 use dvp_store::reconcile::snapshot;
 use dvp_testing::market::pair;
@@ -73,7 +73,7 @@ async fn close(harness: &Harness) {
     let first = day(FIRST) + Days::new(2);
     let until = format!("select count(*) from ledger_closed where until >= '{first}'");
     wait_for("the days to be closed", || async {
-        close_days(&harness.engine).await.unwrap();
+        close_hours(&harness.engine).await.unwrap();
         let closed: i64 =
             sqlx::query_scalar(sqlx::AssertSqlSafe(until.clone())).fetch_one(harness.pool()).await.unwrap();
         (closed == 1).then_some(())

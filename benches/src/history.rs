@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use dvp_core::workflow::ledger_closings::close_days;
+use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_sandbox::embedded::Options;
 use dvp_testing::Harness;
 use dvp_testing::harness::Database;
@@ -77,7 +77,7 @@ pub async fn fill<D: Database>(harness: &Harness<D>, size: HistorySize) -> anyho
     let took = began.elapsed();
     // The index of days leads to every page that no vacuum has summarized; a service's autovacuum keeps up with it.
     sqlx::query("vacuum analyze ledger_entry").execute(&mut conn).await?;
-    close_days(&harness.engine).await.context("closing the ledger's days")?;
+    close_hours(&harness.engine).await.context("closing the ledger's hours")?;
     outside::statements(&mut conn).await?;
     sqlx::query("vacuum analyze").execute(&mut conn).await?;
     conn.close().await?;

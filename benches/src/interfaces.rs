@@ -8,6 +8,7 @@ use dvp_core::statements::{TimeRange, balances, exposure, fees};
 use dvp_domain::chain::CommandKind;
 use dvp_store::archive;
 use dvp_store::chain::{self, CommandFilter};
+use dvp_store::ledger::closings;
 use dvp_store::orders::operations::{self, ExecutionFilter};
 use dvp_store::reconcile::{self, NewPoint, OpenKind, Point, Scope};
 use dvp_store::{PgConnection, PgPool};
@@ -235,6 +236,6 @@ async fn archive_day(conn: &mut PgConnection, from: DateTime<Utc>) -> anyhow::Re
     archive::list_receipts(conn, &references).await?;
     archive::list_entries(conn, from, to).await?;
     archive::has_entries(conn, to).await?;
-    archive::list_openings(conn, from).await?;
+    closings::list_balances_before(conn, from).await?;
     Ok(())
 }

@@ -43,16 +43,16 @@ const THIN: [(&str, &str); 6] = [
 const DUE: &str = "over a small history a scan costs less than so many look-ups";
 
 /// Parts of statements that read more, and why they may.
-const EXCEPTIONS: [(&str, &str); 14] = [
+const EXCEPTIONS: [(&str, &str); 13] = [
     ("/* the whole history */", "a comparison with the chain, once a day"),
     ("from ledger_entry group by asset having", "the ledger check: paces itself to a twentieth of its time"),
     ("as kept, coalesce(l.available, 0)", "the ledger check"),
     ("as covered from audit_entry where seq > $1", "the audit log as a file: ten thousand entries a page"),
     (
         "with last as (select until, amount from ledger_closing",
-        "a balance: the entries since the last closed day",
+        "a balance: the entries since the last closed hour",
     ),
-    ("with recursive known as", "balances: the entries since the last closed day"),
+    ("with recursive known as", "balances: the entries since the last closed hour"),
     (
         "over (order by recorded_at, reference, step, line)",
         "a statement: the entries of one day of an account",
@@ -62,10 +62,6 @@ const EXCEPTIONS: [(&str, &str); 14] = [
     ("where terminal_at is null and (accepted_at < now()", DUE),
     ("from (select from execution limit 1) e", "whether there is a history"),
     ("from ledger_entry where recorded_at >= $1", "the archive reads the entries of a day"),
-    (
-        "select distinct on (owner_kind, owner, part, asset) owner_kind",
-        "the archive reads the closings of every day, once a day",
-    ),
     ("from legacy_intent l left join execution e", "the legacy list has numbers of pages, and a total"),
 ];
 
@@ -100,7 +96,7 @@ async fn jobs(harness: &DurableHarness) {
     let ages = Ages { personal_data: Some(Duration::from_secs(27 * 86_400)), ..Ages::default() };
     assert_eq!(retention::round(harness.pool(), &ages).await.failed, Vec::<&str>::new());
     ledger_check::check(&harness.engine).await.unwrap();
-    ledger_closings::close_days(&harness.engine).await.unwrap();
+    ledger_closings::close_hours(&harness.engine).await.unwrap();
     interfaces::reconcile(harness.pool()).await.unwrap();
     interfaces::relay(harness.pool()).await.unwrap();
     interfaces::commands(harness).await.unwrap();

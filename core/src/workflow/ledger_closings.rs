@@ -1,4 +1,4 @@
-//! Closes the ledger's days: each worker tries every minute, and one at a time does.
+//! Closes the ledger's hours: each worker tries every minute, and one at a time does.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ const EVERY: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
-        if let Err(error) = close_days(engine).await {
-            warn!(%error, "closing the ledger's last day failed, will retry");
+        if let Err(error) = close_hours(engine).await {
+            warn!(%error, "closing the ledger's last hours failed, will retry");
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -22,14 +22,14 @@ pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Closes every day that can be closed. Returns how many.
-pub async fn close_days(engine: &Engine) -> Result<usize, EngineError> {
+/// Closes every hour that can be closed, at most a day at once. Returns how many times.
+pub async fn close_hours(engine: &Engine) -> Result<usize, EngineError> {
     let mut count = 0;
     let mut conn = engine.pool.acquire().await?;
     loop {
         closings::announce(&mut conn).await?;
         let Some(until) = closings::close(&mut conn).await? else { return Ok(count) };
         count += 1;
-        info!(%until, "the ledger's day is closed");
+        info!(%until, "the ledger is closed");
     }
 }

@@ -9,15 +9,12 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::personal::orders::{UNENDED, without_personal_data};
 
-/// Until when the ledger is closed: no entry of an earlier time is added any more.
-pub async fn find_closed_until(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    Ok(sqlx::query_scalar("select until from ledger_closed").fetch_optional(conn).await?)
-}
+pub use crate::ledger::closings::find_closed_until;
 
 /// When the first order ended, or the first entry was posted.
 pub async fn find_beginning(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let first = sqlx::query_scalar(
-        "select least((select min(until) - interval '24 hours' from ledger_closing), \
+        "select least((select min(until) - interval '1 microsecond' from ledger_closing), \
                       (select terminal_at from execution where terminal_at is not null order by terminal_at limit 1))",
     );
     Ok(first.fetch_one(conn).await?)
@@ -191,28 +188,10 @@ pub async fn list_entries(
     Ok(rows.bind(from).bind(to).fetch_all(conn).await?)
 }
 
-/// Whether a closed day has entries: each account that had any has a closing at its end.
+/// Whether a closed day has entries: each account that had any has a closing of that day.
 pub async fn has_entries(conn: &mut PgConnection, end: DateTime<Utc>) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar("select exists (select from ledger_closing where until = $1)");
-    Ok(found.bind(end).fetch_one(conn).await?)
-}
-
-/// What an account held.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct Opening {
-    pub owner_kind: String,
-    pub owner: String,
-    pub part: String,
-    pub asset: String,
-    pub amount: String,
-}
-
-/// What every account held at the beginning of a day. Recipients and debts of single orders, and wallets, are summed up.
-pub async fn list_openings(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<Opening>, StoreError> {
-    let rows = sqlx::query_as(
-        "select distinct on (owner_kind, owner, part, asset) owner_kind, owner, part, asset, \
-                trim_scale(amount)::text as amount \
-         from ledger_closing where until <= $1 order by owner_kind, owner, part, asset, until desc",
+    let found = sqlx::query_scalar(
+        "select exists (select from ledger_closing where until > $1 - interval '24 hours' and until <= $1)",
     );
-    Ok(rows.bind(at).fetch_all(conn).await?)
+    Ok(found.bind(end).fetch_one(conn).await?)
 }

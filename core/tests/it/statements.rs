@@ -1,11 +1,11 @@
 //! Statements and reports agree with the ledger to the minor unit, over random postings.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 use dvp_core::statements::csv::{self, Decimals, StatementCsv};
 use dvp_core::statements::{self, FeeSum, StatementAccount, StatementError, TimeRange, write_statements};
-use dvp_core::workflow::ledger_closings::close_days;
+use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
 use dvp_domain::money::Minor;
 use dvp_store::ledger::{NewPosting, insert_once};
@@ -266,12 +266,13 @@ async fn post_at(conn: &mut sqlx::PgConnection, reference: &str, at: &str, amoun
     .map(|_| ())
 }
 
-/// Closes so many days. A transaction of any test holds a day back, as any transaction of a server does.
-async fn close(harness: &Harness, days: usize) {
-    let closed = AtomicUsize::new(0);
-    wait_for("the days to be closed", || async {
-        closed.fetch_add(close_days(&harness.engine).await.unwrap(), Ordering::SeqCst);
-        (closed.load(Ordering::SeqCst) == days).then_some(())
+/// Closes the ledger until a time. A transaction of any test holds it back, as any transaction of a server does.
+async fn close(harness: &Harness, until: &str) {
+    wait_for("the ledger to be closed", || async {
+        close_hours(&harness.engine).await.unwrap();
+        let closed = "select until >= $1::text::timestamptz and announced = until from ledger_closed";
+        let is_closed: bool = sqlx::query_scalar(closed).bind(until).fetch_one(harness.pool()).await.unwrap();
+        is_closed.then_some(())
     })
     .await;
 }
@@ -315,9 +316,7 @@ async fn a_statement_begins_with_the_last_closing_and_the_postings_since() {
     for (n, at) in times.iter().enumerate() {
         post_at(&mut conn, &format!("op-{n}"), at, 1 << n).await.unwrap();
     }
-    // Four days have postings, and today has not ended.
-    close(&harness, 4).await;
-    assert_eq!(close_days(&harness.engine).await.unwrap(), 0);
+    close(&harness, "2026-10-09").await;
     let today = Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string();
     post_at(&mut conn, "op-today", &today, 1_000).await.unwrap();
     let fees = StatementAccount::from(&Account::Fees);
@@ -355,28 +354,111 @@ async fn a_statement_begins_with_the_last_closing_and_the_postings_since() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_day_is_closed_once_nobody_can_post_to_it_any_more() {
+async fn an_hour_is_closed_once_nobody_can_post_to_it_any_more() {
     let harness = scenes::harness_with(0).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     post_at(&mut conn, "op-1", "2026-10-02T10:00:00Z", 1).await.unwrap();
     // Somebody has posted to the day, and has not committed.
     let mut late = harness.pool().begin().await.unwrap();
     post_at(&mut late, "op-2", "2026-10-02T23:00:00Z", 2).await.unwrap();
-    assert_eq!(close_days(&harness.engine).await.unwrap(), 0, "its posting is waited for");
+    assert_eq!(close_hours(&harness.engine).await.unwrap(), 0, "its posting is waited for");
     let refused = post_at(&mut conn, "op-3", "2026-10-02T23:30:00Z", 4).await.unwrap_err();
     let constraint = refused.as_database_error().and_then(|error| error.constraint().map(str::to_owned));
     assert_eq!(constraint.as_deref(), Some("ledger_entry_day_closed"), "no more are taken");
     post_at(&mut conn, "op-4", "2026-10-03T00:00:00Z", 8).await.unwrap();
     late.commit().await.unwrap();
-    close(&harness, 2).await;
-    let closings: Vec<(String, String)> = sqlx::query_as(
-        "select until::date::text, trim_scale(amount)::text from ledger_closing where owner_kind = 'fees' order by until",
+    close(&harness, "2026-10-04").await;
+    let expected = [("2026-10-02 11:00", "1"), ("2026-10-03 00:00", "3"), ("2026-10-03 01:00", "11")];
+    // Yesterday's hours are kept. These are thinned out: the first day's last closing has what the first one had.
+    let kept = expected[1..].iter().map(|(at, amount)| ((*at).to_owned(), (*amount).to_owned()));
+    assert_eq!(fee_closings(&mut conn).await, kept.collect::<Vec<_>>());
+}
+
+async fn fee_closings(conn: &mut sqlx::PgConnection) -> Vec<(String, String)> {
+    sqlx::query_as(
+        "select to_char(until at time zone 'UTC', 'YYYY-MM-DD HH24:MI'), trim_scale(amount)::text \
+         from ledger_closing where owner_kind = 'fees' order by until",
     )
-    .fetch_all(&mut *conn)
+    .fetch_all(conn)
     .await
-    .unwrap();
-    let expected = [("2026-10-03", "3"), ("2026-10-04", "11")];
-    assert_eq!(closings, expected.map(|(day, amount)| (day.to_owned(), amount.to_owned())));
+    .unwrap()
+}
+
+/// The last hour that a quarter of an hour has passed since; not one that the test would outlive.
+async fn closable(conn: &mut sqlx::PgConnection) -> DateTime<Utc> {
+    loop {
+        let now: DateTime<Utc> = sqlx::query_scalar("select now()").fetch_one(&mut *conn).await.unwrap();
+        let (at, hour) = (now - TimeDelta::minutes(15), TimeDelta::hours(1));
+        if (at + TimeDelta::seconds(45)).duration_trunc(hour) == at.duration_trunc(hour) {
+            return at.duration_trunc(hour).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_present_day_is_closed_hour_by_hour() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let hour = closable(&mut conn).await;
+    let micro = TimeDelta::microseconds(1);
+    let times = [
+        hour - TimeDelta::hours(3),
+        hour - TimeDelta::hours(2) - micro,
+        hour - TimeDelta::hours(2),
+        hour - TimeDelta::minutes(30),
+        hour - micro,
+    ];
+    for (n, at) in times.iter().enumerate() {
+        post_at(&mut conn, &format!("op-{n}"), &at.to_rfc3339(), 1 << n).await.unwrap();
+    }
+    close(&harness, &hour.to_rfc3339()).await;
+    post_at(&mut conn, "op-5", &hour.to_rfc3339(), 1 << 5).await.unwrap();
+    let refused = post_at(&mut conn, "op-6", &(hour - micro).to_rfc3339(), 1).await.unwrap_err();
+    let constraint = refused.as_database_error().and_then(|error| error.constraint().map(str::to_owned));
+    assert_eq!(constraint.as_deref(), Some("ledger_entry_day_closed"));
+
+    let closings: Vec<String> = fee_closings(&mut conn).await.into_iter().map(|(_, amount)| amount).collect();
+    assert_eq!(closings, ["3", "7", "31"], "one for each hour that had entries");
+    let fees = StatementAccount::from(&Account::Fees);
+    let midnight = hour.duration_trunc(TimeDelta::days(1)).unwrap();
+    let end = hour + TimeDelta::days(2);
+    for at in times.into_iter().flat_map(|at| [at, at + micro]).chain([hour, hour + micro, midnight]) {
+        assert_eq!(opening(&harness, &fees, at).await, sum(&harness, &fees, "USD", at).await, "{at}");
+        let amounts = |all: Vec<(String, String, i64)>| all.into_iter().map(|(name, sum, _)| (name, sum));
+        let (read, posted) = (reported(&mut conn, at).await, summed(&harness, at).await);
+        assert!(amounts(read).eq(amounts(posted)), "{at}");
+    }
+    for from in [DateTime::UNIX_EPOCH, midnight, times[1]] {
+        for to in [times[2], hour, hour + micro, end] {
+            if from < to {
+                let sums = statements::fees(&mut conn, TimeRange { from, to }).await.unwrap();
+                assert_eq!(sums, added_up(&mut conn, from, to).await, "{from} to {to}");
+            }
+        }
+    }
+    // What is closed is read from its closing, and the day's fees from their sum so far.
+    for changed in [
+        "update ledger_closing set amount = amount + 500 where owner_kind = 'fees' \
+         and until = (select max(until) from ledger_closing where owner_kind = 'fees')",
+        "update ledger_fee_day set earned = earned + 500 where day = (select max(day) from ledger_fee_day)",
+    ] {
+        assert_eq!(sqlx::query(changed).execute(&mut *conn).await.unwrap().rows_affected(), 1);
+    }
+    assert_eq!(opening(&harness, &fees, end).await, "563");
+    let all = statements::fees(&mut conn, TimeRange { from: DateTime::UNIX_EPOCH, to: end }).await.unwrap();
+    assert_eq!(all.iter().map(|day| day.earned.parse::<i64>().unwrap()).sum::<i64>(), 563, "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hours_without_postings_are_closed_too() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(close_hours(&harness.engine).await.unwrap(), 0, "nothing has happened yet");
+    post_at(&mut conn, "op-1", "2026-10-02T10:00:00Z", 1).await.unwrap();
+    let hour = closable(&mut conn).await;
+    close(&harness, &hour.to_rfc3339()).await;
+    assert_eq!(fee_closings(&mut conn).await.len(), 1);
 }
 
 /// Every balance before a time, from all entries; the number of accounts in each.
@@ -446,9 +528,7 @@ async fn a_report_of_balances_reads_closings_and_the_days_since() {
     for at in &cuts {
         assert_eq!(reported(&mut conn, *at).await, summed(&harness, *at).await, "{at}, no day is closed");
     }
-    let days = "select count(distinct date_trunc('day', recorded_at, 'UTC')) from ledger_entry \
-                where recorded_at < '2026-11-01'";
-    close(&harness, usize::try_from(harness.count(days).await).unwrap()).await;
+    close(&harness, "2026-11-01").await;
     for at in &cuts {
         assert_eq!(reported(&mut conn, *at).await, summed(&harness, *at).await, "{at}");
     }
@@ -461,8 +541,8 @@ async fn a_report_of_balances_reads_closings_and_the_days_since() {
         assert_eq!(count, 1, "{name} has had one asset");
     }
     // The closings are what is read, not the history.
-    let changed =
-        "update ledger_closing set amount = amount + 5 where owner_kind = 'fees' and until = '2026-10-05'";
+    let changed = "update ledger_closing set amount = amount + 5 where owner_kind = 'fees' and until = \
+         (select max(until) from ledger_closing where owner_kind = 'fees' and until <= '2026-10-05')";
     assert_eq!(sqlx::query(changed).execute(&mut *conn).await.unwrap().rows_affected(), 1);
     let of = |all: Vec<(String, String, i64)>| {
         all.into_iter()

@@ -1,30 +1,39 @@
-//! Closings: what each account held at the end of each day, in UTC, and the fees of the day.
+//! Closings: what each account held at the end of each hour, in UTC, and the fees of each day so far.
 //!
-//! A posting belongs to the day in which its transaction began. A closed day takes no more postings, so its closings
-//! are final; the migration describes how a day is closed. Recipients and debts of single orders, and wallets outside,
-//! are one account each, which counts how many of them hold anything.
+//! A posting belongs to the hour in which its transaction began. A closed hour takes no more postings, so its closings
+//! are final; the migration describes how a time is closed. Recipients and debts of single orders, and wallets outside,
+//! are one account each, which counts how many of them hold anything. Of a day before yesterday each account keeps its
+//! last closing only.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, DurationRound as _, NaiveTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::statements::StatementAccount;
 use crate::StoreError;
 
-/// Transactions end within ten minutes: a day is closed that long after its end at the earliest.
+/// Transactions end within ten minutes: an hour is closed that long after its end at the earliest.
 const MARGIN_SECS: f64 = 900.0;
 
-/// Announces the next day with postings that has ended, unless one is announced and not closed yet. Days without postings
-/// before it are closed with it. Not within a transaction: the announcement is committed before its time is noted.
+/// Until when the ledger is closed: no entry of an earlier time is added any more.
+pub async fn find_closed_until(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    Ok(sqlx::query_scalar("select until from ledger_closed").fetch_optional(conn).await?)
+}
+
+/// Announces the hours that have ended, unless some are announced and not closed yet: up to the end of the day that has
+/// the next posting. Hours without postings are closed with the others. Not within a transaction: the announcement is
+/// committed before its time is noted.
 pub async fn announce(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query(
-        "with open as (select since, coalesce(since + interval '24 hours' + make_interval(secs => $1) <= now(), true) \
-                              as is_due from (select (select until from ledger_closed) as since) last), \
-              first as (select date_trunc('day', min(e.recorded_at), 'UTC') as day from ledger_entry e \
-                        where (select is_due from open) \
-                          and e.recorded_at >= coalesce((select since from open), '-infinity')) \
+        "with open as (select (select until from ledger_closed) as since, \
+                              date_trunc('hour', now() - make_interval(secs => $1), 'UTC') as ended), \
+              first as (select min(e.recorded_at) as at from ledger_entry e \
+                        where (select since is null or since < ended from open) \
+                          and e.recorded_at >= coalesce((select since from open), '-infinity')), \
+              next as (select coalesce(open.since, date_trunc('hour', first.at, 'UTC')) as until, \
+                              least(date_trunc('day', first.at, 'UTC') + interval '24 hours', open.ended) as announced \
+                       from open, first) \
          insert into ledger_closed as c (until, announced) \
-         select coalesce(open.since, first.day), first.day + interval '24 hours' from open, first \
-         where first.day + interval '24 hours' + make_interval(secs => $1) <= now() \
+         select until, announced from next where announced > until \
          on conflict on constraint ledger_closed_pkey do update \
          set announced = excluded.announced, announced_at = null where c.announced = c.until",
     )
@@ -42,7 +51,8 @@ pub async fn announce(conn: &mut PgConnection) -> Result<(), StoreError> {
 }
 
 /// What an account of a sum held before a time, as a scalar of `$of` (owner_kind, owner, part, asset): an order's by the
-/// order's reference, a wallet's by its owner. Null for every account that is no part of a sum.
+/// order's reference, a wallet's by its owner. Null for every account that is no part of a sum. An order's few entries
+/// are compared by an expression of their time, which no index has: the index of all times would be read beside theirs.
 macro_rules! held_before {
     ($of:literal, $at:literal) => {
         concat!(
@@ -62,7 +72,7 @@ macro_rules! held_before {
             ".part and e.asset = ",
             $of,
             ".asset \
-                    and e.recorded_at < ",
+                    and e.recorded_at + interval '0 seconds' < ",
             $at,
             ") \
              when ledger_account(",
@@ -90,46 +100,65 @@ macro_rules! held_before {
     };
 }
 
-/// Sums up the announced day, once nobody can post to it any more. Returns its end. `None`: no day is announced, or a
-/// transaction that may post to it has not ended.
+/// Sums up the announced hours, once nobody can post to them any more. Returns their end. `None`: none are announced, or
+/// a transaction that may post to them has not ended.
 pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let closed = sqlx::query_scalar(concat!(
-        "with day as ( \
+        "with span as ( \
              select until, announced from ledger_closed \
              where announced > until and pg_snapshot_xmin(pg_current_snapshot()) >= announced_at for update), \
          moved as ( \
-             select e.owner_kind, e.owner, e.part, e.asset, day.until as since, day.announced as until, \
-                    sum(e.amount) as amount \
-             from day join ledger_entry e on e.recorded_at >= day.until and e.recorded_at < day.announced \
+             select e.owner_kind, e.owner, e.part, e.asset, span.until as since, \
+                    date_trunc('hour', e.recorded_at, 'UTC') + interval '1 hour' as until, sum(e.amount) as amount \
+             from span join ledger_entry e on e.recorded_at >= span.until and e.recorded_at < span.announced \
              group by 1, 2, 3, 4, 5, 6), \
-         sums as ( \
-             select m.owner_kind, ledger_account(m.owner_kind, m.owner) as owner, m.part, m.asset, m.until, \
-                    sum(m.amount) as amount, sum((h.held + m.amount <> 0)::int - (h.held <> 0)::int) as opened \
+         held as ( \
+             select m.*, h.held + sum(m.amount) over hours as after \
              from moved m cross join lateral (select ",
         held_before!("m", "m.since"),
         " as held offset 0) h \
-             group by 1, 2, 3, 4, 5), \
+             window hours as (partition by m.owner_kind, m.owner, m.part, m.asset order by m.until)), \
+         sums as ( \
+             select owner_kind, ledger_account(owner_kind, owner) as owner, part, asset, until, \
+                    sum(amount) as amount, sum((after <> 0)::int - (after - amount <> 0)::int) as opened \
+             from held group by 1, 2, 3, 4, 5), \
+         running as ( \
+             select owner_kind, owner, part, asset, until, sum(amount) over hours as amount, \
+                    sum(opened) over hours as opened \
+             from sums window hours as (partition by owner_kind, owner, part, asset order by until)), \
          closings as ( \
              insert into ledger_closing (owner_kind, owner, part, asset, until, amount, accounts) \
-             select s.owner_kind, s.owner, s.part, s.asset, s.until, s.amount + coalesce(before.amount, 0), \
-                    coalesce(s.opened + coalesce(before.accounts, 0), 1) \
-             from sums s \
+             select r.owner_kind, r.owner, r.part, r.asset, r.until, r.amount + coalesce(before.amount, 0), \
+                    coalesce(r.opened + coalesce(before.accounts, 0), 1) \
+             from running r \
              left join lateral (select c.amount, c.accounts from ledger_closing c \
-                                where c.owner_kind = s.owner_kind and c.owner = s.owner and c.part = s.part \
-                                  and c.asset = s.asset and c.until < s.until \
+                                where c.owner_kind = r.owner_kind and c.owner = r.owner and c.part = r.part \
+                                  and c.asset = r.asset and c.until < r.until \
                                 order by c.until desc limit 1) before on true), \
          fees as ( \
-             insert into ledger_fee_day (day, asset, reason, earned, absorbed, entries) \
+             insert into ledger_fee_day as d (day, asset, reason, earned, absorbed, entries) \
              select (e.recorded_at at time zone 'UTC')::date, e.asset, e.reason, \
                     coalesce(sum(e.amount) filter (where e.owner_kind = 'fees'), 0), \
                     coalesce(sum(-e.amount) filter (where e.owner_kind = 'house'), 0), count(*) \
-             from day join ledger_entry e on e.recorded_at >= day.until and e.recorded_at < day.announced \
+             from span join ledger_entry e on e.recorded_at >= span.until and e.recorded_at < span.announced \
              where e.owner not like 'exe\\_%' \
                and ((e.owner_kind = 'fees' and e.owner = '') \
                     or (e.owner_kind = 'house' and e.owner = '' and e.part = 'total' \
                         and e.reason in ('settle', 'charge'))) \
-             group by 1, 2, 3) \
-         update ledger_closed set until = day.announced, announced_at = null from day returning day.announced",
+             group by 1, 2, 3 \
+             on conflict on constraint ledger_fee_day_pkey do update \
+             set earned = d.earned + excluded.earned, absorbed = d.absorbed + excluded.absorbed, \
+                 entries = d.entries + excluded.entries), \
+         thinned as ( \
+             delete from ledger_closing c using span \
+             where c.until > date_trunc('day', span.until, 'UTC') - interval '24 hours' \
+               and c.until < date_trunc('day', span.announced, 'UTC') - interval '24 hours' \
+               and c.until <> date_trunc('day', c.until, 'UTC') \
+               and exists (select from ledger_closing l \
+                           where l.owner_kind = c.owner_kind and l.owner = c.owner and l.part = c.part \
+                             and l.asset = c.asset and l.until > c.until \
+                             and l.until <= date_trunc('day', c.until, 'UTC') + interval '24 hours')) \
+         update ledger_closed set until = span.announced, announced_at = null from span returning span.announced",
     ));
     Ok(closed.fetch_optional(conn).await?)
 }
@@ -184,15 +213,19 @@ pub async fn list_balances_before(
          where coalesce(c.amount, 0) + coalesce(s.amount, 0) <> 0 order by asset, owner_kind, owner, part",
     ));
     let since = find_closed_before(conn, at).await?;
-    Ok(sums.bind(at).bind(since).fetch_all(conn).await?)
+    Ok(sums.bind(at).bind(since).persistent(false).fetch_all(conn).await?)
 }
 
-/// The end of the last closed day before a time; the beginning of time when there is none.
+/// A time up to which every account's entries are in its closings, before a given time. Within the day that is partly
+/// closed it is the last closed hour. Of other days it is midnight: yesterday's hours may be thinned out meanwhile. The
+/// beginning of time when nothing is closed.
 async fn find_closed_before(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<DateTime<Utc>, StoreError> {
-    let closed: Option<DateTime<Utc>> =
-        sqlx::query_scalar("select until from ledger_closed").fetch_optional(conn).await?;
-    let midnight = at.date_naive().and_time(chrono::NaiveTime::MIN).and_utc();
-    Ok(closed.map_or(DateTime::UNIX_EPOCH, |until| until.min(midnight)))
+    let Some(until) = find_closed_until(conn).await? else { return Ok(DateTime::UNIX_EPOCH) };
+    let midnight = |time: DateTime<Utc>| time.date_naive().and_time(NaiveTime::MIN).and_utc();
+    let Some(hour) = at.duration_trunc(TimeDelta::hours(1)).ok().filter(|_| at >= midnight(until)) else {
+        return Ok(until.min(midnight(at)));
+    };
+    Ok(until.min(hour))
 }
 
 /// What an account held before a time: its last closing, and its entries since. A single order or wallet has no closing
@@ -213,16 +246,25 @@ pub async fn load_balance_before(
            and recorded_at >= coalesce((select until from last), '-infinity') and owner not like 'exe\\_%'",
     );
     let sum = sum.bind(&account.kind).bind(&account.owner).bind(&account.part).bind(asset).bind(at);
-    Ok(sum.fetch_one(conn).await?)
+    Ok(sum.persistent(false).fetch_one(conn).await?)
 }
 
 /// What the ledger has outside in a currency, as the bank's balance: the sum of what partners, providers, recipients and
 /// others outside gave, less what they were given.
 pub async fn load_bank_balance(conn: &mut PgConnection, currency: &str) -> Result<String, StoreError> {
     let sum = sqlx::query_scalar(
-        "with last as (select distinct on (owner) amount from ledger_closing \
-                       where owner_kind = 'external' and asset = $1 and owner not in ('network', 'wallets') \
-                       order by owner, until desc) \
+        "with recursive known (owner) as ( \
+             (select owner from ledger_closing where owner_kind = 'external' order by owner limit 1) \
+             union all \
+             select (select c.owner from ledger_closing c \
+                     where c.owner_kind = 'external' and c.owner > known.owner order by c.owner limit 1) \
+             from known where known.owner is not null), \
+         last as ( \
+             select c.amount from known cross join lateral ( \
+                 select amount from ledger_closing \
+                 where owner_kind = 'external' and owner = known.owner and part = 'total' and asset = $1 \
+                 order by until desc limit 1) c \
+             where known.owner not in ('network', 'wallets')) \
          select (-(coalesce((select sum(amount) from last), 0) + coalesce(sum(amount), 0)))::numeric(39, 0)::text \
          from ledger_entry \
          where owner_kind = 'external' and owner <> 'network' and owner not like '0x%' and asset = $1 \

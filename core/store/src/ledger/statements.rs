@@ -2,6 +2,10 @@
 //!
 //! The database computes sums and running balances exactly; nothing here rounds. An amount is the text of a number of
 //! minor units; accounts of providers' debts and of residuals have up to eighteen decimal places.
+//!
+//! How many entries an account has within a range depends on the account and the range, and so does the index to read:
+//! these statements are planned for each use (`persistent(false)`), and not once for every account. The few entries of a
+//! single order are compared by an expression of their time, as those of [closings] are.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::Account;
@@ -97,10 +101,11 @@ pub async fn load_balance_before(
     }
     let sum = sqlx::query_scalar(
         "select trim_scale(coalesce(sum(amount), 0))::text from ledger_entry \
-         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at < $5 and reference = $2",
+         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and reference = $2 \
+           and recorded_at + interval '0 seconds' < $5",
     );
     let sum = sum.bind(&account.kind).bind(&account.owner).bind(&account.part);
-    Ok(sum.bind(asset).bind(at).fetch_one(conn).await?)
+    Ok(sum.bind(asset).bind(at).persistent(false).fetch_one(conn).await?)
 }
 
 /// The place of an entry among an account's entries.
@@ -129,7 +134,7 @@ pub async fn load_balance_after(
         }
         Some(_) => {
             "select trim_scale($5::numeric + coalesce(sum(amount), 0))::text from ledger_entry \
-             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at >= $6 \
+             where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 and recorded_at + interval '0 seconds' >= $6 \
                and (recorded_at, reference, step, line) <= ($7, $8, $9, $10) and reference = $2"
         }
     };
@@ -143,7 +148,8 @@ pub async fn load_balance_after(
         .bind(place.recorded_at)
         .bind(&place.reference)
         .bind(place.step)
-        .bind(place.line);
+        .bind(place.line)
+        .persistent(false);
     Ok(sum.fetch_one(conn).await?)
 }
 
@@ -175,7 +181,8 @@ pub async fn list_entries(
                     as balance \
              from (select recorded_at, reference, step, line, reason, amount from ledger_entry \
                    where owner_kind = $1 and owner = $2 and part = $3 and asset = $4 \
-                     and recorded_at >= $5 and recorded_at < $6 \
+                     and recorded_at + interval '0 seconds' >= $5 \
+                     and recorded_at + interval '0 seconds' < $6 \
                      and (recorded_at, reference, step, line) > ($5, $7, $8, $9) \
                      and reference = $2 \
                    order by recorded_at, reference, step, line limit $11) page \
@@ -193,7 +200,8 @@ pub async fn list_entries(
         .bind(after.map_or(0, |after| after.step))
         .bind(after.map_or(0, |after| after.line))
         .bind(balance)
-        .bind(limit);
+        .bind(limit)
+        .persistent(false);
     Ok(entries.fetch_all(conn).await?)
 }
 
@@ -210,8 +218,8 @@ pub struct FeeSum {
     pub entries: i64,
 }
 
-/// Fees by day, asset and reason, within a time range. Days that are closed have their sums; of the others, and of parts
-/// of a day, the entries are added up, asset by asset, as their index has them.
+/// Fees by day, asset and reason, within a time range. What is closed has sums by day; of what is not, and of parts of a
+/// day at the range's ends, the entries are added up, asset by asset, as their index has them.
 pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSum>, StoreError> {
     let sums = sqlx::query_as(
         "with recursive had (kind, asset) as ( \
@@ -228,9 +236,9 @@ pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<
              select case when date_trunc('day', $1, 'UTC') = $1 then $1 \
                          else date_trunc('day', $1, 'UTC') + interval '24 hours' end as at), \
          whole as ( \
-             select at as since, greatest(at, least(date_trunc('day', $2, 'UTC'), (select until from ledger_closed))) \
-                        as until \
-             from begins where exists (select from ledger_closed) \
+             select at as since, greatest(at, case when $2 >= c.until then c.until \
+                                                   else date_trunc('day', $2, 'UTC') end) as until \
+             from begins, ledger_closed c \
              union all \
              select at, at from begins where not exists (select from ledger_closed)), \
          parts as ( \
@@ -238,7 +246,7 @@ pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<
              union all select w.until, $2 from whole w), \
          sums as ( \
              select day, asset, reason, earned, absorbed, entries from ledger_fee_day, whole w \
-             where day >= (w.since at time zone 'UTC')::date and day < (w.until at time zone 'UTC')::date \
+             where day >= (w.since at time zone 'UTC')::date and day < w.until at time zone 'UTC' \
              union all \
              select (e.recorded_at at time zone 'UTC')::date, h.asset, e.reason, \
                     case h.kind when 'fees' then e.amount else 0 end, \
@@ -252,5 +260,5 @@ pub async fn list_fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<
                 trim_scale(sum(absorbed))::text as absorbed, sum(entries)::int8 as entries \
          from sums group by 1, 2, 3 order by 1, 2, 3",
     );
-    Ok(sums.bind(range.from).bind(range.to).fetch_all(conn).await?)
+    Ok(sums.bind(range.from).bind(range.to).persistent(false).fetch_all(conn).await?)
 }
