@@ -1,10 +1,11 @@
 //! Several processes on one database: orders come through both interfaces of all of them, and webhooks go out, while
 //! processes are killed, frozen, and restarted one after the other. Afterwards every acknowledged order must exist and
 //! be settled once, every number of FIX must stand for one message that its client has, and every event must have been
-//! delivered; a restart in turn may refuse nothing.
+//! delivered; a restart in turn may refuse nothing, no fence is crossed, and what a process leaves another one takes.
 
 mod fleet;
 mod ground;
+mod leases;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use sqlx::{Connection as _, PgConnection};
 
 use self::fleet::Fleet;
 use self::ground::Ground;
+pub use self::leases::Handovers;
+use self::leases::LeaseWatch;
 use crate::crash::check;
 use crate::crash::clients::Clients;
 use crate::crash::dice::Dice;
@@ -39,6 +42,8 @@ pub struct ProcessesPlan {
     pub seed: u64,
     pub processes: usize,
     pub rounds: u32,
+    /// The time within which another process has what became free. `None`: it is reported only.
+    pub handover: Option<Duration>,
 }
 
 /// The counts of a drill.
@@ -53,6 +58,8 @@ pub struct ProcessesReport {
     /// Connections that reached a process without their session.
     pub forwarded: usize,
     pub events_delivered: usize,
+    /// Leases that went from one process to another: of `fix` sessions, of a `chain`, of a `webhook` endpoint.
+    pub handovers: BTreeMap<&'static str, Handovers>,
 }
 
 impl ProcessesReport {
@@ -66,6 +73,9 @@ impl ProcessesReport {
         self.resent += other.resent;
         self.forwarded += other.forwarded;
         self.events_delivered += other.events_delivered;
+        for (kind, handovers) in &other.handovers {
+            self.handovers.entry(kind).or_default().add(*handovers);
+        }
     }
 }
 
@@ -138,6 +148,7 @@ async fn drilled(
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let mut report = ProcessesReport::default();
+    let leases = LeaseWatch::start(fleet.ground().database.url()).await?;
     fire(plan, fleet, &traffic, &mut report).await?;
     let seen = clients.end(PATIENCE).await?;
     let deadline = Instant::now() + PATIENCE;
@@ -146,6 +157,11 @@ async fn drilled(
     report.fix_messages = seen.transcripts.iter().map(|one| one.received.len()).sum();
     report.resent = seen.transcripts.iter().map(|one| one.repeats).sum();
     report.events_delivered = check_webhooks(&mut conn, receiver, deadline).await?;
+    report.handovers = leases.end().await?;
+    if let Some(limit) = plan.handover {
+        let late = report.handovers.values().find(|handovers| handovers.longest > limit);
+        ensure!(late.is_none(), "a hand-over took longer than {limit:?}: {:?}", report.handovers);
+    }
     for n in 0..fleet.size() {
         fleet.signal(n, "-TERM")?;
         fleet.ended(n, true, PATIENCE).await?;

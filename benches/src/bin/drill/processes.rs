@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
@@ -10,6 +10,12 @@ use dvp_benches::processes::{ProcessesPlan, ProcessesReport, run as run_one};
 use serde_json::json;
 
 use crate::Seeds;
+
+/// After a clean stop, and after the end of a dead process's lease.
+const HANDOVER: Duration = Duration::from_secs(2);
+
+/// What is handed over.
+const KINDS: [&str; 3] = ["fix", "chain", "webhook"];
 
 #[derive(Args)]
 pub(crate) struct ProcessesArgs {
@@ -33,19 +39,25 @@ pub(crate) async fn run(args: ProcessesArgs) -> anyhow::Result<bool> {
     let (started, mut broken, mut sum) = (Instant::now(), Vec::new(), ProcessesReport::default());
     for seed in args.seeds.seed..args.seeds.seed.saturating_add(args.seeds.count) {
         let (binary, processes, rounds) = (binary.clone(), usize::from(args.processes), args.rounds);
-        match run_one(&ProcessesPlan { binary, seed, processes, rounds }).await {
+        match run_one(&ProcessesPlan { binary, seed, processes, rounds, handover: Some(HANDOVER) }).await {
             Ok(report) => sum.add(&report),
             Err(error) => broken.push(format!("{error:#}")),
         }
     }
     let ProcessesReport { rounds, orders, completed, fix_messages, resent, .. } = &sum;
     let (forwarded, delivered) = (sum.forwarded, sum.events_delivered);
+    let taken = |kind: &str| sum.handovers.get(kind).copied().unwrap_or_default();
     let mut out = std::io::stdout().lock();
     if args.seeds.json {
+        let handovers = KINDS.map(|kind| {
+            json!({ "kind": kind, "count": taken(kind).count, "longestMs": taken(kind).longest.as_millis() })
+        });
         let value = json!({
             "drill": "processes", "seeds": args.seeds.count, "processes": args.processes, "rounds": rounds,
             "orders": orders, "completed": completed, "fixMessages": fix_messages, "resent": resent,
-            "forwarded": forwarded, "eventsDelivered": delivered, "broken": broken,
+            "forwarded": forwarded, "eventsDelivered": delivered,
+            "handovers": handovers,
+            "broken": broken,
             "seconds": started.elapsed().as_secs(),
         });
         writeln!(out, "{value}")?;
@@ -57,6 +69,14 @@ pub(crate) async fn run(args: ProcessesArgs) -> anyhow::Result<bool> {
             args.processes,
             broken.len()
         )?;
+        for kind in KINDS {
+            let handovers = taken(kind);
+            writeln!(
+                out,
+                "{kind}: {} hand-overs, free for {:?} at most",
+                handovers.count, handovers.longest
+            )?;
+        }
         for line in &broken {
             writeln!(out, "{line}")?;
         }

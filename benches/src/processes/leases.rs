@@ -1,0 +1,169 @@
+//! Who holds what is for one process at a time, as the database says it many times a second: a fence has one owner and
+//! never goes back, and what becomes free, by a stop or by the end of a dead owner's lease, is taken by another process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use chrono::{DateTime, Utc};
+use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A lease at a moment, by the database's clock.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+struct Held {
+    name: String,
+    owner: Uuid,
+    fence: i64,
+    until: DateTime<Utc>,
+    at: DateTime<Utc>,
+}
+
+/// How long leases were free before another process had them, by the kind of the work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Handovers {
+    pub count: usize,
+    pub longest: Duration,
+}
+
+impl Handovers {
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    fn took(&mut self, time: Duration) {
+        self.add(Self { count: 1, longest: time });
+    }
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+struct Seen {
+    last: BTreeMap<String, Held>,
+    handovers: BTreeMap<&'static str, Handovers>,
+}
+
+fn kind(name: &str) -> &'static str {
+    match name.split_once(':') {
+        Some(("fix", _)) => "fix",
+        Some(("webhook", _)) => "webhook",
+        _ => "chain",
+    }
+}
+
+impl Seen {
+    fn look_at(&mut self, found: Vec<Held>) -> anyhow::Result<()> {
+        found.into_iter().try_for_each(|held| self.look(held))
+    }
+
+    /// Compares a lease with what it was. An error is a fence that was crossed.
+    fn look(&mut self, held: Held) -> anyhow::Result<()> {
+        if let Some(before) = self.last.get(&held.name) {
+            ensure!(held.fence >= before.fence, "the fence of {} went back: {before:?}, {held:?}", held.name);
+            let same = held.owner == before.owner;
+            ensure!(same || held.fence > before.fence, "two owners of one fence: {before:?}, {held:?}");
+            if !same {
+                let free = (held.at - before.until).to_std().unwrap_or_default();
+                self.handovers.entry(kind(&held.name)).or_default().took(free);
+            }
+        }
+        self.last.insert(held.name.clone(), held);
+        Ok(())
+    }
+}
+
+/// Looks at the leases until it is ended.
+pub(super) struct LeaseWatch {
+    seen: Arc<Mutex<Seen>>,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl LeaseWatch {
+    pub(super) async fn start(url: &str) -> anyhow::Result<Self> {
+        let mut conn = PgConnection::connect(url).await?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let kept = seen.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let found = list(&mut conn).await.context("reading the leases")?;
+                kept.lock().unwrap_or_else(PoisonError::into_inner).look_at(found)?;
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+        Ok(Self { seen, task })
+    }
+
+    /// What was handed over. An error: a fence was crossed.
+    pub(super) async fn end(self) -> anyhow::Result<BTreeMap<&'static str, Handovers>> {
+        self.task.abort();
+        match self.task.await {
+            Ok(outcome) => outcome?,
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.seen.lock().unwrap_or_else(PoisonError::into_inner).handovers.clone())
+    }
+}
+
+/// The leases of sessions, chains and webhook endpoints. Those of jobs are free between two runs.
+async fn list(conn: &mut PgConnection) -> Result<Vec<Held>, sqlx::Error> {
+    sqlx::query_as(
+        "select name, owner, fence, expires_at as until, clock_timestamp() as at from lease \
+         where name like 'fix:%' or name like 'indexer:%' or name like 'relayer:%' \
+         union all \
+         select 'webhook:' || endpoint_id, holder, fence, leased_until, clock_timestamp() from endpoint_lease \
+         where holder is not null",
+    )
+    .fetch_all(conn)
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    fn held(owner: u128, fence: i64, until: i64, at: i64) -> Held {
+        let time = |millis| DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis);
+        let (owner, name) = (Uuid::from_u128(owner), "fix:one".to_owned());
+        Held { name, owner, fence, until: time(until), at: time(at) }
+    }
+
+    #[test]
+    fn a_lease_was_free_from_its_end_until_another_owner_has_it() {
+        let mut seen = Seen::default();
+        for one in [
+            held(1, 1, 10_000, 0),
+            // Renewed, then released.
+            held(1, 1, 13_000, 3_000),
+            held(1, 1, 3_500, 3_550),
+            held(2, 2, 14_000, 4_000),
+            // The same process again, which is no hand-over.
+            held(2, 3, 20_000, 10_000),
+            // Dead: the next one has it after the lease's end.
+            held(3, 4, 30_300, 20_300),
+            // Released and taken between two looks.
+            held(4, 5, 31_000, 21_000),
+        ] {
+            seen.look(one).unwrap();
+        }
+        let expected = Handovers { count: 3, longest: Duration::from_millis(500) };
+        assert_eq!(seen.handovers, BTreeMap::from([("fix", expected)]));
+    }
+
+    #[test]
+    fn a_fence_that_is_crossed_is_an_error() {
+        for crossing in [held(1, 1, 30_000, 20_000), held(3, 2, 30_000, 20_000)] {
+            let mut seen = Seen::default();
+            seen.look(held(1, 1, 10_000, 0)).unwrap();
+            seen.look(held(2, 2, 20_500, 10_500)).unwrap();
+            assert!(seen.look(crossing.clone()).is_err(), "{crossing:?}");
+        }
+    }
+}
