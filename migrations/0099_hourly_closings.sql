@@ -1,5 +1,5 @@
 -- Accounts are closed each hour, so that what the present day has posted is not added up by every statement of it.
--- Closings of a day before yesterday are then thinned out to each account's last one of the day.
+-- Of a day before yesterday each account keeps one closing, of the day's end, as it had of each day before.
 comment on table ledger_closing is 'what accounts held at the end of hours in which they had entries';
 comment on table ledger_fee_day is 'fees of each day as far as it is closed';
 

@@ -67,8 +67,8 @@ pub(crate) use self::fix_session::{
 };
 pub(crate) use self::key::{EnvArg, KeyCommand, KeyIssue, KeyList, KeyRequest, KeyStop};
 pub(crate) use self::ledger::{
-    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerReject, LedgerRequest, LedgerShow,
-    OperationArgs, OwnerArgs,
+    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerRebuild, LedgerReject, LedgerRequest,
+    LedgerShow, OperationArgs, OwnerArgs,
 };
 pub(crate) use self::limit::{LimitCommand, LimitRemove, LimitSet, LimitWhich};
 pub(crate) use self::maker::{

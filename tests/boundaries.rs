@@ -163,6 +163,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
             "credentials",
             "fix_sessions",
             "ledger_operations",
+            "ledger_rebuild",
             "operations",
             "partners",
             "pauses",

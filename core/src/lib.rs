@@ -26,6 +26,7 @@ mod handover;
 pub mod invitations;
 pub mod keys;
 pub mod ledger_operations;
+pub mod ledger_rebuild;
 pub mod legacy;
 pub mod limits;
 pub mod liquidity;

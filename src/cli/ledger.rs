@@ -36,6 +36,15 @@ pub(crate) enum LedgerCommand {
     /// anything differs.
     #[command(after_help = "Example:\n  dvp ledger check --dir .dvp --json")]
     Check(PlaceArgs),
+    /// Make kept balances, closings and the fees of closed days again from the entries.
+    ///
+    /// Changes what differs, in one transaction, and reports it. Entries are never changed: entries that do not balance,
+    /// or a balance below zero by them, are refused with an error. The service may run; its postings wait while balances
+    /// are compared.
+    #[command(
+        after_help = "Example:\n  dvp ledger rebuild --dry-run --config dvp.toml\n  dvp ledger rebuild --operator jo --reason 'INC-17: balance changed by hand' --config dvp.toml"
+    )]
+    Rebuild(LedgerRebuild),
 }
 
 #[derive(Debug, Subcommand)]
@@ -190,6 +199,28 @@ pub(crate) struct LedgerReject {
     pub operator: String,
     #[arg(long)]
     pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerRebuild {
+    /// Report what differs and change nothing.
+    #[arg(long, conflicts_with_all = ["operator", "reason", "evidence"])]
+    pub dry_run: bool,
+    #[arg(
+        long,
+        visible_alias = "as",
+        required_unless_present = "dry_run",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub operator: String,
+    #[arg(long, required_unless_present = "dry_run", default_value = "", hide_default_value = true)]
+    pub reason: String,
+    /// The evidence: an incident, a ticket.
+    #[arg(long, default_value = "")]
+    pub evidence: String,
     #[command(flatten)]
     pub place: PlaceArgs,
 }

@@ -6,20 +6,23 @@ use anyhow::{Context as _, bail};
 use chrono::{DateTime, Utc};
 use dvp_core::approvals::{approve, deny};
 use dvp_core::ledger_operations::{LEDGER, Requested, request};
+use dvp_core::ledger_rebuild;
 use dvp_core::requests::Maker;
+use dvp_core::statements::account_name;
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::{Adjusted, Operation};
 use dvp_store::approvals::{self, Approval, Filter};
 use dvp_store::ledger;
 use dvp_store::ledger::closings::{BalanceAt, list_balances_before};
+use dvp_store::ledger::rebuild::Change;
 use serde_json::{Value, json};
 
 use super::approval::{line, view};
 use super::named_partner;
 use crate::access::Access;
 use crate::cli::{
-    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerReject, LedgerRequest, LedgerShow,
-    OperationArgs, OwnerArgs, PlaceArgs,
+    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerRebuild, LedgerReject, LedgerRequest,
+    LedgerShow, OperationArgs, OwnerArgs, PlaceArgs,
 };
 use crate::output::print;
 
@@ -32,6 +35,7 @@ pub(crate) async fn run(command: LedgerCommand) -> anyhow::Result<ExitCode> {
         LedgerCommand::Show(args) => show(args).await?,
         LedgerCommand::Balances(place) => balances(place).await?,
         LedgerCommand::Check(place) => return check(place).await,
+        LedgerCommand::Rebuild(args) => rebuild(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -202,4 +206,35 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
         lines
     })?;
     Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn rebuild(args: LedgerRebuild) -> anyhow::Result<()> {
+    let LedgerRebuild { dry_run, operator, reason, evidence, place } = args;
+    let mut access = Access::open(&place).await?;
+    let changes = if dry_run {
+        ledger_rebuild::compare(&mut access.conn).await
+    } else {
+        let maker = Maker { operator: &operator, reason: &reason, evidence: &evidence };
+        ledger_rebuild::rebuild(&mut access.conn, maker).await
+    };
+    let changes = changes.map_err(|error| {
+        let code = error.code();
+        anyhow::Error::new(error).context(code)
+    })?;
+    let all: Vec<Value> = changes.iter().map(ledger_rebuild::view).collect();
+    print(place.json, &json!({"dryRun": dry_run, "changes": all}), || {
+        if changes.is_empty() {
+            return vec!["nothing differs: balances and closings are the sums of their entries".to_owned()];
+        }
+        let end = if dry_run { "differ, nothing was changed" } else { "were put right" };
+        changes.iter().map(changed).chain([format!("{} values {end}", changes.len())]).collect()
+    })
+}
+
+fn changed(change: &Change) -> String {
+    let Change { projection, owner_kind, owner, part, asset, at, field, before, after } = change;
+    let account = account_name(owner_kind, owner, part);
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
+    let at = if at.is_empty() { String::new() } else { format!(" {at}") };
+    format!("{projection}{at}  {account}  {asset}  {field}: {} -> {}", value(before), value(after))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cli::{dvp, refused, said};
+use crate::cli::{dvp, dvp_for_people, refused, said};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
@@ -86,6 +86,34 @@ fn operations_of_the_ledger(sandbox: &Sandbox) {
     assert_eq!(listed["operations"].as_array().unwrap().len(), 6);
     assert_eq!(said(sandbox, &["ledger", "check"])["ok"], true);
     statements_and_reports(sandbox);
+}
+
+async fn changed_balances_are_put_right(sandbox: &Sandbox) {
+    let before = available(sandbox, "northwind");
+    let by = ["ledger", "rebuild", "--operator", "jo", "--reason", "changed by hand"];
+    assert_eq!(said(sandbox, &by)["changes"], json!([]));
+    let text = dvp_for_people(sandbox, &by).stdout;
+    assert!(String::from_utf8(text).unwrap().starts_with("nothing differs"));
+    sqlx::query(
+        "update account_balance set available = available + 3 where owner = 'northwind' and asset = 'USD'",
+    )
+    .execute(&mut sandbox.database().await)
+    .await
+    .unwrap();
+    assert!(refused(sandbox, &["ledger", "rebuild"]).contains("--operator"));
+    let dry = said(sandbox, &["ledger", "rebuild", "--dry-run"]);
+    let done = said(sandbox, &by);
+    assert_eq!(
+        (&dry["dryRun"], &done["dryRun"], &dry["changes"]),
+        (&json!(true), &json!(false), &done["changes"])
+    );
+    let change = json!({"projection": "account_balance", "account": "provider:northwind:available", "asset": "USD",
+                        "at": null, "field": "amount", "before": (before + 3).to_string(), "after": before.to_string()});
+    assert_eq!(done["changes"], json!([change]));
+    assert_eq!(
+        (available(sandbox, "northwind"), &said(sandbox, &["ledger", "check"])["ok"]),
+        (before, &json!(true))
+    );
 }
 
 fn statements_and_reports(sandbox: &Sandbox) {
@@ -195,6 +223,7 @@ async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
 async fn operators_actions_are_posted_approved_and_audited() {
     let sandbox = Sandbox::start().await;
     operations_of_the_ledger(&sandbox);
+    changed_balances_are_put_right(&sandbox).await;
     a_payment_comes_back(&sandbox).await;
     the_log_holds_together_and_its_head_is_anchored(&sandbox).await;
     sandbox.stop().await;

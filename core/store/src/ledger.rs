@@ -4,6 +4,7 @@
 pub mod balances;
 pub mod closings;
 pub mod liquidity;
+pub mod rebuild;
 pub mod statements;
 
 use std::collections::HashMap;

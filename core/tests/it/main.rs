@@ -29,6 +29,7 @@ mod in_place;
 mod kinds;
 mod ledger;
 mod ledger_operations;
+mod ledger_rebuild;
 mod limits;
 mod liquidity;
 mod makers;

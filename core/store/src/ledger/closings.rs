@@ -2,8 +2,8 @@
 //!
 //! A posting belongs to the hour in which its transaction began. A closed hour takes no more postings, so its closings
 //! are final; the migration describes how a time is closed. Recipients and debts of single orders, and wallets outside,
-//! are one account each, which counts how many of them hold anything. Of a day before yesterday each account keeps its
-//! last closing only.
+//! are one account each, which counts how many of them hold anything. Of a day before yesterday each account keeps
+//! one closing, of the day's end.
 
 use chrono::{DateTime, DurationRound as _, NaiveTime, TimeDelta, Utc};
 use sqlx::PgConnection;
@@ -149,18 +149,67 @@ pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, Sto
              on conflict on constraint ledger_fee_day_pkey do update \
              set earned = d.earned + excluded.earned, absorbed = d.absorbed + excluded.absorbed, \
                  entries = d.entries + excluded.entries), \
-         thinned as ( \
-             delete from ledger_closing c using span \
+         older as ( \
+             select c.*, date_trunc('day', c.until, 'UTC') + interval '24 hours' as day_end from span, ledger_closing c \
              where c.until > date_trunc('day', span.until, 'UTC') - interval '24 hours' \
                and c.until < date_trunc('day', span.announced, 'UTC') - interval '24 hours' \
-               and c.until <> date_trunc('day', c.until, 'UTC') \
-               and exists (select from ledger_closing l \
-                           where l.owner_kind = c.owner_kind and l.owner = c.owner and l.part = c.part \
-                             and l.asset = c.asset and l.until > c.until \
-                             and l.until <= date_trunc('day', c.until, 'UTC') + interval '24 hours')) \
+               and c.until <> date_trunc('day', c.until, 'UTC')), \
+         last as ( \
+             select o.*, not exists (select from ledger_closing l \
+                                     where l.owner_kind = o.owner_kind and l.owner = o.owner and l.part = o.part \
+                                       and l.asset = o.asset and l.until > o.until and l.until <= o.day_end) as is_last \
+             from older o), \
+         thinned as ( \
+             delete from ledger_closing c using last \
+             where not last.is_last and c.owner_kind = last.owner_kind and c.owner = last.owner \
+               and c.part = last.part and c.asset = last.asset and c.until = last.until), \
+         days as ( \
+             update ledger_closing c set until = last.day_end from last \
+             where last.is_last and c.owner_kind = last.owner_kind and c.owner = last.owner \
+               and c.part = last.part and c.asset = last.asset and c.until = last.until) \
          update ledger_closed set until = span.announced, announced_at = null from span returning span.announced",
     ));
     Ok(closed.fetch_optional(conn).await?)
+}
+
+/// Keeps everybody else from announcing and closing until the end of the transaction. Postings read the announcement and
+/// are not held up.
+pub async fn lock(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("lock table ledger_closed in share row exclusive mode").execute(conn).await?;
+    Ok(())
+}
+
+/// Sums up everything that is closed again, a day at a time as [`close`] does, in a transaction that holds the [`lock`].
+/// What is closed and announced stays the same.
+pub async fn close_again(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("delete from ledger_closing").execute(&mut *conn).await?;
+    sqlx::query("delete from ledger_fee_day").execute(&mut *conn).await?;
+    let last: Option<(DateTime<Utc>, DateTime<Utc>, Option<String>)> =
+        sqlx::query_as("select until, announced, announced_at::text from ledger_closed")
+            .fetch_optional(&mut *conn)
+            .await?;
+    let Some((until, announced, announced_at)) = last else { return Ok(()) };
+    let first = sqlx::query_scalar(
+        "select date_trunc('day', min(recorded_at), 'UTC') from ledger_entry where recorded_at < $1",
+    );
+    let first: Option<DateTime<Utc>> = first.bind(until).fetch_one(&mut *conn).await?;
+    let mut since = first.unwrap_or(until);
+    while since < until {
+        // Nobody can post to what was closed: no transaction has to be waited for.
+        let next = sqlx::query_scalar(
+            "update ledger_closed set until = $1, announced = least($1 + interval '24 hours', $2), \
+             announced_at = '0' returning announced",
+        );
+        since = next.bind(since).bind(until).fetch_one(&mut *conn).await?;
+        close(conn).await?;
+    }
+    sqlx::query("update ledger_closed set until = $1, announced = $2, announced_at = $3::text::xid8")
+        .bind(until)
+        .bind(announced)
+        .bind(announced_at)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// An account's balance at a time.
