@@ -49,7 +49,7 @@ pub use decode::{DecodeError, Hole};
 pub use error::IndexError;
 pub use follow::{run_indexer, run_indexer_on};
 pub use ranges::scan;
-pub use rescan::{Difference, DifferenceKind, Rescan, rescan};
+pub use rescan::{Difference, DifferenceKind, Rescan, RestoredBy, rescan, rescan_over};
 
 /// Shorter ranges of final blocks are read one by one.
 const RANGE_FROM: u64 = 16;

@@ -25,11 +25,13 @@ pub(crate) enum ChainCommand {
     /// the chain, whose `dvp chain status` tells the same.
     #[command(after_help = "Example:\n  dvp chain backfill --config dvp.toml")]
     Backfill(ChainPlace),
-    /// Read a chain again and compare its events with the stored ones. Changes nothing.
+    /// Read a chain again and compare its events with the stored ones. Changes nothing without --restore.
     ///
     /// Only blocks are compared that the chain calls final and that were read as final. Runs beside the service. Exit
-    /// code 1 when something differs.
-    #[command(after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json")]
+    /// code 1 when something differs and was not restored.
+    #[command(
+        after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json\n  dvp chain rescan --restore --operator jo --reason 'INC-17: rows were deleted' --config dvp.toml"
+    )]
     Rescan(ChainRescan),
     /// Follow a halted chain again, from its newest block that was read before.
     ///
@@ -188,6 +190,15 @@ pub(crate) struct ChainRescan {
     /// The last block; the last final one when not given.
     #[arg(long, value_name = "NUMBER")]
     pub to_block: Option<u64>,
+    /// Store the events that are missing. With several endpoints, two have to have each alike.
+    #[arg(long, requires = "operator", requires = "reason")]
+    pub restore: bool,
+    /// The operator, recorded with what was restored.
+    #[arg(long, visible_alias = "as", value_name = "NAME", requires = "restore")]
+    pub operator: Option<String>,
+    /// Why; it is recorded.
+    #[arg(long, value_name = "TEXT", requires = "restore")]
+    pub reason: Option<String>,
 }
 
 #[derive(Debug, Args)]

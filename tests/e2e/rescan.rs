@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::alert_faults::call_node;
-use crate::cli::{dvp, dvp_for_people, said};
+use crate::cli::{dvp, dvp_for_people, refused, said};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
@@ -49,5 +49,77 @@ async fn a_rescan_finds_a_lost_event_and_agrees_otherwise() {
     let text = dvp_for_people(&sandbox, &["chain", "rescan", "--to-block", &before]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains(", 0 differences"), "{text}");
+    the_event_is_restored_and_nothing_is_paid_twice(
+        &sandbox,
+        &partner,
+        accepted["reference"].as_str().unwrap(),
+    )
+    .await;
     sandbox.stop().await;
+}
+
+/// What an order has led to: its state and version, and the numbers of its events, entries, payments, calls of rails,
+/// commands, and signed transactions.
+const LED_TO: &str = "select jsonb_build_object( \
+     'state', e.state_name, 'version', e.version, 'state_data', e.state, \
+     'events', (select count(*) from event_record v where v.reference = e.reference), \
+     'entries', (select count(*) from ledger_entry l where l.reference = e.reference), \
+     'payments', (select jsonb_agg(s.executed order by s.leg) from simulated_rail s \
+                  where s.reference = e.reference), \
+     'calls', (select count(*) from rail_call r where r.reference = e.reference), \
+     'work', (select count(*) from effect w where w.reference = e.reference), \
+     'commands', (select jsonb_agg(c.kind || ' ' || c.state order by c.id) from chain_command c \
+                  where c.reference = e.reference), \
+     'transactions', (select count(*) from chain_command c join slot_command s on s.command_id = c.id \
+                          join tx_attempt a on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \
+                      where c.reference = e.reference)) \
+     from execution e where e.reference = $1";
+
+async fn led_to(sandbox: &Sandbox, reference: &str) -> Value {
+    sqlx::query_scalar(LED_TO).bind(reference).fetch_one(&mut sandbox.database().await).await.unwrap()
+}
+
+/// Not only the stored event is lost, but also that it was acted upon.
+async fn the_event_is_restored_and_nothing_is_paid_twice(
+    sandbox: &Sandbox,
+    partner: &Partner,
+    reference: &str,
+) {
+    let mut conn = sandbox.database().await;
+    let fact =
+        "chain_fact where kind = 'filled' and entity = (select entity from execution where reference = $1)";
+    let lost = sqlx::AssertSqlSafe(format!("delete from {fact}"));
+    assert_eq!(sqlx::query(lost).bind(reference).execute(&mut conn).await.unwrap().rows_affected(), 1);
+    let before = led_to(sandbox, reference).await;
+    assert_eq!(before["state"], "completed", "{before}");
+    assert!(refused(sandbox, &["chain", "rescan", "--restore"]).contains("--operator"));
+
+    let restore = ["chain", "rescan", "--restore", "--operator", "jo", "--reason", "rows were deleted"];
+    let found = said(sandbox, &restore);
+    assert_eq!((&found["ok"], &found["restoredCount"]), (&json!(true), &json!(1)), "{found}");
+    assert_eq!(found["differences"][0]["restored"], true);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let consumed =
+        format!("select count(*) filter (where consumed_at is not null) = 1 and count(*) = 1 from {fact}");
+    loop {
+        let consumed = sqlx::query_scalar(sqlx::AssertSqlSafe(consumed.clone())).bind(reference);
+        if consumed.fetch_one(&mut conn).await.unwrap() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the restored event's fact is not consumed");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // Whatever follows from it comes before what follows from a later order.
+    let order = partner.order(sandbox, 1, "000123456789").await;
+    partner.submit_accepted(&order).await;
+    let client = order["clientReference"].as_str().unwrap();
+    partner.wait_until(client, |execution| !execution["finality"].is_null()).await;
+    assert_eq!(led_to(sandbox, reference).await, before);
+    let found = said(sandbox, &restore);
+    assert_eq!((&found["restoredCount"], &found["differences"]), (&json!(0), &json!([])), "{found}");
+    assert_eq!(said(sandbox, &["ledger", "check"])["ok"], true);
+    assert!(dvp(sandbox, &["reconcile", "--full"]).status.success());
+    assert!(dvp(sandbox, &["audit", "verify"]).status.success());
+    let actions = "select count(*) from operator_action where action = 'restore_events' and operator = 'jo'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(actions).fetch_one(&mut conn).await.unwrap(), 1);
 }

@@ -38,6 +38,8 @@ pub enum IndexError {
     WrongChain { expected: u64, found: u64 },
     #[error("a chain without an endpoint")]
     NoEndpoint,
+    #[error("events are restored by the word of two endpoints, and {answering} of {configured} answers")]
+    OneWitness { answering: usize, configured: usize },
 }
 
 impl From<sqlx::Error> for IndexError {
@@ -60,7 +62,7 @@ impl IndexError {
             | Self::Disagreement { .. }
             | Self::FinalityDoubted { .. }
             | Self::WrongChain { .. } => true,
-            Self::Store(_) | Self::Halted(_) | Self::NoEndpoint => false,
+            Self::Store(_) | Self::Halted(_) | Self::NoEndpoint | Self::OneWitness { .. } => false,
         }
     }
 
@@ -79,7 +81,8 @@ impl IndexError {
             | Self::FinalityDoubted { .. }
             | Self::Halted(_)
             | Self::WrongChain { .. }
-            | Self::NoEndpoint => false,
+            | Self::NoEndpoint
+            | Self::OneWitness { .. } => false,
         }
     }
 }

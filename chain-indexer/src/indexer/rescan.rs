@@ -1,17 +1,21 @@
-//! A second reading of a chain, which changes nothing: what its events say, beside the stored ones.
+//! A second reading of a chain: what its events say, beside the stored ones.
 //!
 //! It needs no lease and may run beside the indexer: only blocks that the chain calls final, and that the indexer has
-//! read as final, are compared. A difference is reported once a second endpoint has it too, if there is one.
+//! read as final, are compared. A difference is reported once a second endpoint has it too, if there is one. It changes
+//! nothing, unless an operator has missing events restored (`restore`).
 
 mod compare;
+mod restore;
 
 use alloy::eips::BlockId;
 use alloy::primitives::Address;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
 use dvp_store::chain as store;
+use dvp_store::chain::LogRow;
 
 pub use self::compare::{Difference, DifferenceKind};
+pub use self::restore::RestoredBy;
 
 use self::compare::{Compared, compare};
 use super::IndexError;
@@ -29,7 +33,10 @@ const TRIES: u32 = 20;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Rescan {
     pub from: BlockNumber,
+    /// Before `from` when no block was compared.
     pub to: BlockNumber,
+    /// The last block that could be compared. `None`: nothing from the contracts' first block on is final yet.
+    pub last_final: Option<BlockNumber>,
     /// Events that the chain has in these blocks.
     pub events: u64,
     /// Anchors of hashes that are none of ours and are no longer stored.
@@ -38,38 +45,67 @@ pub struct Rescan {
     pub differences: Vec<Difference>,
     /// All of them.
     pub count: u64,
+    /// The missing events that were restored, by block and index.
+    pub restored: Vec<(BlockNumber, u64)>,
     /// Endpoints that have each difference.
     pub endpoints: usize,
 }
 
 /// Reads blocks `from` to `to` again; without them, from the contracts' first block to the last final one. `tell` gets
-/// the last block read and the end.
+/// the last block read and the end. Missing events are restored if an operator asks for it.
 pub async fn rescan(
     pool: &PgPool,
     config: &ChainConfig,
-    (from, to): (Option<BlockNumber>, Option<BlockNumber>),
-    mut tell: impl FnMut(BlockNumber, BlockNumber) + Send,
+    range: (Option<BlockNumber>, Option<BlockNumber>),
+    by: Option<RestoredBy<'_>>,
+    tell: impl FnMut(BlockNumber, BlockNumber) + Send,
 ) -> Result<Rescan, IndexError> {
     let readers = config.rpc_urls().map(HttpReader::new).collect::<Result<Vec<_>, _>>()?;
+    rescan_over(pool, config, readers, range, by, tell).await
+}
+
+/// As [`rescan`], over these endpoints.
+pub async fn rescan_over<R: ChainReader>(
+    pool: &PgPool,
+    config: &ChainConfig,
+    readers: Vec<R>,
+    (from, to): (Option<BlockNumber>, Option<BlockNumber>),
+    by: Option<RestoredBy<'_>>,
+    mut tell: impl FnMut(BlockNumber, BlockNumber) + Send,
+) -> Result<Rescan, IndexError> {
+    let configured = readers.len();
     let (readers, last) = answering(readers, config).await?;
     let mut conn = pool.acquire().await?;
     let cursor = store::find_cursor(&mut conn, config.chain_id).await?;
     drop(conn);
+    if by.is_some() {
+        if let Some(halted) = cursor.as_ref().and_then(|cursor| cursor.halted.clone()) {
+            return Err(IndexError::Halted(halted));
+        }
+        if configured > 1 && readers.len() < 2 {
+            return Err(IndexError::OneWitness { answering: readers.len(), configured });
+        }
+    }
     let first = config.deployment.deployed_block;
     let from = from.unwrap_or(first).max(first);
-    let mut found = Rescan { from, endpoints: readers.len().min(2), ..Rescan::default() };
-    let Some(cursor) = cursor else { return Ok(found) };
-    let last = last.min(cursor.final_number).min(cursor.facts_number);
+    let to_nothing = from.saturating_sub(1);
+    let mut found = Rescan { from, to: to_nothing, endpoints: readers.len().min(2), ..Rescan::default() };
+    let last = cursor.map(|cursor| last.min(cursor.final_number).min(cursor.facts_number));
+    found.last_final = last.filter(|last| *last >= first);
+    let Some(last) = found.last_final else { return Ok(found) };
     let end = to.unwrap_or(last).min(last);
-    found.to = end;
+    found.to = end.max(to_nothing);
     let (mut next, mut length, mut at, mut failures) = (from, RangeLength::unknown(), 0, 0);
     while next <= end {
         let blocks = length.blocks();
         let range = (next, end.min(BlockNumber(next.0.saturating_add(blocks - 1))));
         match one_range(pool, config, &readers, at, range).await {
-            Ok((events, compared)) => {
+            Ok((events, compared, missing)) => {
                 failures = 0;
                 length.worked(blocks, events);
+                if let Some(by) = by {
+                    found.restored.extend(restore::restore(pool, config, &missing, by).await?);
+                }
                 found.add(events, compared);
                 tell(range.1, end);
                 next = range.1 + 1;
@@ -106,10 +142,10 @@ impl Rescan {
 }
 
 /// The endpoints that answer, and the first one's last final block. Each is of this chain.
-async fn answering(
-    readers: Vec<HttpReader>,
+async fn answering<R: ChainReader>(
+    readers: Vec<R>,
     config: &ChainConfig,
-) -> Result<(Vec<HttpReader>, BlockNumber), IndexError> {
+) -> Result<(Vec<R>, BlockNumber), IndexError> {
     let (mut answering, mut last, mut failed) = (Vec::new(), None, IndexError::NoEndpoint);
     for reader in readers {
         match final_of(&reader, config).await {
@@ -127,7 +163,7 @@ async fn answering(
     last.map(|last| (answering, last)).ok_or(failed)
 }
 
-async fn final_of(reader: &HttpReader, config: &ChainConfig) -> Result<BlockNumber, IndexError> {
+async fn final_of<R: ChainReader>(reader: &R, config: &ChainConfig) -> Result<BlockNumber, IndexError> {
     let (expected, found) = (config.chain_id, reader.chain_id().await?);
     if expected != found {
         return Err(IndexError::WrongChain { expected, found });
@@ -142,25 +178,32 @@ async fn final_of(reader: &HttpReader, config: &ChainConfig) -> Result<BlockNumb
     Ok(newest.unwrap_or_default().saturating_sub(config.finality_margin))
 }
 
-/// The number of events in a range, and what differs.
-async fn one_range(
+/// The number of events in a range, what differs, and the missing events that every asked endpoint has alike.
+async fn one_range<R: ChainReader>(
     pool: &PgPool,
     config: &ChainConfig,
-    readers: &[HttpReader],
+    readers: &[R],
     at: usize,
     range: (BlockNumber, BlockNumber),
-) -> Result<(u64, Compared), IndexError> {
+) -> Result<(u64, Compared, Vec<LogRow>), IndexError> {
     let deployment = &config.deployment;
     let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
-    let Fetched { rows, .. } = fetch(&readers[at], deployment, contracts, range.0, range.1).await?;
+    let Fetched { mut rows, .. } = fetch(&readers[at], deployment, contracts, range.0, range.1).await?;
+    let events = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     let mut compared = compare(&rows, &stored(pool, config, &contracts, range).await?);
     if !compared.differences.is_empty() && readers.len() > 1 {
         let other = &readers[(at + 1) % readers.len()];
-        let Fetched { rows, .. } = fetch(other, deployment, contracts, range.0, range.1).await?;
-        let again = compare(&rows, &stored(pool, config, &contracts, range).await?);
+        let Fetched { rows: theirs, .. } = fetch(other, deployment, contracts, range.0, range.1).await?;
+        let again = compare(&theirs, &stored(pool, config, &contracts, range).await?);
         compared.differences.retain(|difference| again.differences.contains(difference));
+        // The same block, transaction and content.
+        rows.retain(|row| theirs.contains(row));
     }
-    Ok((u64::try_from(rows.len()).unwrap_or(u64::MAX), compared))
+    rows.retain(|row| {
+        let is_it = |one: &Difference| (one.block, one.log_index) == (row.block_number, row.log_index);
+        compared.differences.iter().any(|one| one.kind == DifferenceKind::Missing && is_it(one))
+    });
+    Ok((events, compared, rows))
 }
 
 async fn stored(

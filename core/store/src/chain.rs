@@ -20,8 +20,8 @@ pub use facts::{
 };
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
-    find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, list_halted, prune_blocks,
-    record_blocks, resume, unwind_to,
+    find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, list_contradicted, list_halted,
+    lock_cursor, prune_blocks, record_blocks, resume, unwind_to,
 };
 pub use relay::{
     AttemptRow, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load, NewAttempt, NewSlot,

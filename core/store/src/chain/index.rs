@@ -69,7 +69,7 @@ pub struct BlockRow {
 }
 
 /// One event of the service's contracts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LogRow {
     pub block_hash: B256,
     pub log_index: u64,
@@ -115,6 +115,61 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
         version: unsigned(table, row.try_get("version")?)?,
         halted,
     }))
+}
+
+/// Locks the cursor until the end of the transaction: the indexer waits with its next blocks.
+pub async fn lock_cursor(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
+    sqlx::query("select from chain_cursor where chain_id = $1 for update")
+        .bind(bigint(chain_id))
+        .execute(&mut **tx)
+        .await?;
+    find_cursor(tx, chain_id).await
+}
+
+/// Of events that are not stored as canonical, those that contradict what is stored: their place or their contract's
+/// number belongs to another event, or their block to another branch.
+pub async fn list_contradicted(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    logs: &[LogRow],
+) -> Result<Vec<(BlockNumber, u64)>, StoreError> {
+    let rows = sqlx::query(
+        "select block_number, log_index
+         from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::text[], $8::bytea[],
+                     $9::bigint[], $10::jsonb[])
+              as new (block_hash, log_index, block_number, tx_hash, contract, event, entity, seq, fact)
+         where exists (select from chain_log l
+                       where l.chain_id = $1 and l.contract = new.contract and l.seq = new.seq and l.canonical)
+            or exists (select from chain_log l
+                       where l.chain_id = $1 and l.block_number = new.block_number
+                         and case when l.canonical
+                                  then l.block_hash <> new.block_hash or l.log_index = new.log_index
+                                  else l.block_hash = new.block_hash and l.log_index = new.log_index
+                                       and (l.tx_hash, l.contract, l.event, l.entity, l.seq, l.fact)
+                                           is distinct from
+                                           (new.tx_hash, new.contract, new.event, new.entity, new.seq, new.fact) end)
+            or exists (select from chain_block b
+                       where b.chain_id = $1 and b.number = new.block_number and b.canonical
+                         and b.hash <> new.block_hash)",
+    )
+    .bind(bigint(chain_id))
+    .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.block_number.0)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let table = "chain_log";
+            Ok((block(table, row.try_get("block_number")?)?, unsigned(table, row.try_get("log_index")?)?))
+        })
+        .collect()
 }
 
 /// The ids of the halted chains.
