@@ -1,5 +1,5 @@
 //! Operations of the ledger that operators request and approve: withdrawals, returns of deposits, adjustments, sweeps of
-//! fees, charges of a bank, transfers between providers, settlements of claims.
+//! fees, charges of a bank, transfers between providers, settlements of claims, gifts to the escrow.
 //!
 //! An operation has a permanent id given by its maker: a repetition changes nothing, a different operation under the id
 //! is refused. It is checked when it is requested and again when it is approved, and posted under `operation:<id>` in
@@ -14,6 +14,7 @@ use dvp_store::ledger::{self, Deposited, NewPosting, balances};
 use dvp_store::orders::operations::{self as actions, NewAction};
 use dvp_store::orders::quote_holds;
 use dvp_store::reconcile::bank::{ChargedEntry, find_charge};
+use dvp_store::reconcile::wallets::is_surplus;
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::{Value, json};
 
@@ -53,6 +54,8 @@ pub enum LedgerError {
     EntryOfPayment,
     #[error("the entry was posted under another of its references")]
     EntryPosted,
+    #[error("the last comparison found no surplus of the amount in the escrow")]
+    NoSurplus,
     #[error("{0} is less than the amount")]
     Short(String),
     #[error("the id belongs to another operation")]
@@ -203,6 +206,8 @@ async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), Led
             None => Err(LedgerError::UnknownEntry(entry.clone())),
         },
         Operation::FeeSweep { amount, .. } => hold(conn, &Account::Fees, asset, *amount).await,
+        Operation::Gift { amount, .. } if is_surplus(conn, asset, *amount).await? => Ok(()),
+        Operation::Gift { .. } => Err(LedgerError::NoSurplus),
         Operation::Transfer { from, to, amount, .. } => {
             known(conn, &Owner::Provider(to.clone())).await?;
             spend(conn, &Owner::Provider(from.clone()), asset, *amount).await

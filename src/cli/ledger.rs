@@ -120,6 +120,15 @@ pub(crate) enum LedgerRequest {
         #[command(flatten)]
         what: OperationArgs,
     },
+    /// Somebody has sent tokens to the escrow, for no order: the surplus of the break `balance_differs`. The id is the
+    /// hash of their transaction.
+    #[command(
+        after_help = "Example:\n  dvp ledger request gift --id 0x5d… --asset USDC --amount-minor 1 --operator jo --reason 'sent by a stranger' --evidence 'block 91' --dir .dvp"
+    )]
+    Gift {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
     /// A debtor's wallet has paid a claimant's funds to the claimant: `house`, or a provider's id.
     #[command(
         after_help = "Example:\n  dvp ledger request claim-settlement --debtor northwind --claimant house --asset USDC --amount-minor 5000 --id C-8 --operator jo --reason 'monthly' --evidence '0x…' --dir .dvp"

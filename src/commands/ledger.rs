@@ -47,6 +47,7 @@ async fn make(wanted: LedgerRequest) -> anyhow::Result<()> {
         | LedgerRequest::Adjustment { what, .. }
         | LedgerRequest::FeeSweep { what }
         | LedgerRequest::Charge { what }
+        | LedgerRequest::Gift { what }
         | LedgerRequest::Transfer { what, .. }
         | LedgerRequest::ClaimSettlement { what, .. } => what,
     };
@@ -93,6 +94,7 @@ async fn operation(access: &mut Access, wanted: &LedgerRequest) -> anyhow::Resul
         LedgerRequest::Charge { what } => {
             Operation::Charge { asset: asset(what), amount: what.amount_minor, entry: what.id.clone() }
         }
+        LedgerRequest::Gift { what } => Operation::Gift { asset: asset(what), amount: what.amount_minor },
         LedgerRequest::Transfer { from, to, what } => Operation::Transfer {
             from: from.clone(),
             to: to.clone(),

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use alloy::primitives::{Address, B256, U256, keccak256};
+use alloy::primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
-use alloy::sol_types::SolValue;
+use alloy::sol_types::{SolCall as _, SolValue};
+use dvp_chain_indexer::contracts::token::TestToken;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
@@ -266,6 +267,46 @@ async fn until_the_bank(sandbox: &Sandbox, is_so: impl Fn(&Value) -> bool) -> Va
     }
 }
 
+/// A stranger sends the escrow seven units of a token, for no order.
+async fn give_to_the_escrow(sandbox: &Sandbox) {
+    let provider = ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap());
+    let at = |pointer: &str| sandbox.text(pointer).parse::<Address>().unwrap();
+    let (wallet, token) = (at("/chain/wallets/0/address"), at("/chain/tokens/0/address"));
+    let call = TestToken::transferCall { to: at("/chain/contracts/escrow"), value: U256::from(7) };
+    let _: Value = provider.raw_request("anvil_impersonateAccount".into(), [wallet]).await.unwrap();
+    let sent = json!([{"from": wallet, "to": token, "data": Bytes::from(call.abi_encode())}]);
+    let _: B256 = provider.raw_request("eth_sendTransaction".into(), sent).await.unwrap();
+}
+
+async fn a_gift_to_the_escrow_is_posted_by_two(sandbox: &Sandbox, conn: &mut PgConnection) {
+    let request = |amount: &str, id: &str| {
+        let gift = ["ledger", "request", "gift", "--asset", "USDC", "--amount-minor", amount, "--id", id];
+        let by = ["--operator", "jo", "--reason", "a stranger's", "--evidence", "its block"];
+        dvp(sandbox, &[&gift[..], &by].concat()).0
+    };
+    let none = request("7", "0x01");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no surplus"), "{none:?}");
+    give_to_the_escrow(sandbox).await;
+    let differs = "select (held - ledger - in_flight)::text from wallet_balance \
+                   where account = 'escrow' and asset = 'USDC' and differs_since is not null";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while sqlx::query_scalar(differs).fetch_optional(&mut *conn).await.unwrap() != Some("7".to_owned()) {
+        assert!(Instant::now() < deadline, "the escrow's surplus is not seen");
+        dvp(sandbox, &["reconcile"]);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(!request("8", "0x02").status.success(), "more than the surplus");
+    // Each of them was asked for before the other was posted.
+    let (first, second) = (request("7", "0x03"), request("7", "0x04"));
+    assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
+    let approve =
+        |id: &str, by: &str| dvp(sandbox, &["ledger", "approve", "--id", id, "--operator", by]).0.status;
+    assert!(!approve("0x03", "jo").success(), "by one operator");
+    assert!(approve("0x03", "kim").success());
+    assert!(!approve("0x04", "kim").success(), "out of date");
+    assert!(!request("7", "0x05").status.success(), "the surplus is posted, though not compared again yet");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bank_s_statements_agree_with_the_ledger_but_for_an_entry_that_somebody_planted() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
@@ -311,6 +352,8 @@ async fn the_bank_s_statements_agree_with_the_ledger_but_for_an_entry_that_someb
                 values ('taken-back', 1, 1, 'withdraw', 'external', 'provider:harbour', 'total', 'WETH', 3), \
                        ('taken-back', 1, 2, 'withdraw', 'provider', 'harbour', 'available', 'WETH', -3)";
     sqlx::query(back).execute(&mut conn).await.unwrap();
+    until_the_bank(&sandbox, agreed).await;
+    a_gift_to_the_escrow_is_posted_by_two(&sandbox, &mut conn).await;
     until_the_bank(&sandbox, agreed).await;
 
     // The bank books what nobody ordered.

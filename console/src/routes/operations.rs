@@ -19,7 +19,7 @@ use crate::state::Console;
 use crate::view;
 
 /// The operations, and which accounts each of them names.
-const OPERATIONS: [(&str, &str); 8] = [
+const OPERATIONS: [(&str, &str); 9] = [
     ("charge", "Charge of the bank: the id is the bank's reference of the entry"),
     ("withdrawal", "Withdrawal of an owner"),
     ("return", "Return of a deposit: the other is the deposit's id"),
@@ -28,6 +28,7 @@ const OPERATIONS: [(&str, &str); 8] = [
     ("fee_sweep", "Sweep of earned fees"),
     ("transfer", "Transfer: from the account to the other provider"),
     ("claim_settlement", "Settlement of a claim: the account has paid the other"),
+    ("gift", "Gift to the escrow: the id is the hash of the transaction"),
 ];
 
 /// What a form proposes.
@@ -147,6 +148,7 @@ impl OperationForm {
                 Operation::Adjustment { account, direction, asset, amount }
             }
             "fee_sweep" => Operation::FeeSweep { asset, amount },
+            "gift" => Operation::Gift { asset, amount },
             "transfer" => match self.owner(conn, console).await? {
                 Owner::Provider(from) => Operation::Transfer { from, to: other, asset, amount },
                 Owner::Partner { .. } => {

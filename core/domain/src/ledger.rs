@@ -191,6 +191,7 @@ pub enum PostingReason {
     Charge,
     Transfer,
     SettleClaim,
+    Gift,
 }
 
 impl PostingReason {
@@ -220,6 +221,7 @@ impl PostingReason {
             Self::Charge => "charge",
             Self::Transfer => "transfer",
             Self::SettleClaim => "settle_claim",
+            Self::Gift => "gift",
         }
     }
 }

@@ -8,6 +8,7 @@
 //! charge            house              -> external:bank       the bank has charged a fee
 //! transfer          provider available -> provider available  inventory moved between providers
 //! claim_settlement  claimant's claim   -> debtor's claim      the debtor's wallet has paid
+//! gift              external:gift      -> escrow              somebody sent tokens to the escrow, for no order
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub enum Operation {
     Transfer { from: String, to: String, asset: String, amount: Minor },
     /// A debtor's wallet paid what it held of a claimant's funds.
     ClaimSettlement { debtor: Claimant, claimant: Claimant, asset: String, amount: Minor },
+    /// Somebody has sent tokens to the escrow's address, for no order. Nobody can take them out again.
+    Gift { asset: String, amount: Minor },
 }
 
 /// The accounts that can be adjusted.
@@ -78,6 +81,7 @@ impl Operation {
             Self::Charge { .. } => "charge",
             Self::Transfer { .. } => "transfer",
             Self::ClaimSettlement { .. } => "claim_settlement",
+            Self::Gift { .. } => "gift",
         }
     }
 
@@ -89,7 +93,8 @@ impl Operation {
             | Self::FeeSweep { asset, .. }
             | Self::Charge { asset, .. }
             | Self::Transfer { asset, .. }
-            | Self::ClaimSettlement { asset, .. } => asset,
+            | Self::ClaimSettlement { asset, .. }
+            | Self::Gift { asset, .. } => asset,
         }
     }
 
@@ -128,6 +133,9 @@ impl Operation {
             Self::ClaimSettlement { debtor, claimant, amount, .. } => {
                 let (from, to) = (Account::Claim(claimant.clone()), Account::Claim(debtor.clone()));
                 (PostingReason::SettleClaim, from, to, amount)
+            }
+            Self::Gift { amount, .. } => {
+                (PostingReason::Gift, Account::External("gift".to_owned()), Account::Escrow, amount)
             }
         };
         if amount.is_zero() {
@@ -177,7 +185,7 @@ mod tests {
 
     fn operations() -> impl Strategy<Value = Operation> {
         let asset = || "USD".to_owned();
-        (0_u8..9, any::<u8>(), 0_u128..50, any::<bool>()).prop_map(move |(kind, who, amount, credit)| {
+        (0_u8..10, any::<u8>(), 0_u128..50, any::<bool>()).prop_map(move |(kind, who, amount, credit)| {
             let (owner, asset, amount) = (owner(who), asset(), Minor::new(amount));
             let direction = if credit { Direction::Credit } else { Direction::Debit };
             let adjusted =
@@ -194,6 +202,7 @@ mod tests {
                     let to = if credit { "south" } else { "north" }.to_owned();
                     Operation::Transfer { from: "north".into(), to, asset, amount }
                 }
+                8 => Operation::Gift { asset, amount },
                 _ => {
                     let debtor = if credit { Claimant::House } else { Claimant::Provider("north".into()) };
                     let claimant = Claimant::Provider("south".into());
@@ -250,6 +259,7 @@ mod tests {
                 "provider:north:owed",
             ),
             (Operation::FeeSweep { asset: asset(), amount }, "fees::total", "external:treasury:total"),
+            (Operation::Gift { asset: asset(), amount }, "external:gift:total", "escrow::total"),
             (
                 Operation::Charge { asset: asset(), amount, entry: "BK1".into() },
                 "house::total",

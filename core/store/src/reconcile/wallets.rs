@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Claimant, Owner};
+use dvp_domain::money::Minor;
 use dvp_domain::reconcile::wallets::{Moved, TokenHolder};
 use sqlx::{PgConnection, PgTransaction};
 
@@ -113,6 +114,21 @@ pub async fn list_differing(
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|(account, asset, since)| ((account, asset), since)).collect())
+}
+
+/// Whether the escrow had so much more of a token than the ledger, when they were compared last, and than was posted as
+/// gifts since then.
+pub async fn is_surplus(conn: &mut PgConnection, asset: &str, amount: Minor) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar(
+        "select held - ledger - in_flight \
+                - (select coalesce(sum(e.amount), 0) from ledger_entry e \
+                   where e.owner_kind = 'escrow' and e.owner = '' and e.part = 'total' and e.asset = w.asset \
+                     and e.owner not like 'exe\\_%' and e.reason = 'gift' and e.recorded_at >= w.read_at) \
+                >= $2::text::numeric \
+         from wallet_balance w where account = 'escrow' and asset = $1 and differs_since is not null",
+    );
+    let found: Option<bool> = found.bind(asset).bind(amount.to_string()).fetch_optional(conn).await?;
+    Ok(found.unwrap_or(false))
 }
 
 /// A balance that was read at a block.
