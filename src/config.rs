@@ -151,7 +151,8 @@ impl Config {
         config.database.check(if sends { relayers } else { 0 })?;
         chain::check_all(&config.chains)?;
         let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();
-        market::check(&config.assets, &config.pairs, &config.liquidity, &chains)?;
+        let coins: HashSet<&str> = config.chains.iter().filter_map(|chain| chain.coin.as_deref()).collect();
+        market::check(&config.assets, &config.pairs, &config.liquidity, &chains, &coins)?;
         chain::check_gates(&config.chains, &config.assets)?;
         if let Some(forward) = config.fix.as_ref().and_then(|fix| fix.forward.as_ref()) {
             forward.check()?;

@@ -15,11 +15,12 @@ mod tls;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use dvp_api::Limits;
 use dvp_console::{ConsoleSettings, SessionPolicy};
+use dvp_core::liquidity::Liquidity;
 use dvp_core::retention::Ages;
 use dvp_core::rotation;
 use dvp_core::secrets::Vault;
@@ -35,7 +36,7 @@ use dvp_store::database::{Database, TlsFiles};
 use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::webhooks::leases as endpoint_leases;
-use dvp_store::{MIGRATOR, deployment, lease};
+use dvp_store::{MIGRATOR, PgPool, deployment, lease};
 use futures_util::future::{join_all, try_join_all};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -74,6 +75,10 @@ pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
     files.remove_ready()?;
     ended
 }
+
+/// How long a start waits for the fees of the chains, and how often it looks.
+const FEES_WITHIN: Duration = Duration::from_secs(15);
+const FEES_EVERY: Duration = Duration::from_millis(100);
 
 /// With faults the chain may fork, a few blocks deep; events are reported below that depth.
 const FAULTS_CONFIRMATIONS: u64 = 5;
@@ -131,8 +136,9 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let mut context = market::context(&chains, &parts, pool, vault)?;
     context.screening = market::screening(args)?;
     context.order_places = args.order_places;
-    // Ready means that there are prices.
+    // Ready means that there are prices, and below the fees of the chains.
     context.liquidity.refresh().await;
+    let liquidity = Arc::clone(&context.liquidity);
     let rails = Arc::new(SimulatedRails::new(pool.clone()));
     let bank = if args.bank_files { Some(market::bank(files.dir(), pool, &partners).await?) } else { None };
     let payout: Arc<dyn Rail> = match &bank {
@@ -184,6 +190,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         }),
     };
     let service = Service::start(&pools, config).await?;
+    wait_for_fees(&liquidity, pool).await?;
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
     let mut ready = ready::document((http, fix), &database_urls, &chains, &secrets);
     let tls = database_files(args);
@@ -203,6 +210,19 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     info!(%http, %fix, file = %files.ready().display(), "ready");
     let nodes = nodes.into_iter().map(|node| node.anvil).collect();
     Ok(Running { service, pools, _faults: faults, nodes, postgres, _metrics: [metrics, watching] })
+}
+
+/// Waits until the relayers have recorded the chains' fees. Chains whose relayer cannot do so have no quotes.
+async fn wait_for_fees(liquidity: &Liquidity, pool: &PgPool) -> anyhow::Result<()> {
+    let since = Instant::now();
+    while !liquidity.load_network_fees(pool).await? {
+        if since.elapsed() > FEES_WITHIN {
+            warn!("no relayer has recorded the fees of every chain yet");
+            break;
+        }
+        tokio::time::sleep(FEES_EVERY).await;
+    }
+    Ok(())
 }
 
 async fn start_postgres(args: &SandboxArgs, dir: &Path) -> anyhow::Result<Option<Postgres>> {

@@ -70,6 +70,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     check_signers(&chains).await?;
     let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;
+    context.liquidity.load_network_fees(&pools.background).await?;
     let service = Service::start(&pools, parts(config, context, chains, &pools).await?).await?;
     let watching = metrics::watch(pools.clone(), readiness.clone());
     readiness.serving(service.engine(), &config.roles);

@@ -152,8 +152,8 @@ pub struct Relayer {
     /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
     balance_checked: Option<Instant>,
-    /// The fees that were recorded last, and when.
-    fees_noted: Option<(Instant, Market)>,
+    /// The block whose fees were recorded last, and when.
+    fees_noted: Option<(Instant, B256)>,
     /// The highest reported block, and when it was first reported.
     newest: (BlockNumber, Instant),
     /// The account cannot pay for gas: the others take over its commands.
@@ -324,7 +324,7 @@ impl Relayer {
         let chain = || self.config.name.clone();
         gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
         gauge!("dvp_relayer_tip_wei", "chain" => chain()).set(wei(market.tip));
-        self.note_fees(market).await?;
+        self.note_fees(market, head.hash).await?;
         self.fill_gap(lease, head, market).await?;
         self.send_open(lease, head, market).await?;
         self.sign_and_send(lease, head, market).await?;
@@ -342,16 +342,17 @@ impl Relayer {
         }
     }
 
-    /// Records changed fees for operators, at most once in [`FEES_EVERY`].
-    async fn note_fees(&mut self, market: Market) -> Result<(), RelayError> {
-        let is_noted = |(at, noted): &(Instant, Market)| *noted == market || at.elapsed() < FEES_EVERY;
+    /// Records the fees at each new block, at most once in [`FEES_EVERY`]. While an endpoint reports no new block, what
+    /// was recorded ages: quotes stop using it.
+    async fn note_fees(&mut self, market: Market, head: B256) -> Result<(), RelayError> {
+        let is_noted = |(at, noted): &(Instant, B256)| *noted == head || at.elapsed() < FEES_EVERY;
         if self.fees_noted.as_ref().is_some_and(is_noted) {
             return Ok(());
         }
         let Market { base_fee, tip } = market;
         let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
         store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
-        self.fees_noted = Some((Instant::now(), market));
+        self.fees_noted = Some((Instant::now(), head));
         Ok(())
     }
 

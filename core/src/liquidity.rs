@@ -13,6 +13,7 @@ mod book;
 mod breaker;
 mod external;
 mod http;
+mod network;
 mod pool;
 mod providers;
 mod references;
@@ -38,6 +39,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use self::network::Network;
 use self::refused::RefusedPrices;
 use crate::clock::now;
 
@@ -45,6 +47,7 @@ pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
 pub use self::external::{DemandConfig, ExternalConfig, ExternalProvider};
 pub(crate) use self::http::HttpClient;
+pub use self::network::{FEES_GOOD_FOR_MS, GasConfig};
 pub use self::pool::{AmmPool, PoolConfig, PoolKind};
 pub use self::providers::ConfiguredProvider;
 pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesConfig, OnChainFeed};
@@ -143,6 +146,8 @@ pub struct Liquidity {
     references: Vec<Arc<dyn ReferenceSource>>,
     published: RwLock<Published>,
     balances: KnownBalances,
+    /// The fees of the chains that network fees follow.
+    network: Network,
     /// The configured price bands, which those of operators replace.
     configured_bands: Bands,
     /// The controls as last read: this process's quotes offer neither paused liquidity nor prices outside of a band.
@@ -199,6 +204,7 @@ impl Liquidity {
             references,
             published: RwLock::default(),
             balances: KnownBalances::default(),
+            network: Network::default(),
             known: Mutex::new(Known { pauses: Pauses::default(), bands: bands.clone() }),
             configured_bands: bands,
             refused: RefusedPrices::default(),
@@ -214,6 +220,27 @@ impl Liquidity {
     pub fn with_firm_share(mut self, bps: u32) -> Self {
         self.firm_share_bps = bps;
         self
+    }
+
+    /// Has the network fees of these chains' pairs follow the chains' fees. Until these were read
+    /// ([`load_network_fees`](Self::load_network_fees)), such a pair has no offers.
+    #[must_use]
+    pub fn with_network_fees(mut self, chains: Vec<GasConfig>) -> Self {
+        self.network = Network::new(chains);
+        self.publish();
+        self
+    }
+
+    /// Reads the chains' recorded fees, and recomputes the offers when they have changed. `false`: a chain has no fresh
+    /// fee.
+    pub async fn load_network_fees(&self, pool: &PgPool) -> Result<bool, StoreError> {
+        if self.network.is_empty() {
+            return Ok(true);
+        }
+        if self.network.load(pool, now()).await? {
+            self.publish();
+        }
+        Ok(self.network.is_known(now()))
     }
 
     /// How much of a provider's free balance one partner's open firm quotes may hold, in basis points.
@@ -265,9 +292,13 @@ impl Liquidity {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes what the controls refuse, and prices the network fees with what is left.
     fn apply(&self, under: &Known, snapshot: &mut Snapshot) -> Vec<RefusedPrice> {
         under.pauses.apply(snapshot, |symbol| self.registry.find(symbol)?.chain().map(str::to_owned));
-        under.bands.apply(snapshot, &self.registry, now())
+        let refused = under.bands.apply(snapshot, &self.registry, now());
+        let price = |coin: &str, asset: &str| self.references.iter().find_map(|r| r.reference(coin, asset));
+        self.network.apply(snapshot, &self.registry, price);
+        refused
     }
 
     /// Reads the controls, and recomputes the offers when they have changed.
@@ -378,6 +409,18 @@ impl Liquidity {
                     report(reference.id(), reference.refresh().await, &mut failed);
                     liquidity.publish();
                     tokio::time::sleep(every).await;
+                }
+            });
+        }
+        if !self.network.is_empty() {
+            let (liquidity, pool) = (Arc::clone(&self), pool.clone());
+            tasks.spawn(async move {
+                let mut failed = false;
+                loop {
+                    let loaded = liquidity.load_network_fees(&pool).await.map(|_| ());
+                    let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
+                    report("network fees", loaded, &mut failed);
+                    tokio::time::sleep(network::REFRESH_EVERY).await;
                 }
             });
         }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use dvp_domain::fees::GasCharge;
 use dvp_domain::ids::{QuoteId, Reference};
 use dvp_domain::plan::Slice;
 use dvp_domain::pricing::Priced;
@@ -102,6 +103,14 @@ fn lines(id: &str, explained: &Explanation<'_>) -> Vec<String> {
     lines.extend(explained.absorbed.iter().map(|fee| {
         let amount = fee.amount_minor.to_decimal_string(fee.exponent);
         format!("  absorbed fee     {amount} {}  (paid by the service, changes no amount)", fee.currency)
+    }));
+    lines.extend(explained.gas.iter().map(|charge| {
+        let GasCharge { chain, gas_use, gas, wei_per_gas, coin, coin_price } = charge;
+        let gas_use = gas_use.as_str();
+        let asset = explained.steps.first().map_or("", |step| step.unit.asset);
+        format!(
+            "  {gas_use:<16} {gas} gas × {wei_per_gas} wei × {coin_price} {asset} per {coin}  (on {chain})"
+        )
     }));
     lines.extend(explained.parts.iter().map(|part| {
         let rate = part.rate.map_or_else(|| "unknown".to_owned(), |rate| rate.to_string());

@@ -8,6 +8,8 @@ use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy, KeySource};
+use dvp_core::liquidity::GasConfig;
+use dvp_domain::liquidity::network_fee::{ChainGas, PAYMENT_GAS, SETTLEMENT_GAS};
 use serde::{Deserialize, Deserializer, de};
 
 use super::gate::{GateStepSection, gate};
@@ -84,6 +86,14 @@ pub(crate) struct ChainSection {
     /// Added to the gas that a node says a transaction needs.
     #[serde(default = "gas_margin_percent")]
     pub gas_margin_percent: u64,
+    /// The ticker of the chain's coin: with it, network fees follow the chain's fees.
+    pub coin: Option<String>,
+    /// Gas of an order whose input is locked here.
+    #[serde(default = "settlement_gas")]
+    pub settlement_gas: u64,
+    /// Gas of the payment of an output here.
+    #[serde(default = "payment_gas")]
+    pub payment_gas: u64,
     /// A newest block that is older is an alarm.
     #[serde(default = "stalled_after")]
     pub stalled_after: Span,
@@ -128,6 +138,16 @@ const fn gas_margin_percent() -> u64 {
     20
 }
 
+/// Measured (docs/scale.md), rounded up.
+const fn settlement_gas() -> u64 {
+    SETTLEMENT_GAS
+}
+
+/// An estimate: `payMany` of twelve payments and more is below it (contracts/gas.txt).
+const fn payment_gas() -> u64 {
+    PAYMENT_GAS
+}
+
 const fn stalled_after() -> Span {
     Span(std::time::Duration::from_secs(300))
 }
@@ -156,6 +176,9 @@ impl ChainSection {
         ensure!(fees.tip_floor_wei <= fees.cap_wei, "tip_floor_wei is above fee_cap_wei");
         ensure!(fees.bump_blocks > 0, "bump_blocks must be at least 1");
         ensure!(fees.gas_margin_percent <= 400, "gas_margin_percent must be at most 400");
+        ensure!(self.coin.as_ref().is_none_or(|coin| !coin.is_empty()), "coin is empty");
+        ensure!(self.settlement_gas > 0, "settlement_gas must be at least 1");
+        ensure!(self.payment_gas > 0, "payment_gas must be at least 1");
         for (n, signer) in self.pkcs11_signers.iter().enumerate() {
             signer.check().with_context(|| format!("pkcs11_signers[{n}]"))?;
         }
@@ -178,6 +201,19 @@ impl ChainSection {
             bump_blocks: self.bump_blocks,
             gas_margin_percent: self.gas_margin_percent,
         })
+    }
+
+    /// For the network fees of quotes, when the chain has a coin.
+    pub(crate) fn gas(&self) -> anyhow::Result<Option<GasConfig>> {
+        let Some(coin) = &self.coin else { return Ok(None) };
+        let gas = ChainGas {
+            chain: self.name.clone(),
+            coin: coin.clone(),
+            settlement_gas: self.settlement_gas,
+            payment_gas: self.payment_gas,
+        };
+        let tip_floor_wei = self.fees()?.tip_floor_wei;
+        Ok(Some(GasConfig { chain_id: self.chain_id, gas, tip_floor_wei }))
     }
 
     /// Reads the record of the contracts.

@@ -43,7 +43,7 @@ pub(crate) struct PairSection {
     /// In the output's minor units, deducted.
     #[serde(default)]
     pub payout_fee_minor: Minor,
-    /// In the input's minor units: an estimate the service bears.
+    /// In the input's minor units: an estimate the service bears. Computed where the pair's chains have a coin.
     #[serde(default)]
     pub network_fee_minor: Minor,
     /// The smallest order, in the input's minor units.
@@ -303,6 +303,7 @@ pub(super) fn check(
     pairs: &[PairSection],
     liquidity: &LiquiditySection,
     chains: &HashSet<&str>,
+    coins: &HashSet<&str>,
 ) -> anyhow::Result<()> {
     let mut symbols = HashSet::new();
     for (n, asset) in assets.iter().enumerate() {
@@ -347,7 +348,9 @@ pub(super) fn check(
         external.check(&format!("liquidity.external[{n}]"))?;
     }
     for (n, feed) in liquidity.feeds.iter().enumerate() {
-        known(&format!("liquidity.feeds[{n}].base"), &feed.base)?;
+        if !coins.contains(feed.base.as_str()) {
+            known(&format!("liquidity.feeds[{n}].base"), &feed.base)?;
+        }
         known(&format!("liquidity.feeds[{n}].quote"), &feed.quote)?;
     }
     for (n, pool) in liquidity.pools.iter().enumerate() {

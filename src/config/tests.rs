@@ -44,6 +44,41 @@ fn token(symbol: &str, chain: &str) -> String {
 }
 
 #[test]
+fn a_chain_with_a_coin_has_gas_for_network_fees() {
+    let gas = |config: &Config, n: usize| config.chains[n].gas().unwrap();
+    let config = with_base("").unwrap();
+    assert!(gas(&config, 1).is_none(), "its pairs keep the configured fee");
+    let home = gas(&config, 0).unwrap();
+    assert_eq!((home.chain_id, home.tip_floor_wei), (11_155_111, 1_000_000));
+    assert_eq!((home.gas.chain.as_str(), home.gas.coin.as_str()), ("sepolia", "WETH"));
+    assert_eq!((home.gas.settlement_gas, home.gas.payment_gas), (122_000, 50_000));
+    let base = with_base("coin = \"ETH\"\npayment_gas = 7\n").unwrap();
+    let base = gas(&base, 1).unwrap().gas;
+    assert_eq!((base.coin.as_str(), base.settlement_gas, base.payment_gas), ("ETH", 122_000, 7));
+    for (piece, by, says) in [
+        ("coin = \"WETH\"", "coin = \"\"", "coin is empty"),
+        ("settlement_gas = 122000", "settlement_gas = 0", "settlement_gas must be at least 1"),
+        ("payment_gas = 50000", "payment_gas = 0", "payment_gas must be at least 1"),
+        (
+            "base = \"WETH\"\nquote = \"USDC\"\nstale_after",
+            "base = \"ETH\"\nquote = \"USDC\"\nstale_after",
+            "no [[assets]] has the symbol ETH",
+        ),
+    ] {
+        let error = complaint(piece, by);
+        assert!(error.contains(says), "{says}: {error}");
+    }
+    // A feed may price a coin that is no asset.
+    let feed = EXAMPLE.replacen("coin = \"WETH\"", "coin = \"ETH\"", 1);
+    let feed = feed.replacen(
+        "base = \"WETH\"\nquote = \"USDC\"\nstale_after",
+        "base = \"ETH\"\nquote = \"USDC\"\nstale_after",
+        1,
+    );
+    assert_eq!(Config::parse(&feed).unwrap().liquidity.feeds[0].base, "ETH");
+}
+
+#[test]
 fn a_pool_has_a_kind_with_its_own_fee_and_bounds() {
     for (piece, by, says) in [
         ("kind = \"uniswap_v2\"", "kind = \"uniswap_v3\"", "liquidity.pools[0].fee_bps: a v3 pool tells"),

@@ -7,12 +7,14 @@ use alloy::primitives::aliases::U112;
 use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
-use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::{
     CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, deploy,
     deploy_market, fund_gas, fund_solvers, fund_wallets,
 };
 use dvp_chain_indexer::signing::Account;
+use dvp_chain_indexer::{ChainConfig, FeePolicy};
+use dvp_core::liquidity::GasConfig;
+use dvp_domain::liquidity::network_fee::{ChainGas, PAYMENT_GAS, SETTLEMENT_GAS};
 use dvp_sandbox::anvil::{Anvil, AnvilOptions, CHAIN_ID};
 use futures_util::future::try_join_all;
 
@@ -28,16 +30,20 @@ const PLANS: [Plan; 2] = [
         block_time: Duration::from_secs(1),
         slots_in_an_epoch: 1,
         confirmations: 1,
+        tip_floor_wei: TIP_WEI,
     },
-    // Fast blocks, and more of them to a confirmation and to finality.
+    // Fast blocks, more of them to a confirmation and to finality, and a hundredth of the fee.
     Plan {
         name: "anvil2",
         chain_id: CHAIN_ID + 1,
         block_time: Duration::from_millis(250),
         slots_in_an_epoch: 4,
         confirmations: 4,
+        tip_floor_wei: TIP_WEI / 100,
     },
 ];
+/// One gwei.
+const TIP_WEI: u128 = 1_000_000_000;
 /// Accounts 0 to 2 are the service's own: administrator, relayer, liquidity provider.
 const SERVICE_ACCOUNTS: usize = 3;
 const ACCOUNTS: u32 = 10;
@@ -65,6 +71,8 @@ struct Plan {
     block_time: Duration,
     slots_in_an_epoch: u64,
     confirmations: u64,
+    /// The relayer's smallest tip. Blocks are nearly empty, so that the base fee falls to nothing and this is the fee.
+    tip_floor_wei: u128,
 }
 
 impl Plan {
@@ -208,11 +216,23 @@ impl SandboxChain {
         if self.plan.is_home() { ticker.to_owned() } else { format!("{ticker}.{}", self.plan.name) }
     }
 
+    /// For the network fees of quotes.
+    pub(super) fn gas(&self) -> GasConfig {
+        let gas = ChainGas {
+            chain: self.plan.name.into(),
+            coin: market::COIN.into(),
+            settlement_gas: SETTLEMENT_GAS,
+            payment_gas: PAYMENT_GAS,
+        };
+        GasConfig { chain_id: self.plan.chain_id, gas, tip_floor_wei: self.plan.tip_floor_wei }
+    }
+
     /// As the service uses it, over this endpoint.
     pub(super) fn parts(&self, rpc_url: &str) -> ChainParts {
         let config = ChainConfig {
             name: self.plan.name.into(),
             confirmations: self.plan.confirmations,
+            fees: FeePolicy { tip_floor_wei: self.plan.tip_floor_wei, ..FeePolicy::default() },
             ..ChainConfig::development(rpc_url, self.deployment.clone())
         };
         ChainParts { config, accounts: self.accounts.clone() }

@@ -72,6 +72,10 @@ const PAIRS: [(&str, &str, Option<&str>); 9] = [
     ("WETH", "USD", Some("3000")),
 ];
 
+/// The chains' coin, and what it costs in each asset.
+pub(super) const COIN: &str = "ETH";
+const COIN_PRICES: [(&str, u32); 4] = [("USDC", 3000), ("WETH", 1), ("USD", 3000), ("EUR", 2760)];
+
 /// The token that is exchanged for itself between two chains, at par.
 const ACROSS: (&str, &str, Option<&str>) = ("USDC", "USDC", Some("1"));
 
@@ -248,7 +252,12 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
     let configured = |provider| -> Arc<dyn LiquiditySource> { Arc::new(ConfiguredProvider::new(provider)) };
     let [northwind, meridian] = providers(&wallet);
     let mut sources = vec![configured(northwind), configured(meridian)];
-    let mut references: Vec<Arc<dyn ReferenceSource>> = vec![Arc::new(ConfiguredPrices::of(registry))];
+    let coin_price = |asset: &Asset| {
+        let (_, price) = COIN_PRICES.iter().find(|(ticker, _)| *ticker == asset.ticker())?;
+        Some(((COIN.to_owned(), asset.symbol.clone()), (*price).into()))
+    };
+    let configured = ConfiguredPrices::of(registry).and(registry.assets.iter().filter_map(coin_price));
+    let mut references: Vec<Arc<dyn ReferenceSource>> = vec![Arc::new(configured)];
     for chain in chains {
         let prices = Arc::new(ChainPrices::over([chain.rpc_url.as_str()])?);
         let id = chain.symbol("weth-usdc");
@@ -278,7 +287,8 @@ fn liquidity(registry: &Registry, chains: &[SandboxChain], pool: &PgPool) -> any
         references.push(Arc::new(OnChainFeed::new(feed, prices)));
     }
     sources.push(Arc::new(OrderBook::new(BookConfig::default(), pool.clone())));
-    Ok(Liquidity::new(registry.clone(), sources, references))
+    let gas = chains.iter().map(SandboxChain::gas).collect();
+    Ok(Liquidity::new(registry.clone(), sources, references).with_network_fees(gas))
 }
 
 /// Two that differ in price, so that a quote shows a choice.

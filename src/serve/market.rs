@@ -181,7 +181,9 @@ fn liquidity(
     }
     let share = sections.firm_share_bps.unwrap_or(FIRM_SHARE_BPS);
     let liquidity = Liquidity::with_bands(registry.clone(), sources, references, bands(&config.pairs));
-    Ok(liquidity.with_firm_share(share))
+    let gas = config.chains.iter().filter_map(|chain| chain.gas().transpose());
+    let gas = gas.collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(liquidity.with_firm_share(share).with_network_fees(gas))
 }
 
 fn bands(pairs: &[PairSection]) -> Bands {

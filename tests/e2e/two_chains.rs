@@ -1,6 +1,7 @@
 //! Orders of tokens of two chains through REST and FIX. A chain whose node is frozen, or that is halted, holds up its own
 //! orders only.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::chain_isolation::{self, Isolation, OnChain, SLOW, STRAIGHT};
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, program};
 
 struct Scene {
     sandbox: Sandbox,
@@ -155,6 +156,95 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
     };
     assert_eq!(held, ["USDC", "USDC.anvil2"]);
     scene.check_books().await;
+    scene.sandbox.stop().await;
+}
+
+/// The network fee of a firm quote, in minor units.
+fn network_fee(quote: &Value) -> u64 {
+    let fees = quote["fees"].as_array().unwrap();
+    let fee = fees.iter().find(|fee| fee["type"] == "network_fee").unwrap();
+    assert_eq!(fee["collection"], "absorbed");
+    fee["amountMinor"].as_str().unwrap().parse().unwrap()
+}
+
+/// What a firm quote's network fee was computed from: chain, use and gas of each part.
+fn gas_of(scene: &Scene, quote: &Value) -> Vec<(String, String, u64)> {
+    let id = quote["quoteId"].as_str().unwrap();
+    let explained = Command::new(program())
+        .args(["quote", "explain", "--json", "--id", id, "--dir"])
+        .arg(scene.sandbox.dir())
+        .output()
+        .unwrap();
+    assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stdout));
+    let explained: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    let charges = explained["explanation"]["gas"].as_array().unwrap().iter();
+    let part = |charge: &Value| {
+        assert_eq!((charge["coin"].as_str(), charge["coinPrice"].as_str()), (Some("ETH"), Some("3000")));
+        let text = |key: &str| charge[key].as_str().unwrap().to_owned();
+        (text("chain"), text("gasUse"), charge["gas"].as_u64().unwrap())
+    };
+    charges.map(part).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
+    let scene = Scene::start().await;
+    let quoted = async |chain: usize| {
+        let (status, quote) = scene.partners[chain].firm_quote("100000000").await;
+        assert_eq!(status, 201, "{quote}");
+        quote
+    };
+    // The second chain's fee is a hundredth once the base fees of nearly empty blocks have fallen: 122,000 gas at 0.01
+    // gwei and 3,000 USDC.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let cheap = loop {
+        let quote = quoted(1).await;
+        if network_fee(&quote) == 3_660 {
+            break quote;
+        }
+        assert!(network_fee(&quote) > 3_660 && Instant::now() < deadline, "{quote}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    let home = quoted(0).await;
+    assert!((366_000..=740_000).contains(&network_fee(&home)), "{home}");
+    assert_eq!(gas_of(&scene, &home), [("anvil".into(), "settlement".into(), 122_000)]);
+    assert_eq!(gas_of(&scene, &cheap), [("anvil2".into(), "settlement".into(), 122_000)]);
+
+    // The payment of an order across is on the other chain.
+    let body = scene.across(0).await;
+    let across = json!({"requestId": "across", "actorId": "a", "inputAsset": body["inputAsset"],
+                        "outputAsset": body["outputAsset"], "amountMinor": "100000000", "amountType": "source"});
+    let (status, across) = scene.partners[0].post("/v1/quotes/firm", &across).await;
+    assert_eq!(status, 201, "{across}");
+    let parts = gas_of(&scene, &across);
+    let [settlement, payment] = parts.as_slice() else { panic!("{parts:?}") };
+    assert_eq!(settlement, &("anvil".to_owned(), "settlement".to_owned(), 122_000));
+    assert_eq!(payment, &("anvil2".to_owned(), "payment".to_owned(), 50_000));
+
+    // The chain's fee rises between quote and order: the next quote has it, the order does not.
+    let dear = json!([format!("{:#x}", 50_000_000_000_u64)]);
+    chain_isolation::rpc(&scene.chains[1], "anvil_setNextBlockBaseFeePerGas", dear).await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while network_fee(&quoted(1).await) < 100_000 {
+        assert!(Instant::now() < deadline, "the higher fee is not quoted");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let mut order = scene.body(1, 0, STRAIGHT).await;
+    order["quoteId"] = cheap["quoteId"].clone();
+    order["minOutputAmountMinor"] = cheap["output"]["amountMinor"].clone();
+    scene.partners[1].submit_accepted(&order).await;
+    let reference = order["clientReference"].as_str().unwrap();
+    scene.completed(1, reference).await;
+    let (status, receipt) = scene.partners[1].get(&format!("/v1/executions/{reference}/receipt")).await;
+    assert_eq!(status, 200, "{receipt}");
+    assert_eq!(receipt["fees"], cheap["fees"]);
+    let posted: String = scene
+        .one(
+            "select sum(amount)::numeric(39, 0)::text from ledger_entry \
+             where owner_kind = 'external' and owner = 'network' and asset = 'USDC.anvil2'",
+        )
+        .await;
+    assert_eq!(posted, "3660");
     scene.sandbox.stop().await;
 }
 

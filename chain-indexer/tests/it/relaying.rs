@@ -331,3 +331,31 @@ async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() 
     assert_eq!(chain.attempts().await.len(), 1, "the same transaction");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fees_are_recorded_at_new_blocks_and_age_while_there_is_none() {
+    let chain = Chain::new(Scene::new().await).await;
+    let mut relayer =
+        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
+    let lease = chain.lease("fees").await;
+    let recorded = async || {
+        let fees = store::list_fees(&mut chain.pool().acquire().await.unwrap()).await.unwrap();
+        fees.into_iter().next().unwrap()
+    };
+    relayer.turn(&lease).await.unwrap();
+    let (chain_id, first, seen_at) = recorded().await;
+    assert_eq!((chain_id, first.cap), (chain.config.chain_id, chain.config.fees.cap_wei));
+    // Turns without a new block, past the shortest interval between two records.
+    let since = std::time::Instant::now();
+    while since.elapsed() < std::time::Duration::from_millis(1_200) {
+        relayer.turn(&lease).await.unwrap();
+    }
+    assert_eq!(recorded().await.2, seen_at);
+    // The same fee in a new block is a new record.
+    let base_fee = json!([U256::from(first.base_fee)]);
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_setNextBlockBaseFeePerGas", base_fee).await;
+    chain.scene.mine().await;
+    relayer.turn(&lease).await.unwrap();
+    assert!(recorded().await.2 > seen_at);
+    lease.release(&chain.pool()).await.unwrap();
+}

@@ -147,6 +147,7 @@ mod tests {
                 output: Minor::new(1),
                 residual_e18: 0,
                 fees: Vec::new(),
+                gas: Vec::new(),
             },
             slices: slices.iter().map(slice).collect(),
             score: 0,

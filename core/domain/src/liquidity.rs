@@ -13,6 +13,7 @@
 pub mod average;
 pub mod band;
 pub mod curve;
+pub mod network_fee;
 pub mod route;
 
 use std::collections::HashMap;
@@ -22,11 +23,13 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use crate::asset::{Asset, Pair};
+use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::money::{Minor, Ratio};
 use crate::pricing::{Charges, all_in_rate};
 use crate::time::Timestamp;
 use curve::Pool;
+use network_fee::PairNetworkFee;
 
 /// The kind of a source, as in a quote's leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +216,7 @@ pub struct PairMarket {
     /// The reference prices of other sources, which a price band compares.
     pub other_references: Vec<Reference>,
     pub offers: Vec<Offer>,
+    pub network_fee: PairNetworkFee,
 }
 
 impl PairMarket {
@@ -407,10 +411,21 @@ impl<'a> Market<'a> {
         self.registry.pair(&ask.input.symbol, &ask.output.symbol)
     }
 
-    /// A pair's fees, when the service trades the pair.
-    pub fn charges<'b>(&self, ask: &Ask<'b>) -> Option<Charges<'b>> {
+    /// A pair's fees, when the service trades the pair and its network fee is known.
+    pub fn charges<'b>(&self, ask: &Ask<'b>) -> Option<Charges<'b>>
+    where
+        'a: 'b,
+    {
         let pair = self.listed(ask)?;
-        Some(Charges { fees: pair.fees, sizes: pair.sizes(), input: ask.input, output: ask.output })
+        let snapshot: &'a Snapshot = self.snapshot;
+        let market = snapshot.pair(&ask.input.symbol, &ask.output.symbol);
+        let configured = pair.fees.network_fee_minor;
+        let (network_fee_minor, gas) = match market {
+            Some(market) => market.network_fee.at(self.now, configured)?,
+            None => (configured, [].as_slice()),
+        };
+        let fees = FeeSchedule { network_fee_minor, ..pair.fees };
+        Some(Charges { fees, sizes: pair.sizes(), input: ask.input, output: ask.output, gas })
     }
 
     /// The reference price of a pair, unless it is stale.

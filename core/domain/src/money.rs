@@ -21,7 +21,7 @@ const POWERS: [u128; 39] = {
 };
 
 /// 10^e. Exponents beyond the table are rare.
-fn power_of_ten(e: u32) -> U512 {
+pub(crate) fn power_of_ten(e: u32) -> U512 {
     match usize::try_from(e).ok().and_then(|e| POWERS.get(e)) {
         Some(power) => U512::from(*power),
         None => U512::from(10_u8).pow(U512::from(e)),

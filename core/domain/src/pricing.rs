@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, OrderSizes};
-use crate::fees::{Collection, FeeItem, FeeSchedule, FeeType};
+use crate::fees::{Collection, FeeItem, FeeSchedule, FeeType, GasCharge};
 use crate::money::{Minor, Ratio, gross_up_bps};
 
 /// A pair's fees and the sizes of its orders, with its assets.
@@ -18,6 +18,8 @@ pub struct Charges<'a> {
     pub sizes: OrderSizes,
     pub input: &'a Asset,
     pub output: &'a Asset,
+    /// The parts of the network fee, when it was computed.
+    pub gas: &'a [GasCharge],
 }
 
 /// A priced exchange. `input - protocol_fee` converts to `gross_output`; the recipient gets `output`.
@@ -37,6 +39,9 @@ pub struct Priced {
     /// The fractions cut off by the conversion's rounding, in 10^-18 minor units of the output asset.
     pub residual_e18: u64,
     pub fees: Vec<FeeItem>,
+    /// The parts of the network fee, when it was computed from the chains' fees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gas: Vec<GasCharge>,
 }
 
 /// A conversion of the net input, before the fees around it are known.
@@ -93,6 +98,7 @@ impl Charges<'_> {
             output,
             residual_e18: converted.residual_e18,
             fees: self.fee_items(protocol_fee),
+            gas: self.gas.to_vec(),
         })
     }
 

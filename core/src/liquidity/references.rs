@@ -28,6 +28,13 @@ impl ConfiguredPrices {
         let price = |pair: &Pair| Some(((pair.base.clone(), pair.quote.clone()), pair.reference_price?));
         Self { prices: registry.pairs.iter().filter_map(price).collect() }
     }
+
+    /// With further prices, of a chain's coin for example.
+    #[must_use]
+    pub fn and(mut self, further: impl IntoIterator<Item = ((String, String), Decimal)>) -> Self {
+        self.prices.extend(further);
+        self
+    }
 }
 
 impl ReferenceSource for ConfiguredPrices {

@@ -129,8 +129,9 @@ impl Book {
         let found = registry.find(&input_asset).zip(registry.find(&output_asset));
         let Some((input, output)) = found else { return };
         let Some(listed) = registry.pair(&input_asset, &output_asset) else { return };
-        let charges =
-            dvp_domain::pricing::Charges { fees: listed.fees, sizes: listed.sizes(), input, output };
+        // The line does not depend on the network fee, which the service bears.
+        let (fees, sizes) = (listed.fees, listed.sizes());
+        let charges = dvp_domain::pricing::Charges { fees, sizes, input, output, gas: &[] };
         let net = charges.net(range.max_input).unwrap_or_default();
         // An order whose fees eat it up is never met; its deadline ends it.
         let Some(line) = Line::of(&range, &charges) else { return };

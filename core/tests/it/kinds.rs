@@ -20,7 +20,7 @@ fn provider(id: &str) -> Owner {
     Owner::Provider(id.into())
 }
 
-async fn receipt(harness: &Harness, reference: &str) -> Value {
+pub(crate) async fn receipt(harness: &Harness, reference: &str) -> Value {
     wait_for("the receipt", || async {
         let found = harness.engine.receipt(&harness.tenant, RefType::ExecutionId, reference).await.unwrap();
         match found {

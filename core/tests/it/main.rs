@@ -34,6 +34,7 @@ mod limits;
 mod liquidity;
 mod makers;
 mod month;
+mod network_fees;
 mod notify;
 mod older;
 mod operations;

@@ -30,7 +30,7 @@ fn north() -> Owner {
 }
 
 /// Requests a firm quote of 100 USDC and stores it; `None` where its output cannot be held.
-async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
+pub(crate) async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
     let registry = &engine.context().registry;
     let requested = FirmRequest {
         input: registry.find("USDC").unwrap(),
@@ -59,7 +59,7 @@ async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
     }
 }
 
-fn with_quote(terms: &FirmTerms) -> IntentRequest {
+pub(crate) fn with_quote(terms: &FirmTerms) -> IntentRequest {
     IntentRequest {
         quote_id: Some(terms.quote_id.to_string()),
         bounds: Bounds::ExactInput { input: terms.priced.input, min_output: terms.priced.output },

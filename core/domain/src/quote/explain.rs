@@ -4,6 +4,7 @@
 //! input - protocol fee = converted input
 //! floor(converted input × rate) = gross output      rate = reference price × (1 - spread)
 //! gross output - payout fee = output
+//! floor(sum of gas × fee per gas × price of the coin) = network fee, where it was computed
 //! ```
 //!
 //! Each step is computed again from the one before it. A stored amount that differs is an error, not an explanation.
@@ -11,7 +12,8 @@
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use crate::fees::{Collection, FeeItem};
+use crate::fees::{Collection, FeeItem, FeeType, GasCharge};
+use crate::liquidity::network_fee;
 use crate::money::{Minor, Ratio, executed_rate};
 use crate::plan::Slice;
 use crate::pricing::Priced;
@@ -63,6 +65,8 @@ pub struct Explanation<'a> {
     pub cost_bps: Option<Decimal>,
     /// Fees that the service pays; they change no amount.
     pub absorbed: Vec<&'a FeeItem>,
+    /// What the network fee was computed from; empty for a configured one.
+    pub gas: &'a [GasCharge],
     /// The fractions that the roundings of the parts cut off, in 10^-18 minor units of the output asset. They are
     /// posted to the ledger's residual account.
     pub residual_e18: u64,
@@ -132,6 +136,13 @@ pub fn explain<'a>(
     let output_rule = format!("{} - {}", priced.gross_output, priced.payout_fee);
     equal("output", priced.output, &output_rule, priced.gross_output.checked_sub(priced.payout_fee))?;
 
+    if !priced.gas.is_empty() {
+        let stated = priced.fees.iter().find(|fee| fee.kind == FeeType::NetworkFee);
+        let stated = stated.map_or(Minor::ZERO, |fee| fee.amount_minor);
+        let computed = network_fee::amount(&priced.gas, input.exponent);
+        equal("network fee", stated, "the gas at its fees and prices", computed)?;
+    }
+
     let step = |step, amount_minor, unit, rule| PriceStep { step, amount_minor, unit, rule };
     let steps = vec![
         step("input", priced.input, input, "paid by the user".to_owned()),
@@ -152,6 +163,7 @@ pub fn explain<'a>(
             .zip(executed)
             .and_then(|(reference, executed)| below_bps(executed, reference)),
         absorbed: priced.fees.iter().filter(|fee| fee.collection == Collection::Absorbed).collect(),
+        gas: &priced.gas,
         residual_e18: priced.residual_e18,
         parts: slices.iter().map(|slice| part(slice, input, output)).collect(),
     })
@@ -178,7 +190,7 @@ fn fee_rule(priced: &Priced) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fees::FeeType;
+    use crate::fees::GasUse;
 
     const USDC: Unit<'_> = Unit { asset: "USDC", exponent: 6 };
     const EUR: Unit<'_> = Unit { asset: "EUR", exponent: 2 };
@@ -202,6 +214,7 @@ mod tests {
             output: Minor::new(91_745),
             residual_e18: 138_000_000_000_000_000,
             fees: vec![network],
+            gas: Vec::new(),
         };
         let slice = |id: &str, input: u128, output: u128, residual_e18: u64| Slice {
             provider_id: id.into(),
@@ -259,6 +272,31 @@ mod tests {
         assert_eq!((explained.spread_bps, explained.cost_bps), (None, None));
     }
 
+    /// 100,000 gas at 0.1 gwei and 2,000 USDC: 0.02 USDC.
+    fn charge() -> GasCharge {
+        GasCharge {
+            chain: "anvil".into(),
+            gas_use: GasUse::Settlement,
+            gas: 100_000,
+            wei_per_gas: Minor::new(100_000_000),
+            coin: "ETH".into(),
+            coin_price: Decimal::from(2_000),
+        }
+    }
+
+    #[test]
+    fn a_computed_network_fee_follows_from_its_parts() {
+        let (mut priced, slices) = sample();
+        priced.gas = vec![charge()];
+        assert_eq!(explain(&priced, &slices, (USDC, EUR)).unwrap().gas, [charge()]);
+        let stored = serde_json::to_value(&priced).unwrap();
+        assert_eq!(
+            stored["gas"].to_string(),
+            r#"[{"chain":"anvil","coin":"ETH","coinPrice":"2000","gas":100000,"gasUse":"settlement","weiPerGas":"100000000"}]"#
+        );
+        assert_eq!(serde_json::from_value::<Priced>(stored).unwrap(), priced);
+    }
+
     #[test]
     fn a_changed_amount_is_a_contradiction() {
         let fault = |change: fn(&mut Priced, &mut Vec<Slice>)| {
@@ -267,6 +305,14 @@ mod tests {
             explain(&priced, &slices, (USDC, EUR)).unwrap_err().step
         };
         assert_eq!(fault(|priced, _| priced.input = Minor::new(1_000_000_001)), "converted input");
+        assert_eq!(
+            fault(|priced, _| priced.gas = vec![GasCharge { gas: 100_100, ..charge() }]),
+            "network fee"
+        );
+        assert_eq!(
+            fault(|priced, _| (priced.gas, priced.fees) = (vec![charge()], Vec::new())),
+            "network fee"
+        );
         assert_eq!(fault(|priced, _| priced.protocol_fee = Minor::new(2_000_000_000)), "converted input");
         assert_eq!(fault(|_, slices| slices[0].input = Minor::new(1)), "converted input");
         assert_eq!(fault(|priced, _| priced.rate = "0.9187".parse().unwrap()), "gross output");

@@ -79,7 +79,12 @@ struct Case {
 fn applied(bands: &Bands, case: Case) -> (Snapshot, Vec<String>) {
     let mut snapshot = Snapshot::default();
     let market = snapshot.pair_mut("A", "B");
-    *market = PairMarket { reference: case.reference, other_references: case.others, offers: case.offers };
+    *market = PairMarket {
+        reference: case.reference,
+        other_references: case.others,
+        offers: case.offers,
+        ..PairMarket::default()
+    };
     let refused = bands.apply(&mut snapshot, &registry(), NOW);
     let text = |one: RefusedPrice| {
         format!("{} {}", one.source.unwrap_or_else(|| "reference".into()), one.fault.as_str())

@@ -9,6 +9,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 fn charges(registry: &Registry) -> Charges<'_> {
     let pair = registry.pair("USDC", "USD").unwrap();
     Charges {
+        gas: &[],
         fees: pair.fees,
         sizes: pair.sizes(),
         input: registry.find("USDC").unwrap(),

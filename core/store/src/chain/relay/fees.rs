@@ -1,4 +1,4 @@
-//! The fees of each chain, for operators.
+//! The fees of each chain: for operators, and for the network fees of quotes.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -16,7 +16,7 @@ pub struct ChainFees {
     pub cap: u128,
 }
 
-/// Records a chain's fees.
+/// Records a chain's fees at a new block.
 pub async fn note_fees(conn: &mut PgConnection, chain_id: u64, fees: ChainFees) -> Result<(), StoreError> {
     sqlx::query(
         "insert into chain_fees (chain_id, base_fee, tip, cap)
