@@ -8,8 +8,8 @@ import solc from "solc";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const check = process.argv.includes("--check");
-const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "TestToken", "FeeToken",
-  "ConstantProductPool", "PriceFeed", "OddToken", "AnchorStorm", "PoolCaller"];
+const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "CoinGate", "TestToken", "TestCoin", "FeeToken",
+  "ConstantProductPool", "PriceFeed", "OddToken", "OddPayee", "AnchorStorm", "PoolCaller"];
 
 const sources = Object.fromEntries(
   readdirSync(join(here, "src"))

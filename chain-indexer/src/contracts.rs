@@ -52,6 +52,26 @@ pub mod payouts {
     );
 }
 
+/// Bindings of `CoinGate`.
+pub mod coin {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        CoinGate,
+        "contracts/artifacts/CoinGate.json"
+    );
+}
+
+/// Bindings of `TestCoin`.
+pub mod test_coin {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        TestCoin,
+        "contracts/artifacts/TestCoin.json"
+    );
+}
+
 /// Bindings of `TestToken`.
 pub mod token {
     alloy::sol!(

@@ -8,7 +8,7 @@ mod grant;
 mod market;
 mod sandbox;
 
-use crate::contracts::{anchor, escrow, payouts, permit, settler, token};
+use crate::contracts::{anchor, coin, escrow, payouts, permit, settler, test_coin, token};
 use crate::rpc;
 use crate::signing::SignError;
 use alloy::primitives::aliases::{U48, U112};
@@ -37,11 +37,31 @@ pub struct Deployment {
     /// Pays in tokens. Zero in a record from before this contract existed; such a record is not live.
     #[serde(default)]
     pub payouts: Address,
+    /// How the chain's coin is dealt in. `None`: it is not, and native assets are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coin: Option<CoinContracts>,
     /// Accounts that may call the settler; only their anchors count.
     pub relayers: Vec<Address>,
     pub tokens: Vec<DeployedToken>,
     /// A block in which all contracts exist; none of their numbered events is in an earlier one.
     pub deployed_block: BlockNumber,
+}
+
+/// The addresses behind the chain's coin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoinContracts {
+    /// Takes deposits of the coin.
+    pub gate: Address,
+    /// The wrapped coin, which the gate keeps deposits in and payouts are made from.
+    pub wrapped: Address,
+}
+
+impl Deployment {
+    /// The contracts whose events are numbered.
+    pub fn numbered(&self) -> Vec<Address> {
+        let gate = self.coin.map(|coin| coin.gate);
+        [self.settler, self.escrow, self.anchor, self.payouts].into_iter().chain(gate).collect()
+    }
 }
 
 /// A test token.
@@ -56,6 +76,8 @@ pub struct DeployedToken {
 #[derive(Debug, Clone, Default)]
 pub struct DeployPlan {
     pub tokens: Vec<TokenSpec>,
+    /// The chain's wrapped coin. Used when the contracts are created: without one they never deal in the coin.
+    pub coin: Option<WrappedCoin>,
     /// Solver wallets for the settler's allow-list of receivers.
     pub solvers: Vec<Address>,
     pub relayers: Vec<Address>,
@@ -76,6 +98,15 @@ pub struct CapSpec {
     /// An address, or the symbol of a test token.
     pub token: String,
     pub per_day: U112,
+}
+
+/// Where the chain's wrapped coin is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrappedCoin {
+    /// WETH9, or a contract that behaves like it.
+    At(Address),
+    /// A new one, for a private chain.
+    Test,
 }
 
 /// A test token to deploy.
@@ -124,7 +155,7 @@ pub async fn deploy(
     let mut batch = DeployBatch::start(&provider, admin).await?;
     let mut deployment = match known {
         Some(record) => record,
-        None => create_core(&mut batch, admin, plan.admin_delay, chain_id).await?,
+        None => create_core(&mut batch, admin, plan, chain_id).await?,
     };
     create_tokens(&mut batch, plan, &mut deployment).await?;
     let block = batch.finish().await?;
@@ -139,8 +170,9 @@ pub async fn deploy(
 /// Whether every contract of the record has code on this chain.
 async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, TransportError> {
     let tokens = record.tokens.iter().map(|token| token.address);
+    let coin = record.coin.into_iter().flat_map(|coin| [coin.gate, coin.wrapped]);
     let core = [record.permit, record.escrow, record.settler, record.anchor, record.payouts];
-    for address in core.into_iter().chain(tokens) {
+    for address in core.into_iter().chain(coin).chain(tokens) {
         if provider.get_code_at(address).await?.is_empty() {
             return Ok(false);
         }
@@ -152,18 +184,31 @@ async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, Tr
 async fn create_core(
     batch: &mut DeployBatch<'_>,
     admin: &PrivateKeySigner,
-    admin_delay: Duration,
+    plan: &DeployPlan,
     chain_id: u64,
 ) -> Result<Deployment, DeployError> {
     let by = admin.address();
-    let delay = U48::saturating_from(admin_delay.as_secs());
+    let delay = U48::saturating_from(plan.admin_delay.as_secs());
+    let wrapped = match plan.coin {
+        Some(WrappedCoin::At(address)) => Some(address),
+        Some(WrappedCoin::Test) => {
+            Some(batch.create("TestCoin", test_coin::TestCoin::BYTECODE.clone()).await?)
+        }
+        None => None,
+    };
     let permit = batch.create("Permit", permit::Permit::BYTECODE.clone()).await?;
-    // Escrow, settler and payouts store each other's addresses permanently, so each is created with the next ones'
-    // future addresses. A settler or payouts contract at another address than its predecessor expects refuses to be
-    // created.
-    let (settler, payouts) = (batch.upcoming(1), batch.upcoming(2));
-    let args = escrow::Escrow::constructorCall { permit_: permit, settler_: settler }.abi_encode();
+    // Escrow, gate, settler and payouts store each other's addresses permanently, so each is created with the next
+    // ones' future addresses. A contract at another address than its predecessor expects refuses to be created.
+    let gates = u64::from(wrapped.is_some());
+    let coin = wrapped.map(|wrapped| CoinContracts { gate: batch.upcoming(1), wrapped });
+    let (settler, payouts) = (batch.upcoming(1 + gates), batch.upcoming(2 + gates));
+    let gate_ = coin.map_or(Address::ZERO, |coin| coin.gate);
+    let args = escrow::Escrow::constructorCall { permit_: permit, settler_: settler, gate_ }.abi_encode();
     let escrow = batch.create("Escrow", with_args(&escrow::Escrow::BYTECODE, &args)).await?;
+    if let Some(CoinContracts { wrapped, .. }) = coin {
+        let args = coin::CoinGate::constructorCall { wrapped_: wrapped, escrow_: escrow }.abi_encode();
+        batch.create("CoinGate", with_args(&coin::CoinGate::BYTECODE, &args)).await?;
+    }
     let args = settler::IntentSettler::constructorCall {
         escrow_: escrow,
         payouts_: payouts,
@@ -182,6 +227,7 @@ async fn create_core(
         settler,
         anchor,
         payouts,
+        coin,
         relayers: Vec::new(),
         tokens: Vec::new(),
         deployed_block: BlockNumber::default(),

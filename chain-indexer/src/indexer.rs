@@ -462,9 +462,8 @@ impl<R: ChainReader> Indexer<R> {
         self.events.load(Ordering::Relaxed)
     }
 
-    fn contracts(&self) -> [Address; 4] {
-        let deployment = &self.config.deployment;
-        [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts]
+    fn contracts(&self) -> Vec<Address> {
+        self.config.deployment.numbered()
     }
 }
 

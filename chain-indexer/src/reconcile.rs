@@ -282,7 +282,8 @@ impl<'a> Comparison<'a> {
 
     async fn counts(&mut self) -> Result<(), ReconcileError> {
         let Some(at) = &self.at else { return Ok(()) };
-        let contracts = at.numbered().map(|contract| contract.to_vec());
+        let contracts = at.numbered();
+        let contracts: Vec<Vec<u8>> = contracts.iter().map(|contract| contract.to_vec()).collect();
         let counts = store::count_events(self.conn, &self.scope, &contracts).await?;
         let mut agrees = true;
         for count in &counts {

@@ -122,6 +122,10 @@ pub(crate) struct ChainDeploy {
     /// A solver's daily payment cap, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing.
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub cap: Vec<CapSpec>,
+    /// The chain's wrapped coin (WETH9, or a contract that behaves like it); used when the contracts are created. Without
+    /// it they never deal in the chain's coin.
+    #[arg(long, value_name = "ADDRESS")]
+    pub wrapped_coin: Option<Address>,
     /// How long a handover of the administration takes at least; used when the contracts are created.
     #[arg(long, value_name = "HOURS", default_value_t = 48)]
     pub admin_delay: u64,

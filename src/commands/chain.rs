@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
+use dvp_chain_indexer::deploy::{CoinContracts, DeployPlan, Deployment, WrappedCoin, deploy};
 use dvp_chain_indexer::indexer::{Progress, backfill};
 use dvp_store::chain::{self as store, RelayerAccount, StateName, StatusRow};
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
     let admin = args.admin.load()?;
     let plan = DeployPlan {
         tokens: args.token,
+        coin: args.wrapped_coin.map(WrappedCoin::At),
         solvers: args.solver,
         relayers: args.relayer,
         operators: args.operator,
@@ -57,14 +58,18 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
     print(args.json, &serde_json::to_value(&deployment)?, || {
         let Deployment { chain_id, permit, escrow, settler, anchor, payouts, deployed_block, .. } =
             &deployment;
-        vec![
+        let mut lines = vec![
             format!("chain {chain_id}, first block {deployed_block}"),
             format!("permit   {permit}"),
             format!("escrow   {escrow}"),
             format!("settler  {settler}"),
             format!("anchor   {anchor}"),
             format!("payouts  {payouts}"),
-        ]
+        ];
+        if let Some(CoinContracts { gate, wrapped }) = &deployment.coin {
+            lines.push(format!("gate     {gate} (wrapped coin {wrapped})"));
+        }
+        lines
     })?;
     Ok(ExitCode::SUCCESS)
 }

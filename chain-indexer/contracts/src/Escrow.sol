@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {CoinGate} from "./CoinGate.sol";
 import {Orders} from "./Orders.sol";
 import {Permit} from "./Permit.sol";
 import {Sequenced} from "./Sequenced.sol";
@@ -31,7 +32,7 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
     }
 
     /// @notice The parts of a permit that do not follow from the order: the token is the order's, the spender this
-    /// contract.
+    /// contract. Without a signature the order's input is the coin that the maker has deposited under its id.
     struct PermitInput {
         uint256 amount;
         uint256 nonce;
@@ -47,6 +48,8 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
     Permit public immutable permit;
     /// @notice The only caller of what is not open to anyone.
     address public immutable settler;
+    /// @notice Where makers deposit the chain's coin; zero on a chain whose coin is not dealt in.
+    CoinGate public immutable gate;
 
     /// @dev The first 248 bits of the commitment to the order's terms, then the slot. Never empty again.
     mapping(bytes32 id => uint256 word) private _words;
@@ -80,18 +83,21 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
     error AmountNotPaid(uint256 expected, uint256 paid);
     error NothingOwed(address account, address token);
     error PushOutOfGas(uint256 needed, uint256 left);
+    error NoGate();
 
     modifier onlySettler() {
         if (msg.sender != settler) revert OnlySettler(msg.sender);
         _;
     }
 
-    constructor(Permit permit_, address settler_) {
+    constructor(Permit permit_, address settler_, CoinGate gate_) {
         permit = permit_;
         settler = settler_;
+        gate = gate_;
     }
 
-    /// @notice Pulls the maker's tokens with a permit and locks them under `id`, which is used once only.
+    /// @notice Pulls the maker's tokens with a permit, or the coin it has deposited, and locks them under `id`, which is
+    /// used once only.
     /// @dev A token that delivers another amount than asked (fee on transfer, rebasing) is refused.
     function lock(bytes32 id, Orders.Order calldata order, PermitInput calldata input)
         external
@@ -104,10 +110,10 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         emit Locked(
             id, order.maker, order.solver, order.token, order.amount, order.hashlock, order.timelock, _nextSeq()
         );
-        _pull(order.token, order.maker, address(this), order.amount, input);
+        _pull(id, order.token, order.maker, address(this), order.amount, input);
     }
 
-    /// @notice Moves the maker's tokens to the solver with a permit, for a settler that delivers in the same call.
+    /// @notice Moves the maker's tokens to the solver with a permit, or the coin it has deposited, for a settler that delivers in the same call.
     function swap(
         bytes32 id,
         address maker,
@@ -119,7 +125,7 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
     ) external onlySettler nonReentrant {
         _claim(id, amount);
         _set(id, keccak256(abi.encode(maker, solver, token, amount, terms)), Slot.Swapped);
-        _pull(token, maker, solver, amount, input);
+        _pull(id, token, maker, solver, amount, input);
     }
 
     /// @notice The commitment: from here on only the preimage or the timelock ends the lock, or two operators.
@@ -216,21 +222,34 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         _push(id, order.token, order.solver, order.amount);
     }
 
-    function _pull(address token, address maker, address to, uint256 amount, PermitInput calldata input) private {
+    /// @dev Coin is pulled as wrapped coin, which the gate refuses for an order in another token.
+    function _pull(
+        bytes32 id,
+        address token,
+        address maker,
+        address to,
+        uint256 amount,
+        PermitInput calldata input
+    ) private {
         uint256 before = IERC20(token).balanceOf(to);
-        permit.pull(
-            maker,
-            to,
-            amount,
-            Permit.PermitSingle({
-                token: token,
-                amount: input.amount,
-                spender: address(this),
-                nonce: input.nonce,
-                deadline: input.deadline
-            }),
-            input.signature
-        );
+        if (input.signature.length == 0) {
+            if (address(gate) == address(0)) revert NoGate();
+            gate.claim(id, maker, token, to, amount);
+        } else {
+            permit.pull(
+                maker,
+                to,
+                amount,
+                Permit.PermitSingle({
+                    token: token,
+                    amount: input.amount,
+                    spender: address(this),
+                    nonce: input.nonce,
+                    deadline: input.deadline
+                }),
+                input.signature
+            );
+        }
         uint256 received = IERC20(token).balanceOf(to) - before;
         if (received != amount) revert AmountNotReceived(amount, received);
     }

@@ -5,12 +5,15 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {Coin, IWrappedCoin} from "./Coin.sol";
+import {CoinGate} from "./CoinGate.sol";
 import {IntentSettler} from "./IntentSettler.sol";
 import {Managed} from "./Managed.sol";
 
-/// @title Payouts in tokens, each at most once
+/// @title Payouts in tokens and in the chain's coin, each at most once
 /// @notice Moves a payer's tokens to a receiver under an intent's id, once, in time and within the payer's cap of the
-/// day. The payer consents by its allowance to this contract.
+/// day. The payer consents by its allowance to this contract. A payment in the coin takes the payer's wrapped coin and
+/// unwraps it.
 /// @dev The settler alone pays the output of a swap, and moves its input in the same transaction; `pay` is for intents
 /// that have neither a lock nor a swap here. What is trusted: whoever holds RELAYER_ROLE chooses receiver and amount of
 /// those, within the caps, unless the payer has named an authorizer, who signs each.
@@ -44,8 +47,15 @@ contract Payouts is Managed, EIP712 {
         "Payment(bytes32 id,address payer,address receiver,address token,uint256 amount,uint64 notAfter)"
     );
 
+    /// @notice Named as the token of a payment, it stands for the chain's coin.
+    address public constant COIN = Coin.AS_TOKEN;
+    /// @dev What a receiver of the coin may use.
+    uint256 private constant COIN_GAS = 100_000;
+
     /// @notice The contract that knows what is locked on this chain.
     IntentSettler public immutable settler;
+    /// @notice What payments in the coin are made from; zero on a chain whose coin is not dealt in.
+    IWrappedCoin public immutable wrapped;
 
     /// @notice When an id was paid by `pay`, in Unix seconds; zero if it was not.
     mapping(bytes32 id => uint64) public paidAt;
@@ -74,6 +84,9 @@ contract Payouts is Managed, EIP712 {
     error CapExceeded(address payer, address token, uint256 left, uint256 amount);
     error NotAuthorized(address expected, address recovered);
     error AmountNotReceived(uint256 expected, uint256 received);
+    error NoCoinHere();
+    error OnlyWrappedCoin(address caller);
+    error CoinRefused(address receiver);
 
     constructor(IntentSettler settler_, address admin, uint48 adminDelay)
         Managed(admin, adminDelay)
@@ -81,9 +94,17 @@ contract Payouts is Managed, EIP712 {
     {
         if (address(settler_.payouts()) != address(this)) revert NotWiredTo(address(settler_.payouts()));
         settler = settler_;
+        CoinGate gate = settler_.escrow().gate();
+        wrapped = address(gate) == address(0) ? IWrappedCoin(address(0)) : gate.wrapped();
     }
 
-    /// @notice Sets what a payer's allowance pays a day of a token; what it has paid today counts.
+    /// @dev The wrapped coin pays here what it unwraps, within a payment.
+    receive() external payable {
+        if (msg.sender != address(wrapped)) revert OnlyWrappedCoin(msg.sender);
+    }
+
+    /// @notice Sets what a payer's allowance pays a day of a token; what it has paid today counts. Payments in the coin
+    /// count as the wrapped coin.
     function setCap(address payer, address token, uint112 perDay) external onlyRole(DEFAULT_ADMIN_ROLE) {
         caps[payer][token].perDay = perDay;
         emit CapSet(payer, token, perDay, _nextSeq());
@@ -155,12 +176,30 @@ contract Payouts is Managed, EIP712 {
         whenNotPaused
     {
         if (amount == 0) revert ZeroAmount();
+        if (token == COIN) {
+            _moveCoin(id, payer, receiver, amount);
+            return;
+        }
         _spend(payer, token, amount);
         emit Paid(id, payer, receiver, token, amount, _nextSeq());
         uint256 before = IERC20(token).balanceOf(receiver);
         IERC20(token).safeTransferFrom(payer, receiver, amount);
         uint256 received = IERC20(token).balanceOf(receiver) - before;
         if (received != amount) revert AmountNotReceived(amount, received);
+    }
+
+    /// @dev A receiver that refuses makes the payment fail: nothing was delivered. What it does with the coin is not
+    /// looked at, and the guard is held while it runs. The wrapped coin's contract would take the coin as a deposit.
+    function _moveCoin(bytes32 id, address payer, address receiver, uint256 amount) private {
+        if (address(wrapped) == address(0)) revert NoCoinHere();
+        _spend(payer, address(wrapped), amount);
+        emit Paid(id, payer, receiver, COIN, amount, _nextSeq());
+        uint256 before = address(this).balance;
+        IERC20(address(wrapped)).safeTransferFrom(payer, address(this), amount);
+        wrapped.withdraw(amount);
+        uint256 received = address(this).balance - before;
+        if (received != amount) revert AmountNotReceived(amount, received);
+        if (receiver == address(wrapped) || !Coin.send(receiver, amount, COIN_GAS)) revert CoinRefused(receiver);
     }
 
     function _spend(address payer, address token, uint256 amount) private {

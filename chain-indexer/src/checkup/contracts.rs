@@ -8,7 +8,8 @@ use super::code::is_deployed_by;
 use super::{Defect, Expected, Finding, all};
 use crate::ChainConfig;
 use crate::contracts::{
-    anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler,
+    anchor::ReceiptAnchor, coin::CoinGate, escrow::Escrow, payouts::Payouts, permit::Permit,
+    settler::IntentSettler,
 };
 use crate::deploy::Deployment;
 use crate::rpc;
@@ -32,13 +33,15 @@ pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected
 
 /// Whether the code at each address is of this build.
 async fn code(provider: &DynProvider, deployment: &Deployment, accept_other: bool) -> Finding {
-    let contracts: [(&str, Address, &Bytes); 5] = [
+    let mut contracts: Vec<(&str, Address, &Bytes)> = vec![
         ("Permit", deployment.permit, &Permit::BYTECODE),
         ("Escrow", deployment.escrow, &Escrow::BYTECODE),
         ("IntentSettler", deployment.settler, &IntentSettler::BYTECODE),
         ("Payouts", deployment.payouts, &Payouts::BYTECODE),
         ("ReceiptAnchor", deployment.anchor, &ReceiptAnchor::BYTECODE),
     ];
+    contracts.extend(deployment.coin.map(|coin| ("CoinGate", coin.gate, &CoinGate::BYTECODE)));
+    let count = if deployment.coin.is_some() { "six" } else { "five" };
     let of = async |(name, address, creation): (&str, Address, &Bytes)| {
         let deployed = provider.get_code_at(address).await?;
         if deployed.is_empty() {
@@ -50,16 +53,19 @@ async fn code(provider: &DynProvider, deployment: &Deployment, accept_other: boo
         }
         Ok(())
     };
-    let well =
-        if accept_other { "five contracts, of any version" } else { "the five contracts of this version" };
-    all("contract code", well.to_owned(), contracts.map(of)).await
+    let well = if accept_other {
+        format!("{count} contracts, of any version")
+    } else {
+        format!("the {count} contracts of this version")
+    };
+    all("contract code", well, contracts.into_iter().map(of)).await
 }
 
 /// The addresses that the contracts hold for ever.
 async fn wiring(provider: &DynProvider, deployment: &Deployment) -> Finding {
     let (escrow, settler, payouts) = (deployment.escrow, deployment.settler, deployment.payouts);
     let found = async {
-        let named = [
+        let mut named = vec![
             (
                 "the escrow's settler",
                 rpc::view(provider, escrow, &Escrow::settlerCall {}, NOW).await?,
@@ -86,12 +92,36 @@ async fn wiring(provider: &DynProvider, deployment: &Deployment) -> Finding {
                 settler,
             ),
         ];
+        named.extend(coin_wiring(provider, deployment).await?);
         match named.into_iter().find(|(_, is, should)| is != should) {
             Some((what, is, should)) => Err(Defect::Contradiction(format!("{what} is {is}, not {should}"))),
             None => Ok("the contracts name each other".to_owned()),
         }
     };
     Finding { about: "contract wiring", found: found.await }
+}
+
+/// A record of contracts from before the gate is not asked about it.
+async fn coin_wiring(
+    provider: &DynProvider,
+    deployment: &Deployment,
+) -> Result<Vec<(&'static str, Address, Address)>, Defect> {
+    let Some(coin) = deployment.coin else { return Ok(Vec::new()) };
+    let (escrow, payouts) = (deployment.escrow, deployment.payouts);
+    Ok(vec![
+        ("the escrow's gate", rpc::view(provider, escrow, &Escrow::gateCall {}, NOW).await?, coin.gate),
+        ("the gate's escrow", rpc::view(provider, coin.gate, &CoinGate::escrowCall {}, NOW).await?, escrow),
+        (
+            "the gate's wrapped coin",
+            rpc::view(provider, coin.gate, &CoinGate::wrappedCall {}, NOW).await?,
+            coin.wrapped,
+        ),
+        (
+            "the payouts contract's wrapped coin",
+            rpc::view(provider, payouts, &Payouts::wrappedCall {}, NOW).await?,
+            coin.wrapped,
+        ),
+    ])
 }
 
 async fn pause(provider: &DynProvider, deployment: &Deployment) -> Finding {

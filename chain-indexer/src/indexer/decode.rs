@@ -1,11 +1,13 @@
 //! Decodes logs to rows and facts, and finds missing ones. Pure.
 
-use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
+use crate::contracts::{
+    anchor::ReceiptAnchor, coin::CoinGate, escrow::Escrow, payouts::Payouts, settler::IntentSettler,
+};
 use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::{SolEvent, SolEventInterface};
-use dvp_domain::chain::{BlockNumber, ChainFact, LockTerms, SwapTerms};
+use dvp_domain::chain::{BlockNumber, ChainFact, Deposit, LockTerms, SwapTerms};
 use dvp_store::chain::LogRow;
 use std::collections::HashMap;
 
@@ -32,6 +34,9 @@ pub(super) fn topics() -> Vec<B256> {
         Payouts::Paid::SIGNATURE_HASH,
         Payouts::CapSet::SIGNATURE_HASH,
         Payouts::AuthorizerSet::SIGNATURE_HASH,
+        CoinGate::Deposited::SIGNATURE_HASH,
+        CoinGate::Reclaimed::SIGNATURE_HASH,
+        CoinGate::Claimed::SIGNATURE_HASH,
     ]
 }
 
@@ -66,6 +71,11 @@ enum Event {
         submitter: Address,
     },
     Paid(Box<Payouts::Paid>),
+    /// A deposit of the coin has changed.
+    Deposit {
+        name: &'static str,
+        left: Deposit,
+    },
     /// Stored for its number and for look-ups: it leads to no fact.
     Other(&'static str),
 }
@@ -100,6 +110,7 @@ pub(super) fn rows(
             entity: decoded.entity,
             seq: decoded.seq,
             fact: None,
+            deposit: None,
         });
         events.push(decoded.event);
     }
@@ -149,7 +160,7 @@ impl Event {
             Self::Cancelled => "Cancelled",
             Self::Anchored { .. } => "Anchored",
             Self::Paid(_) => "Paid",
-            Self::Other(name) => name,
+            Self::Deposit { name, .. } | Self::Other(name) => name,
         }
     }
 }
@@ -166,6 +177,8 @@ fn decode(deployment: &Deployment, log: &Log) -> Result<Decoded, String> {
         (Event::Anchored { submitter: e.submitter }, e.contentHash, e.seq)
     } else if address == deployment.payouts {
         of_payouts(log)?
+    } else if deployment.coin.is_some_and(|coin| coin.gate == address) {
+        of_gate(log)?
     } else {
         return Err(format!("{address} is not a contract of ours"));
     };
@@ -236,6 +249,18 @@ fn of_payouts(log: &Log) -> Result<Numbered, String> {
     })
 }
 
+fn of_gate(log: &Log) -> Result<Numbered, String> {
+    use CoinGate::CoinGateEvents as E;
+    let (name, id, depositor, total, seq) =
+        match E::decode_log(&log.inner).map_err(|error| error.to_string())?.data {
+            E::Deposited(e) => ("Deposited", e.id, e.depositor, e.total, e.seq),
+            E::Reclaimed(e) => ("Reclaimed", e.id, e.depositor, e.total, e.seq),
+            E::Claimed(e) => ("Claimed", e.id, e.depositor, e.total, e.seq),
+        };
+    let left = Deposit { depositor: format!("{depositor:#x}"), total: total.to_string() };
+    Ok((Event::Deposit { name, left }, id, seq))
+}
+
 /// Data of the other events of a settlement in the same transaction.
 #[derive(Default)]
 struct Beside<'a> {
@@ -265,12 +290,17 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             | Event::Filled { .. }
             | Event::Anchored { .. }
             | Event::Paid(_)
+            | Event::Deposit { .. }
             | Event::Other(_) => {}
         }
     }
     let alone = Beside::default();
     for (row, event) in rows.iter_mut().zip(events) {
         let beside = beside.get(&(row.tx_hash, row.entity)).unwrap_or(&alone);
+        row.deposit = match event {
+            Event::Deposit { left, .. } => serde_json::to_value(left).ok(),
+            _ => None,
+        };
         let fact = match event {
             Event::Created(created) => match beside.lock {
                 Some((timelock, hashlock)) => Some(locked(created, timelock, hashlock)),
@@ -300,6 +330,7 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             | Event::Released
             | Event::Refunded
             | Event::Anchored { .. }
+            | Event::Deposit { .. }
             | Event::Other(_) => None,
         };
         row.fact = fact.map(|fact| serde_json::to_value(fact).expect("a fact has no map keys but strings"));

@@ -255,6 +255,7 @@ impl<R: ChainReader> Indexer<R> {
             entity: row.entity,
             seq: row.seq,
             fact: row.fact,
+            deposit: row.deposit,
         });
         if theirs.eq(ours.iter().cloned()) { BlockComparison::Same } else { BlockComparison::Other }
     }

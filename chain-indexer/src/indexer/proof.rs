@@ -51,7 +51,7 @@ impl<R: ChainReader> Indexer<R> {
     /// The contracts that the block's header does not exclude.
     pub(super) fn not_excluded(&self, block: &BlockHead) -> Vec<Address> {
         let tail_proven = self.tail_proven.load(Ordering::Relaxed);
-        let mut requested = self.contracts().to_vec();
+        let mut requested = self.contracts();
         if let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_bloom && tail_proven) {
             requested.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
         }

@@ -85,8 +85,8 @@ impl<R: ChainReader> Indexer<R> {
     ) -> Result<(), Stopped> {
         let (mut advanced, requested) = (false, length.blocks());
         let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, requested, advanced })?;
-        let (deployment, contracts) = (&self.config.deployment, self.contracts());
-        let fetch = |from, to| fetch(node.as_ref(), deployment, contracts, from, to);
+        let deployment = &self.config.deployment;
+        let fetch = |from, to| fetch(node.as_ref(), deployment, from, to);
         let mut gathering = Gathering::new(fetch, length, (cursor.head_number, end), last);
         while let Some(batch) = gathering.take().await {
             if batch.lacks_an_end {
@@ -111,13 +111,13 @@ impl<R: ChainReader> Indexer<R> {
         from: BlockNumber,
         to: BlockNumber,
     ) -> Result<(Vec<BlockRow>, Vec<LogRow>), IndexError> {
-        let (deployment, contracts) = (&self.config.deployment, self.contracts());
+        let deployment = &self.config.deployment;
         let (mut blocks, mut rows) = (Vec::new(), Vec::new());
         let mut size = self.endpoints.shortest_range();
         let mut from = from;
         while from <= to {
             let end = to.min(from + (size - 1));
-            let fetched = match fetch(node, deployment, contracts, from, end).await {
+            let fetched = match fetch(node, deployment, from, end).await {
                 Err(IndexError::Rpc(error)) if size > 1 => match classify(&error) {
                     Fault::Range { hint } => {
                         size = hint.filter(|&hint| hint < size).unwrap_or(size / 2).max(1);
@@ -143,18 +143,11 @@ pub async fn scan<R: ChainReader>(
     (from, to): (BlockNumber, BlockNumber),
     size: u64,
 ) -> Result<u64, IndexError> {
-    let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
     let starts = std::iter::successors(Some(from), |from| from.0.checked_add(size).map(BlockNumber))
         .take_while(|from| *from <= to);
     let mut ranges = pin!(
         stream::iter(starts)
-            .map(|from| fetch(
-                node,
-                deployment,
-                contracts,
-                from,
-                to.min(BlockNumber(from.0.saturating_add(size - 1)))
-            ))
+            .map(|from| fetch(node, deployment, from, to.min(BlockNumber(from.0.saturating_add(size - 1)))))
             .buffered(AT_ONCE)
     );
     let mut events = 0;
@@ -176,14 +169,14 @@ struct Stopped {
 pub(super) async fn fetch<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
-    contracts: [Address; 4],
     from: BlockNumber,
     to: BlockNumber,
 ) -> Result<Fetched, IndexError> {
+    let contracts = deployment.numbered();
     let filter = Filter::new()
         .from_block(from.0)
         .to_block(to.0)
-        .address(contracts.to_vec())
+        .address(contracts.clone())
         .event_signature(decode::topics());
     let logs = node.logs(&filter).await?;
     let mut numbers = numbers_of(&logs, from, to)?;
@@ -210,7 +203,7 @@ pub(super) async fn fetch<R: ChainReader>(
     let timestamps = blocks.iter().map(|block| (block.hash, block.timestamp)).collect();
     let rows = decode::rows(deployment, &logs, &timestamps)?;
     let ends = match blocks.last() {
-        Some(end) => ends_at(node, contracts, end.hash).await?,
+        Some(end) => ends_at(node, &contracts, end.hash).await?,
         None => None,
     };
     Ok(Fetched { blocks, rows, ends })
@@ -231,12 +224,12 @@ fn numbers_of(logs: &[Log], from: BlockNumber, to: BlockNumber) -> Result<Vec<Bl
 
 async fn ends_at<R: ChainReader>(
     node: &R,
-    contracts: [Address; 4],
+    contracts: &[Address],
     at: B256,
 ) -> Result<Option<Vec<(Address, u64)>>, IndexError> {
-    let answers = join_all(contracts.map(|contract| node.seq(contract, at))).await;
+    let answers = join_all(contracts.iter().map(|contract| node.seq(*contract, at))).await;
     let mut ends = Vec::with_capacity(contracts.len());
-    for (contract, answer) in contracts.into_iter().zip(answers) {
+    for (&contract, answer) in contracts.iter().zip(answers) {
         if is_refusal(&answer) && answer.as_ref().is_err_and(|error| classify(error) == Fault::Refused) {
             return Ok(None);
         }

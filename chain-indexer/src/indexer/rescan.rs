@@ -187,13 +187,13 @@ async fn one_range<R: ChainReader>(
     range: (BlockNumber, BlockNumber),
 ) -> Result<(u64, Compared, Vec<LogRow>), IndexError> {
     let deployment = &config.deployment;
-    let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
-    let Fetched { mut rows, .. } = fetch(&readers[at], deployment, contracts, range.0, range.1).await?;
+    let contracts = deployment.numbered();
+    let Fetched { mut rows, .. } = fetch(&readers[at], deployment, range.0, range.1).await?;
     let events = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     let mut compared = compare(&rows, &stored(pool, config, &contracts, range).await?);
     if !compared.differences.is_empty() && readers.len() > 1 {
         let other = &readers[(at + 1) % readers.len()];
-        let Fetched { rows: theirs, .. } = fetch(other, deployment, contracts, range.0, range.1).await?;
+        let Fetched { rows: theirs, .. } = fetch(other, deployment, range.0, range.1).await?;
         let again = compare(&theirs, &stored(pool, config, &contracts, range).await?);
         compared.differences.retain(|difference| again.differences.contains(difference));
         // The same block, transaction and content.

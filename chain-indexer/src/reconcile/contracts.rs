@@ -32,9 +32,8 @@ impl<'a> ContractsAt<'a> {
         Self { provider, deployment, block: BlockId::hash(block) }
     }
 
-    pub(super) const fn numbered(&self) -> [Address; 4] {
-        let deployment = self.deployment;
-        [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts]
+    pub(super) fn numbered(&self) -> Vec<Address> {
+        self.deployment.numbered()
     }
 
     pub(super) async fn seq(&self, contract: Address) -> Result<u64, TransportError> {

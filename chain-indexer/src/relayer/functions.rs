@@ -57,7 +57,18 @@ mod tests {
         let [permit, escrow, settler, anchor, payouts] = [1, 2, 3, 4, 5].map(Address::repeat_byte);
         let (relayers, tokens) = (vec![], vec![]);
         let deployed_block = BlockNumber::FIRST;
-        Deployment { chain_id: 1, permit, escrow, settler, anchor, payouts, relayers, tokens, deployed_block }
+        Deployment {
+            chain_id: 1,
+            permit,
+            escrow,
+            settler,
+            anchor,
+            payouts,
+            coin: None,
+            relayers,
+            tokens,
+            deployed_block,
+        }
     }
 
     #[test]

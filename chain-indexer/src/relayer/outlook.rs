@@ -1,7 +1,8 @@
 //! The outlook of a command, from the contracts' state and from a revert. Pure.
 
 use crate::contracts::{
-    escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler, token::TestToken,
+    coin::CoinGate, escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler,
+    token::TestToken,
 };
 use alloy::primitives::Address;
 use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
@@ -131,6 +132,12 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
     if let Ok(error) = Escrow::EscrowErrors::abi_decode(data) {
         return judge_escrow(command, &error);
     }
+    if let Ok(error) = CoinGate::DepositTooSmall::abi_decode(data) {
+        let CoinGate::DepositTooSmall { depositor, held, needed, .. } = error;
+        return Outlook::NotYet(format!(
+            "{depositor} has deposited {held} of the coin and {needed} are needed"
+        ));
+    }
     let reason = decode_revert_reason(data).unwrap_or_else(|| node_message.to_owned());
     let lower = reason.to_ascii_lowercase();
     // An older token names no account; in a `create` the maker alone pays.
@@ -243,6 +250,7 @@ fn judge_escrow(command: &ChainCommand, error: &Escrow::EscrowErrors) -> Outlook
         }
         E::AmountNotPaid(_)
         | E::AmountNotReceived(_)
+        | E::NoGate(_)
         | E::NothingOwed(_)
         | E::OnlySettler(_)
         | E::PushOutOfGas(_)
@@ -270,6 +278,11 @@ fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlo
         E::AlreadyPaid(_) if matches!(command, ChainCommand::Transfer(_)) => {
             Outlook::NotYet("the payout's state is changing".to_owned())
         }
+        // What the receiver is, the order says: nobody but the user could change it.
+        E::CoinRefused(e) => Outlook::Never {
+            code: rejected(command),
+            message: format!("{} does not take the coin", e.receiver),
+        },
         E::AlreadyPaid(_) | E::LockedHere(_) | E::TooLate(_) | E::ZeroAmount(_) => {
             Outlook::Never { code: rejected(command), message: format!("{error:?}") }
         }
@@ -283,9 +296,11 @@ fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlo
         | E::ECDSAInvalidSignatureLength(_)
         | E::ECDSAInvalidSignatureS(_)
         | E::InvalidShortString(_)
+        | E::NoCoinHere(_)
         | E::NotWiredTo(_)
         | E::OnlyItself(_)
         | E::OnlySettler(_)
+        | E::OnlyWrappedCoin(_)
         | E::ReentrancyGuardReentrantCall(_)
         | E::SafeCastOverflowedUintDowncast(_)
         | E::SafeERC20FailedOperation(_)

@@ -99,6 +99,7 @@ impl SimChain {
             settler: Address::repeat_byte(0x33),
             anchor: Address::repeat_byte(0x44),
             payouts: Address::repeat_byte(0x55),
+            coin: None,
             relayers: vec![RELAYER],
             tokens: Vec::new(),
             deployed_block: BlockNumber(DEPLOYED_BLOCK),
@@ -206,9 +207,8 @@ impl SimChain {
         keccak256(format!("{} {kind} {at}", self.seed))
     }
 
-    fn contracts(&self) -> [Address; 4] {
-        let deployment = &self.deployment;
-        [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts]
+    fn contracts(&self) -> Vec<Address> {
+        self.deployment.numbered()
     }
 
     fn show(&mut self, blocks: Vec<Arc<SimBlock>>, finalized: u64) {

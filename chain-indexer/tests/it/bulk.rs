@@ -39,6 +39,7 @@ fn log(number: u64, fact: Option<Value>) -> LogRow {
         entity: ENTITY,
         seq: number,
         fact,
+        deposit: (number == 2).then(|| json!({"depositor": "0x01", "total": "7"})),
     }
 }
 

@@ -331,6 +331,7 @@ fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64)
             entity: B256::repeat_byte(u8::try_from(entity).unwrap() + 1),
             seq: *seq,
             fact: Some(json!({"kind": kind, "amount": "1", "timelock": 1, "payout_ref": "0x"})),
+            deposit: None,
         });
     }
     (row, logs)

@@ -7,6 +7,7 @@ mod batches;
 mod bulk;
 mod catching_up;
 mod checkup;
+mod coin;
 mod commands;
 mod contracts;
 mod delivery;

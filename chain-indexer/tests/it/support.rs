@@ -10,17 +10,21 @@ use alloy::rpc::types::TransactionReceipt;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolConstructor, SolInterface, SolStruct, eip712_domain};
+use dvp_chain_indexer::contracts::coin::CoinGate;
 use dvp_chain_indexer::contracts::escrow::{self, Escrow};
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
+use dvp_chain_indexer::contracts::test_coin::TestCoin;
 use dvp_chain_indexer::contracts::{permit, settler, token};
-use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
+use dvp_chain_indexer::deploy::{
+    self, CapSpec, CoinContracts, DeployPlan, Deployment, TokenGrant, TokenSpec, WrappedCoin,
+};
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{Fees, Unsigned, sign};
 use dvp_core::context::now;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
@@ -111,6 +115,7 @@ impl Scene {
         let plan = DeployPlan {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
             solvers: vec![solver.address()],
+            coin: Some(WrappedCoin::Test),
             relayers: vec![relayer.address(), other_relayer.address()],
             operators: OPERATORS.map(|byte| key(byte).address()).into(),
             pausers: vec![key(PAUSER).address()],
@@ -188,6 +193,52 @@ impl Scene {
             provider.get_transaction_receipt(signed.hash).await.unwrap()
         })
         .await
+    }
+
+    /// Sends coin with a call; the node signs for the account.
+    pub(crate) async fn send_coin(
+        &self,
+        from: Address,
+        to: Address,
+        input: Vec<u8>,
+        wei: u64,
+    ) -> TransactionReceipt {
+        let _: Value = raw(&self.provider, "anvil_impersonateAccount", json!([from])).await;
+        let tx = json!({
+            "from": from, "to": to, "data": Bytes::from(input), "value": U256::from(wei), "gas": U256::from(GAS),
+        });
+        let hash: B256 = raw(&self.provider, "eth_sendTransaction", json!([tx])).await;
+        let _: Value = raw(&self.provider, "anvil_stopImpersonatingAccount", json!([from])).await;
+        let provider = &self.provider;
+        eventually("the transaction is mined", async || provider.get_transaction_receipt(hash).await.unwrap())
+            .await
+    }
+
+    /// Whether the account could deposit coin under an id.
+    pub(crate) async fn deposits(&self, from: Address, id: B256, wei: u64) -> bool {
+        let call = CoinGate::depositCall { id };
+        self.send_coin(from, self.coin().gate, call.abi_encode(), wei).await.status()
+    }
+
+    pub(crate) fn coin(&self) -> CoinContracts {
+        self.deployment.coin.unwrap()
+    }
+
+    pub(crate) async fn coin_of(&self, account: Address) -> U256 {
+        self.provider.get_balance(account).await.unwrap()
+    }
+
+    /// Gives the solver wrapped coin with coin behind it, which the payouts contract may pay up to a cap.
+    pub(crate) async fn fund_solver_in_coin(&self, wei: u64) {
+        let CoinContracts { wrapped, .. } = self.coin();
+        assert!(
+            self.send_coin(self.solver.address(), wrapped, TestCoin::depositCall {}.abi_encode(), wei)
+                .await
+                .status()
+        );
+        let approve = token::TestToken::approveCall { spender: self.deployment.payouts, value: U256::MAX };
+        assert!(self.succeeds(&self.solver, wrapped, &approve).await);
+        self.set_cap(wrapped, wei).await;
     }
 
     /// Whether the call was mined and succeeded.
@@ -522,6 +573,7 @@ pub(crate) fn name(revert: Option<Bytes>) -> String {
         .map(|error| format!("{error:?}"))
         .or_else(|_| Escrow::EscrowErrors::abi_decode(&data).map(|error| format!("{error:?}")))
         .or_else(|_| Payouts::PayoutsErrors::abi_decode(&data).map(|error| format!("{error:?}")))
+        .or_else(|_| CoinGate::CoinGateErrors::abi_decode(&data).map(|error| format!("{error:?}")))
         .or_else(|_| permit::Permit::PermitErrors::abi_decode(&data).map(|error| format!("{error:?}")));
     debug.map_or_else(
         |_| format!("revert {data}"),

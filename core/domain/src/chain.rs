@@ -290,6 +290,15 @@ pub enum ChainFact {
     },
 }
 
+/// What an account has deposited of the chain's coin under an entity, after an event of the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deposit {
+    /// `0x` and lowercase hex.
+    pub depositor: String,
+    /// Units of the coin, a decimal integer.
+    pub total: String,
+}
+
 /// The terms of a lock, read from its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTerms {

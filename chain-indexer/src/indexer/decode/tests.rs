@@ -1,4 +1,5 @@
 use super::*;
+use crate::deploy::CoinContracts;
 use alloy::primitives::{LogData, U256};
 use dvp_domain::chain::BlockNumber;
 
@@ -10,6 +11,7 @@ fn deployment() -> Deployment {
         settler: Address::repeat_byte(3),
         anchor: Address::repeat_byte(4),
         payouts: Address::repeat_byte(6),
+        coin: Some(CoinContracts { gate: Address::repeat_byte(7), wrapped: Address::repeat_byte(8) }),
         relayers: vec![Address::repeat_byte(5)],
         tokens: Vec::new(),
         deployed_block: BlockNumber(1),

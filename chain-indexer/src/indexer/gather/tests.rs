@@ -29,6 +29,7 @@ fn event(block_number: u64, seq: u64) -> LogRow {
         entity: B256::ZERO,
         seq,
         fact: None,
+        deposit: None,
     }
 }
 

@@ -107,11 +107,14 @@ fn differing(row: &LogRow, block: B256, event: &KeptEvent) -> Vec<String> {
     field("seq", row.seq.to_string(), event.seq.to_string());
     // The refund that is part of a cancellation is no fact of its own: it is stored without.
     let is_part = event.fact.is_none() && event.event == "Refunded";
+    let said = |value: &Option<serde_json::Value>| {
+        value.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+    };
     if !is_part && row.fact != event.fact {
-        let said = |fact: &Option<serde_json::Value>| {
-            fact.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
-        };
         field("fact", said(&row.fact), said(&event.fact));
+    }
+    if row.deposit != event.deposit {
+        field("deposit", said(&row.deposit), said(&event.deposit));
     }
     fields
 }
@@ -134,6 +137,7 @@ mod tests {
             entity: B256::with_last_byte(10),
             seq: 11,
             fact: Some(json!({"kind": "filled"})),
+            deposit: None,
         }
     }
 
@@ -146,6 +150,7 @@ mod tests {
             entity: row.entity,
             seq: row.seq,
             fact: row.fact.clone(),
+            deposit: row.deposit.clone(),
         };
         (row.block_number, row.block_hash, event)
     }

@@ -442,6 +442,7 @@ fn log(
         fact: effect.kind.map(
             |kind| json!({"kind": kind, "timelock": 1, "amount": "1", "payout_ref": "0x", "receiver": "0x"}),
         ),
+        deposit: None,
     }
 }
 
@@ -500,6 +501,7 @@ fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
         settler: at("settler"),
         anchor: at("anchor"),
         payouts: at("payouts"),
+        coin: None,
         relayers: signers.iter().map(PrivateKeySigner::address).collect(),
         tokens: Vec::new(),
         deployed_block: BlockNumber::FIRST,

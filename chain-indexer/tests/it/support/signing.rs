@@ -30,6 +30,7 @@ pub(crate) fn deployment() -> Deployment {
         settler: Address::repeat_byte(3),
         anchor: Address::repeat_byte(4),
         payouts: Address::repeat_byte(5),
+        coin: None,
         relayers: vec![],
         tokens: vec![],
         deployed_block: BlockNumber::FIRST,

@@ -13,9 +13,9 @@ use sqlx::PgTransaction;
 
 const STATEMENT: &str =
     "copy chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract,
-                                         event, entity, seq, fact)
+                                         event, entity, seq, fact, deposit)
                          from stdin (format binary)";
-const COLUMNS: i16 = 11;
+const COLUMNS: i16 = 12;
 /// Signature, no flags, no extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// In place of a row's number of columns.
@@ -58,9 +58,11 @@ fn encode(chain_id: u64, logs: &[LogRow]) -> Result<Vec<u8>, StoreError> {
         out.value(log.event.as_bytes())?;
         out.value(log.entity.as_slice())?;
         out.number(log.seq)?;
-        match &log.fact {
-            Some(fact) => out.json(fact)?,
-            None => out.0.extend_from_slice(&NULL.to_be_bytes()),
+        for value in [&log.fact, &log.deposit] {
+            match value {
+                Some(value) => out.json(value)?,
+                None => out.0.extend_from_slice(&NULL.to_be_bytes()),
+            }
         }
     }
     out.0.extend_from_slice(&TRAILER.to_be_bytes());

@@ -17,6 +17,7 @@ pub struct KeptEvent {
     pub entity: B256,
     pub seq: u64,
     pub fact: Option<serde_json::Value>,
+    pub deposit: Option<serde_json::Value>,
 }
 
 /// The canonical events of some contracts in a block, in order.
@@ -27,7 +28,7 @@ pub async fn list_block_events(
     contracts: &[Vec<u8>],
 ) -> Result<Vec<KeptEvent>, StoreError> {
     let rows = sqlx::query(
-        "select log_index, tx_hash, contract, event, entity, seq, fact
+        "select log_index, tx_hash, contract, event, entity, seq, fact, deposit
          from chain_log
          where chain_id = $1 and block_number = $2 and block_hash = $3 and contract = any($4) and canonical
          order by log_index",
@@ -50,7 +51,7 @@ pub async fn list_range_events(
     contracts: &[Vec<u8>],
 ) -> Result<Vec<(BlockNumber, B256, KeptEvent)>, StoreError> {
     let rows = sqlx::query(
-        "select block_number, block_hash, log_index, tx_hash, contract, event, entity, seq, fact
+        "select block_number, block_hash, log_index, tx_hash, contract, event, entity, seq, fact, deposit
          from chain_log
          where chain_id = $1 and block_number between $2 and $3 and contract = any($4) and canonical
          order by block_number, log_index",
@@ -79,5 +80,6 @@ fn kept(row: &PgRow) -> Result<KeptEvent, StoreError> {
         entity: hash(TABLE, row.try_get("entity")?)?,
         seq: unsigned(TABLE, row.try_get("seq")?)?,
         fact: row.try_get("fact")?,
+        deposit: row.try_get("deposit")?,
     })
 }

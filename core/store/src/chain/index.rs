@@ -83,6 +83,8 @@ pub struct LogRow {
     pub seq: u64,
     /// The fact derived from the event.
     pub fact: Option<serde_json::Value>,
+    /// What a deposit of the coin leaves after the event ([`Deposit`](dvp_domain::chain::Deposit)).
+    pub deposit: Option<serde_json::Value>,
 }
 
 pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
@@ -329,12 +331,13 @@ async fn insert_blocks(
 async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) -> Result<(), StoreError> {
     sqlx::query(
         "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract,
-                                event, entity, seq, fact)
+                                event, entity, seq, fact, deposit)
          select $1, block_hash, log_index, block_number, to_timestamp(seconds), tx_hash, contract, event, entity,
-                seq, fact
+                seq, fact, deposit
          from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::text[],
-                     $9::bytea[], $10::bigint[], $11::jsonb[])
-              as log (block_hash, log_index, block_number, seconds, tx_hash, contract, event, entity, seq, fact)
+                     $9::bytea[], $10::bigint[], $11::jsonb[], $12::jsonb[])
+              as log (block_hash, log_index, block_number, seconds, tx_hash, contract, event, entity, seq, fact,
+                      deposit)
          on conflict on constraint chain_log_pkey do update set canonical = true",
     )
     .bind(bigint(chain_id))
@@ -348,6 +351,7 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
     .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.deposit.clone()).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())
