@@ -67,7 +67,7 @@ pub(crate) async fn expected(
 fn tokens(config: &Config, section: &ChainSection) -> anyhow::Result<Vec<ExpectedToken>> {
     let here = config.assets.iter().filter(|asset| asset.chain.as_ref() == Some(&section.name));
     let token = |asset: &AssetSection| {
-        let place = asset.address.as_deref().unwrap_or_default();
+        let place = asset.address.as_deref().or(asset.wrapped.as_deref()).unwrap_or_default();
         let address = address(place).with_context(|| format!("assets: the address of {}", asset.symbol))?;
         Ok(ExpectedToken { symbol: asset.symbol.clone(), address, decimals: asset.exponent })
     };

@@ -91,11 +91,14 @@ pub struct DeployPlan {
     pub admin_delay: Duration,
 }
 
+/// The wrapped coin, where a cap names its token.
+pub const WRAPPED_COIN: &str = "wrapped-coin";
+
 /// The most that a solver's allowance may pay of a token in a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapSpec {
     pub payer: Address,
-    /// An address, or the symbol of a test token.
+    /// An address, the symbol of a test token, or [`WRAPPED_COIN`].
     pub token: String,
     pub per_day: U112,
 }

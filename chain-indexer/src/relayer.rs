@@ -315,6 +315,7 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         store::finalize_slots(&mut conn, chain_id).await?;
         let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
+        store::release_deposited(&mut conn, chain_id).await?;
         drop(conn);
         if left_out > 0 {
             tracing::warn!(%signer, left_out, "batches skipped commands: they will be simulated one by one");

@@ -27,6 +27,8 @@ pub struct ChainConfig {
     pub chain_id: i64,
     pub escrow: String,
     pub anchor: String,
+    /// The contract that takes deposits of the chain's coin, if the contracts deal in it.
+    pub gate: Option<String>,
     pub permit: PermitDomain,
     /// The backlog of accepted orders on the chain.
     pub backlog: Backlog,
@@ -49,6 +51,7 @@ impl ChainConfig {
             chain_id: i64::try_from(chain_id).ok()?,
             escrow: escrow.to_owned(),
             anchor: anchor.to_owned(),
+            gate: None,
             permit: PermitDomain::new(permit_name, chain_id, contract),
             backlog: Backlog::default(),
             halt: Halt::default(),

@@ -356,6 +356,7 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
         AssetKind::Erc20 { chain, address } => {
             (AssetType::Erc20, Some(address.clone()), Some(chain.clone()), None)
         }
+        AssetKind::Native { chain, .. } => (AssetType::Native, None, Some(chain.clone()), None),
         AssetKind::Fiat { currency } => (AssetType::Fiat, None, None, Some(currency.clone())),
     };
     AssetDescriptor { kind, symbol: asset.symbol.clone(), address, chain, currency }

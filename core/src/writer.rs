@@ -44,8 +44,8 @@ use self::figures::Running;
 pub use self::fix::{FixChain, FixPart, RenderFix};
 use self::queue::Adding;
 pub use self::unit::{
-    Accepted, Change, Consumed, Done, FillAttempt, IdempotencyPart, KnownWallet, Outcome, Refusal,
-    RenderResponse, Submission, Unfilled, Unit, UsedKey, Work,
+    Accepted, Change, Consumed, DepositDue, Done, FillAttempt, IdempotencyPart, KnownWallet, Outcome,
+    Refusal, RenderResponse, Submission, Unfilled, Unit, UsedKey, Work,
 };
 use crate::context::Context;
 use crate::handover::Handover;

@@ -22,7 +22,7 @@ const fn own(tag: u32, name: &'static str, data_type: &'static str, message: &'s
 }
 
 /// All fields beyond the standard that dvp's messages, in either direction, may have.
-pub const OWN_FIELDS: [OwnField; 25] = [
+pub const OWN_FIELDS: [OwnField; 29] = [
     own(20001, "PermitNonce", "INT", "D"),
     own(20002, "PermitDeadline", "INT", "D"),
     own(20003, "PermitSignature", "STRING", "D"),
@@ -51,6 +51,10 @@ pub const OWN_FIELDS: [OwnField; 25] = [
     own(20106, "AnchorTxHash", "STRING", "8"),
     own(20107, "PayoutFee", "AMT", "8"),
     own(20108, "PayoutFeeCurrency", "CURRENCY", "8"),
+    own(20110, "DepositContract", "STRING", "8"),
+    own(20111, "DepositID", "STRING", "8"),
+    own(20112, "DepositAmount", "INT", "8"),
+    own(20113, "DepositBy", "UTCTIMESTAMP", "8"),
 ];
 
 /// A set of the messages whose fields are accepted one by one.

@@ -119,7 +119,8 @@ pub(crate) struct ChainDeploy {
     /// An account that may pause new locks and payouts; only the administrator ends a pause.
     #[arg(long, value_name = "ADDRESS")]
     pub pauser: Vec<Address>,
-    /// A solver's daily payment cap, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing.
+    /// A solver's daily payment cap, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing. The token may be
+    /// "wrapped-coin".
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub cap: Vec<CapSpec>,
     /// The chain's wrapped coin (WETH9, or a contract that behaves like it); used when the contracts are created. Without

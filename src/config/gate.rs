@@ -60,7 +60,8 @@ pub(crate) fn gate(
         ensure!(step.below.is_none() || step.asset.is_some(), "{}.below needs an asset", place());
         let token = step.asset.as_ref().map(|symbol| {
             let of = |asset: &&AssetSection| asset.symbol == *symbol && asset.chain.as_deref() == Some(chain);
-            let address = assets.iter().find(of).and_then(|asset| asset.address.as_ref());
+            let address =
+                assets.iter().find(of).and_then(|asset| asset.address.as_ref().or(asset.wrapped.as_ref()));
             let address =
                 address.with_context(|| format!("{}.asset: {symbol} is no token of this chain", place()))?;
             address.parse().with_context(|| format!("{}.asset: the address of {symbol}", place()))

@@ -25,6 +25,8 @@ pub(crate) struct AssetSection {
     /// Of a token: the chain's name and the contract.
     pub chain: Option<String>,
     pub address: Option<String>,
+    /// Of a chain's coin, in place of the contract: the token contract that wraps it.
+    pub wrapped: Option<String>,
     /// Of a currency: its ISO 4217 code.
     pub currency: Option<String>,
 }
@@ -270,18 +272,24 @@ impl AssetSection {
         Some((chain, ticker.filter(|ticker| !ticker.is_empty()).unwrap_or(&self.symbol)))
     }
 
+    /// The chain and the token contract that holds it.
+    fn held(&self) -> Option<(&str, String)> {
+        let contract = self.address.as_ref().or(self.wrapped.as_ref())?;
+        Some((self.chain.as_deref()?, contract.to_lowercase()))
+    }
+
     /// Whether a descriptor with ticker and chain could name both.
     fn is_same_token(&self, other: &Self) -> bool {
         self.token().is_some_and(|token| other.token() == Some(token))
     }
 
     fn check(&self, chains: &HashSet<&str>) -> anyhow::Result<()> {
-        match (&self.chain, &self.address, &self.currency) {
-            (Some(chain), Some(_), None) => {
+        match (&self.chain, &self.address, &self.wrapped, &self.currency) {
+            (Some(chain), Some(_), None, None) | (Some(chain), None, Some(_), None) => {
                 ensure!(chains.contains(chain.as_str()), "chain: no [[chains]] is called {chain}");
             }
-            (None, None, Some(_)) => {}
-            _ => anyhow::bail!("{} needs either chain and address, or currency", self.symbol),
+            (None, None, None, Some(_)) => {}
+            _ => anyhow::bail!("{} needs either chain and address or wrapped, or currency", self.symbol),
         }
         Ok(())
     }
@@ -312,6 +320,14 @@ pub(super) fn check(
         let same = assets.iter().take(n).find(|other| other.is_same_token(asset));
         if let Some(other) = same {
             anyhow::bail!("assets[{n}].symbol: {} is {}", asset.symbol, other.symbol);
+        }
+        // Both would be the same balance of the same wallet.
+        let is_shared = |other: &&AssetSection| {
+            (asset.wrapped.is_some() || other.wrapped.is_some())
+                && asset.held().is_some_and(|held| other.held() == Some(held))
+        };
+        if let Some(other) = assets.iter().take(n).find(is_shared) {
+            anyhow::bail!("assets[{n}]: {} and {} are held as the same token", asset.symbol, other.symbol);
         }
     }
     let known = |place: &str, symbol: &str| -> anyhow::Result<()> {

@@ -8,8 +8,8 @@ use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{
-    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, deploy,
-    deploy_market, fund_gas, fund_solvers, fund_wallets,
+    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, WRAPPED_COIN,
+    WrappedCoin, deploy, deploy_market, fund_gas, fund_solvers, fund_wallets,
 };
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy};
@@ -142,10 +142,11 @@ impl SandboxChain {
         let accounts = if signers.is_empty() { vec![relayer.clone().into()] } else { signers };
         let plan = DeployPlan {
             tokens: vec![token("USDC", "USD Coin", 6), token("WETH", "Wrapped Ether", 18)],
+            coin: Some(WrappedCoin::Test),
             solvers: vec![solver.address()],
             relayers: accounts.iter().map(Account::address).collect(),
             // Test tokens have no value: the cap can be inspected and tested, and is high enough not to interfere.
-            caps: [("USDC", CAP_USDC), ("WETH", CAP_WETH)]
+            caps: [("USDC", CAP_USDC), ("WETH", CAP_WETH), (WRAPPED_COIN, CAP_WETH)]
                 .map(|(token, per_day)| CapSpec {
                     payer: solver.address(),
                     token: token.into(),
@@ -157,6 +158,11 @@ impl SandboxChain {
         let rpc = anvil.rpc_url();
         fund_gas(&rpc, &plan.relayers, U256::from(GAS_GRANT)).await.context("the relayer's accounts")?;
         let known: Option<Deployment> = files.read(DEPLOYMENT)?;
+        let mut plan = plan;
+        if known.as_ref().is_some_and(|known| known.coin.is_none()) {
+            // Contracts of an earlier build, which do not deal in the coin.
+            plan.caps.retain(|cap| cap.token != WRAPPED_COIN);
+        }
         let deployment = deploy(&rpc, admin, &plan, known.clone()).await.context("contracts")?;
         if let Some(known) = &known {
             ensure!(
@@ -181,7 +187,13 @@ impl SandboxChain {
                 token: token.address,
                 amount: U256::from(market::opening_inventory(&token.symbol)),
             });
-            let grants: Vec<TokenGrant> = grants.collect();
+            let mut grants: Vec<TokenGrant> = grants.collect();
+            if let Some(coin) = deployment.coin {
+                let amount = U256::from(market::opening_inventory(market::COIN));
+                // The coin behind what is minted.
+                fund_gas(&rpc, &[coin.wrapped], amount).await.context("the wrapped coin")?;
+                grants.push(TokenGrant { token: coin.wrapped, amount });
+            }
             let funded = fund_solvers(&rpc, admin, &deployment, solvers, &grants).await;
             sent.push(funded.context("the solver's wallet")?);
         }

@@ -38,12 +38,16 @@ use crate::service::{BankParts, ChainParts};
 const PERMIT_NAME: &str = "Permit";
 const DESK_TOKEN: &str = "sandbox";
 /// A provider's inventory of each asset: a trillion of a currency; of tokens its wallet's balance.
-const OPENING_BALANCES: [(&str, Minor); 4] = [
+const OPENING_BALANCES: [(&str, Minor); 5] = [
     ("USD", Minor::new(100_000_000_000_000)),
     ("EUR", Minor::new(100_000_000_000_000)),
     ("USDC", Minor::new(200_000_000_000_000)),
     ("WETH", Minor::new(200_000_000_000_000_000_000)),
+    (COIN, Minor::new(200_000_000_000_000_000_000)),
 ];
+/// The coin of each chain.
+pub(super) const COIN: &str = "ETH";
+pub(super) const COIN_DECIMALS: u8 = 18;
 /// A partner's prefunded balance of each currency: a hundred million.
 pub(super) const PREFUNDED: Minor = Minor::new(10_000_000_000);
 pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
@@ -60,7 +64,7 @@ const AVERAGE_WINDOW_SECS: u32 = 5;
 const GOOD_FOR: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pairs with their configured price; that of WETH comes from the feed.
-const PAIRS: [(&str, &str, Option<&str>); 9] = [
+const PAIRS: [(&str, &str, Option<&str>); 13] = [
     ("USDC", "USD", Some("1")),
     ("USDC", "EUR", Some("0.92")),
     ("WETH", "USDC", None),
@@ -70,10 +74,13 @@ const PAIRS: [(&str, &str, Option<&str>); 9] = [
     ("USD", "USDC", Some("1")),
     ("EUR", "USDC", Some("1.086")),
     ("WETH", "USD", Some("3000")),
+    (COIN, "USD", Some("3000")),
+    ("USD", COIN, Some("0.000333333333333333")),
+    (COIN, "USDC", Some("3000")),
+    ("USDC", COIN, Some("0.000333333333333333")),
 ];
 
-/// The chains' coin, and what it costs in each asset.
-pub(super) const COIN: &str = "ETH";
+/// What a chain's coin costs in each asset.
 const COIN_PRICES: [(&str, u32); 4] = [("USDC", 3000), ("WETH", 1), ("USD", 3000), ("EUR", 2760)];
 
 /// The token that is exchanged for itself between two chains, at par.
@@ -173,7 +180,13 @@ fn registry(chains: &[SandboxChain]) -> anyhow::Result<Registry> {
     };
     let tokens =
         chains.iter().flat_map(|chain| chain.deployment.tokens.iter().map(move |one| token(chain, one)));
+    let coin = |chain: &SandboxChain| {
+        let wrapped = chain.deployment.coin?.wrapped.to_string().to_lowercase();
+        let kind = AssetKind::Native { chain: chain.name().into(), wrapped };
+        Some(Asset { symbol: chain.symbol(COIN), exponent: COIN_DECIMALS, kind })
+    };
     let mut assets: Vec<Asset> = tokens.collect();
+    assets.extend(chains.iter().filter_map(coin));
     for currency in CURRENCIES {
         let kind = AssetKind::Fiat { currency: currency.into() };
         assets.push(Asset { symbol: currency.into(), exponent: 2, kind });
@@ -183,7 +196,8 @@ fn registry(chains: &[SandboxChain]) -> anyhow::Result<Registry> {
         for other in chains.iter().filter(|other| other.name() != chain.name()) {
             pairs.push(pair([chain, other], ACROSS)?);
         }
-        for listed in PAIRS {
+        let offered = |ticker: &str| ticker != COIN || chain.deployment.coin.is_some();
+        for listed in PAIRS.into_iter().filter(|(base, quote, _)| offered(base) && offered(quote)) {
             let pair = pair([chain, chain], listed)?;
             if !pairs.iter().any(|known| (&known.base, &known.quote) == (&pair.base, &pair.quote)) {
                 pairs.push(pair);
@@ -217,7 +231,9 @@ pub(super) fn opening_balances(chains: &[SandboxChain]) -> Vec<(String, Minor)> 
     let (currencies, tokens): (Vec<_>, Vec<_>) =
         OPENING_BALANCES.into_iter().partition(|(asset, _)| CURRENCIES.contains(asset));
     let of_chain = |chain: &SandboxChain| -> Vec<(String, Minor)> {
-        tokens.iter().map(|(ticker, amount)| (chain.symbol(ticker), *amount)).collect()
+        let offered = |ticker: &str| ticker != COIN || chain.deployment.coin.is_some();
+        let held = tokens.iter().filter(|(ticker, _)| offered(ticker));
+        held.map(|(ticker, amount)| (chain.symbol(ticker), *amount)).collect()
     };
     let currencies = currencies.iter().map(|(asset, amount)| ((*asset).to_owned(), *amount));
     currencies.chain(chains.iter().flat_map(of_chain)).collect()
@@ -226,7 +242,7 @@ pub(super) fn opening_balances(chains: &[SandboxChain]) -> Vec<(String, Minor)> 
 /// About one dollar: twice the cost of a payout.
 fn min_input(base: &str) -> Minor {
     match base {
-        "WETH" => Minor::new(500_000_000_000_000),
+        "WETH" | COIN => Minor::new(500_000_000_000_000),
         "USDC" => Minor::new(1_000_000),
         _ => Minor::new(100),
     }
@@ -236,7 +252,7 @@ fn min_input(base: &str) -> Minor {
 fn fees(base: &str, quote: &str) -> FeeSchedule {
     let gas = match base {
         "USDC" => 30_000,
-        "WETH" => 10_000_000_000_000,
+        "WETH" | COIN => 10_000_000_000_000,
         _ => 0,
     };
     let payout = if CURRENCIES.contains(&quote) { 50 } else { 0 };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::chain::SandboxChain;
 use super::files::{OPERATORS, PartnerSecrets, Secrets};
-use super::market::CURRENCIES;
+use super::market::{COIN, COIN_DECIMALS, CURRENCIES};
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
 
 /// Recipients the simulated bank knows; the last four characters choose how it behaves.
@@ -35,8 +35,10 @@ pub(super) fn document(
         chains.iter().flat_map(|chain| chain.deployment.tokens.iter().map(move |token| (chain, token)));
     let tokens = tokens
         .map(|(chain, token)| json!({"symbol": chain.symbol(&token.symbol), "decimals": token.decimals}));
+    let coins = chains.iter().filter(|chain| chain.deployment.coin.is_some());
+    let coins = coins.map(|chain| json!({"symbol": chain.symbol(COIN), "decimals": COIN_DECIMALS}));
     let fiat = CURRENCIES.map(|symbol| json!({"symbol": symbol, "decimals": 2}));
-    let assets: Vec<Value> = tokens.chain(fiat).collect();
+    let assets: Vec<Value> = tokens.chain(coins).chain(fiat).collect();
     let chains: Vec<Value> = chains.iter().map(chain_view).collect();
     json!({
         "http": format!("http://{http}"),
@@ -74,6 +76,15 @@ fn chain_view(chain: &SandboxChain) -> Value {
         let key = format!("0x{}", hex::encode(wallet.to_bytes()));
         json!({"address": wallet.address().to_string(), "privateKey": key})
     };
+    let coin = at.coin.map(|coin| {
+        json!({
+            "symbol": COIN,
+            "asset": chain.symbol(COIN),
+            "decimals": COIN_DECIMALS,
+            "gate": coin.gate.to_string(),
+            "wrapped": coin.wrapped.to_string(),
+        })
+    });
     json!({
         "rpcUrl": chain.rpc_url,
         "wsUrl": chain.ws_url,
@@ -86,6 +97,7 @@ fn chain_view(chain: &SandboxChain) -> Value {
             "anchor": at.anchor.to_string(),
             "payouts": at.payouts.to_string(),
         },
+        "coin": coin,
         "tokens": at.tokens.iter().map(token).collect::<Vec<_>>(),
         "wallets": chain.wallets.iter().map(wallet).collect::<Vec<_>>(),
     })

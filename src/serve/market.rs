@@ -77,13 +77,16 @@ fn registry(config: &Config) -> anyhow::Result<Registry> {
 }
 
 fn asset(section: &AssetSection) -> anyhow::Result<Asset> {
-    let AssetSection { symbol, exponent, chain, address, currency } = section;
-    let kind = match (chain, address, currency) {
-        (Some(chain), Some(address), _) => {
+    let AssetSection { symbol, exponent, chain, address, wrapped, currency } = section;
+    let kind = match (chain, address, wrapped, currency) {
+        (Some(chain), Some(address), None, _) => {
             AssetKind::Erc20 { chain: chain.clone(), address: address.to_lowercase() }
         }
-        (_, _, Some(currency)) => AssetKind::Fiat { currency: currency.clone() },
-        _ => anyhow::bail!("assets: {symbol} is neither token nor currency"),
+        (Some(chain), None, Some(wrapped), _) => {
+            AssetKind::Native { chain: chain.clone(), wrapped: wrapped.to_lowercase() }
+        }
+        (_, _, _, Some(currency)) => AssetKind::Fiat { currency: currency.clone() },
+        _ => anyhow::bail!("assets: {symbol} is neither token, coin nor currency"),
     };
     Ok(Asset { symbol: symbol.clone(), exponent: *exponent, kind })
 }

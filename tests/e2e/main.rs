@@ -35,6 +35,7 @@ mod hostile;
 mod limits;
 mod makers;
 mod metrics;
+mod native;
 mod older;
 mod operators;
 mod partner;

@@ -138,7 +138,8 @@ async fn refuse(api: &Api, write: &IdempotentRequest, refused: ApiError) -> Resu
     answer(api.engine.keep_refusal(write.part_with(refused.stored())).await?)
 }
 
-/// A token cannot be pulled without its owner's permit, for which this form has no field.
+/// A token cannot be pulled without its owner's permit, for which this form has no field; a coin is deposited by a wallet,
+/// which it does not name either.
 fn payable(input: &Asset) -> Result<(), ApiError> {
     if input.is_fiat() {
         Ok(())

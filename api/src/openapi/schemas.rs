@@ -201,8 +201,20 @@ fn intents() -> Group {
             ("path", reference("SolvedPath")),
             ("reference", text()),
         ]),
-        &[("inputAmountMinor", minor()), ("fees", list(reference("FeeItem")))],
+        &[
+            ("inputAmountMinor", minor()),
+            ("fees", list(reference("FeeItem"))),
+            ("deposit", reference("DepositDue")),
+        ],
     );
+    let deposit = object(&[
+        ("chain", text()),
+        ("chainId", whole()),
+        ("contract", text()),
+        ("id", hash()),
+        ("amountMinor", minor()),
+        ("depositBy", whole()),
+    ]);
     let rejected =
         object(&[("intentId", text()), ("status", json!({"const": "rejected"})), ("reason", text())]);
     let status = object(&[
@@ -218,6 +230,7 @@ fn intents() -> Group {
         ("PathStep", step),
         ("SolvedPath", path),
         ("AcceptedIntent", accepted),
+        ("DepositDue", deposit),
         ("RejectedIntent", rejected),
         ("IntentStatus", status),
         ("CancelledIntent", json!({"oneOf": [reference("IntentStatus"), reference("LegacyIntentAnswer")]})),

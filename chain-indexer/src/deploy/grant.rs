@@ -1,7 +1,7 @@
 //! Roles, receivers and caps: adds those of the plan that the contracts lack.
 
 use super::batch::DeployBatch;
-use super::{DeployError, DeployPlan, Deployment};
+use super::{DeployError, DeployPlan, Deployment, WRAPPED_COIN};
 use crate::contracts::payouts::Payouts;
 use crate::contracts::settler::IntentSettler;
 use crate::rpc;
@@ -76,8 +76,9 @@ async fn set_caps(
 ) -> Result<(), DeployError> {
     for cap in &plan.caps {
         let known = deployment.tokens.iter().find(|token| token.symbol == cap.token);
-        let token: Address = match known {
-            Some(token) => token.address,
+        let coin = deployment.coin.filter(|_| cap.token == WRAPPED_COIN).map(|coin| coin.wrapped);
+        let token: Address = match known.map(|token| token.address).or(coin) {
+            Some(address) => address,
             None => cap.token.parse().map_err(|_| DeployError::UnknownToken(cap.token.clone()))?,
         };
         let (payer, per_day) = (cap.payer, cap.per_day);

@@ -11,6 +11,7 @@ use crate::reader::ChainReader;
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use alloy::rpc::types::Filter;
+use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Gate, Heights, KeptEvent, NewFill, PassableFill};
 use dvp_store::lease::Lease;
@@ -121,7 +122,12 @@ impl<R: ChainReader> Indexer<R> {
 
     fn gate_of(&self, fill: &NewFill) -> Gate {
         let order = || {
-            let token = orders::address("token", fill.token.as_deref()?).ok()?;
+            // A payment in the coin is gated as the asset that it is.
+            let coin = self.config.deployment.coin.filter(|_| fill.token.as_deref() == Some(COIN));
+            let token = match coin {
+                Some(coin) => coin.wrapped,
+                None => orders::address("token", fill.token.as_deref()?).ok()?,
+            };
             let amount = orders::amount("amount", fill.amount.as_deref()?).ok()?;
             Some((token, amount))
         };

@@ -129,7 +129,7 @@ pub(super) fn create_params((command, _): Terms<'_>) -> Result<IntentSettler::Cr
         intentId: word("entity", &create.entity)?,
         order: orders::order(create)?,
         lockBy: create.lock_by,
-        permit: permit(&create.permit)?,
+        permit: permit(create.permit.as_ref())?,
     })
 }
 
@@ -143,7 +143,7 @@ pub(super) fn swap_params((command, _): Terms<'_>) -> Result<IntentSettler::Swap
         amount: amount("amount", &swap.amount)?,
         lockBy: swap.lock_by,
         output: orders::output(&swap.terms, &swap.output)?,
-        permit: permit(&swap.permit)?,
+        permit: permit(swap.permit.as_ref())?,
     })
 }
 
@@ -180,11 +180,24 @@ pub(super) fn pay_params((command, _): Terms<'_>) -> Result<Payouts::PayParams, 
     })
 }
 
-fn permit(permit: &PermitArgs) -> Result<SettlerEscrow::PermitInput, Malformed> {
+/// Without a signature the escrow claims a deposit of the coin.
+fn permit(permit: Option<&PermitArgs>) -> Result<SettlerEscrow::PermitInput, Malformed> {
+    let Some(permit) = permit else {
+        return Ok(SettlerEscrow::PermitInput {
+            amount: U256::ZERO,
+            nonce: U256::ZERO,
+            deadline: U256::ZERO,
+            signature: Bytes::new(),
+        });
+    };
+    let signature: Bytes = permit.signature.parse().map_err(|_| Malformed { field: "permit.signature" })?;
+    if signature.is_empty() {
+        return Err(Malformed { field: "permit.signature" });
+    }
     Ok(SettlerEscrow::PermitInput {
         amount: amount("permit.amount", &permit.amount)?,
         nonce: amount("permit.nonce", &permit.nonce)?,
         deadline: U256::from(permit.deadline),
-        signature: permit.signature.parse().map_err(|_| Malformed { field: "permit.signature" })?,
+        signature,
     })
 }

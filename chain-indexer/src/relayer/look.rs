@@ -32,9 +32,11 @@ impl Relayer {
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations).0);
         match self.outlook_at(row, command, action, head, deep).await? {
             Outlook::Never { .. } => Ok(now),
-            Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {
-                Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
-            }
+            Outlook::Reached
+            | Outlook::Possible
+            | Outlook::NotYet(_)
+            | Outlook::Undeposited(_)
+            | Outlook::Blocked(_) => Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned())),
         }
     }
 

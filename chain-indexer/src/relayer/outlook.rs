@@ -15,6 +15,8 @@ pub(super) enum Outlook {
     Reached,
     Possible,
     NotYet(String),
+    /// The maker has deposited too little of the coin so far.
+    Undeposited(String),
     /// The contracts' own state proves that it cannot succeed any more. The code is stable, see
     /// `ChainFact::CommandFailed`.
     Never {
@@ -134,7 +136,7 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
     }
     if let Ok(error) = CoinGate::DepositTooSmall::abi_decode(data) {
         let CoinGate::DepositTooSmall { depositor, held, needed, .. } = error;
-        return Outlook::NotYet(format!(
+        return Outlook::Undeposited(format!(
             "{depositor} has deposited {held} of the coin and {needed} are needed"
         ));
     }
@@ -331,12 +333,12 @@ mod tests {
             timelock: 0,
             hashlock: word.clone(),
             terms: word,
-            permit: PermitArgs {
+            permit: Some(PermitArgs {
                 amount: "1".into(),
                 nonce: "0".into(),
                 deadline: 0,
                 signature: String::new(),
-            },
+            }),
         }))
     }
 
@@ -353,7 +355,7 @@ mod tests {
     fn code(outlook: Outlook) -> &'static str {
         match outlook {
             Outlook::Never { code, .. } => code,
-            Outlook::NotYet(_) => "not yet",
+            Outlook::NotYet(_) | Outlook::Undeposited(_) => "not yet",
             Outlook::Blocked(_) => "blocked",
             Outlook::Reached | Outlook::Possible => "go",
         }

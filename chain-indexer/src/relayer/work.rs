@@ -12,7 +12,7 @@ use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
 use dvp_core::trace;
-use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand};
+use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand, PermitArgs};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
 use dvp_store::lease::Lease;
 use metrics::counter;
@@ -24,6 +24,8 @@ use tracing::field::Empty;
 const LOOKS: usize = 8;
 /// A new command that has to wait for another is checked again after this time; older ones at longer intervals.
 const WAIT_MS: [(i64, i64); 3] = [(10_000, 250), (60_000, 1_000), (i64::MAX, 5_000)];
+/// A command whose deposit was not there after all is checked again after this time at the earliest.
+const DEPOSIT_MS: i64 = 3_000;
 /// A command whose goal is reached waits for the indexer.
 const REACHED_MS: i64 = 1_000;
 
@@ -334,6 +336,7 @@ impl Relayer {
                     tracing::debug!(kind = row.kind.name(), reason, "not yet");
                     self.wait(std::slice::from_ref(row)).await?;
                 }
+                Outlook::Undeposited(reason) => self.await_deposit(row, command, &reason).await?,
                 Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
                 Outlook::Never { code, message } => self.fail(scene.lease, row, code, message).await?,
             }
@@ -370,6 +373,19 @@ impl Relayer {
             store::defer_commands(&mut tx, &[row.id], REACHED_MS).await?;
         }
         Ok(tx.commit().await?)
+    }
+
+    /// The command waits for the maker's deposit, and for nobody else: it is hidden until the indexer has seen one.
+    async fn await_deposit(
+        &self,
+        row: &CommandRow,
+        command: &ChainCommand,
+        reason: &str,
+    ) -> Result<(), RelayError> {
+        let Some(until) = command.deposit_by() else { return self.trouble(row, reason).await };
+        tracing::debug!(kind = row.kind.name(), reason, "waits for its deposit");
+        let mut conn = self.pool.acquire().await?;
+        Ok(store::await_deposit(&mut conn, row.id, until, DEPOSIT_MS).await?)
     }
 
     /// The command is refused for a reason that is not final: it is retried, later each time, and reported.
@@ -486,9 +502,9 @@ fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, Strin
     if command.kind() != row.kind {
         return Err(format!("its payload is a command of the kind {}", command.kind().name()));
     }
-    let nonce = match command {
-        ChainCommand::Create(create) => &create.permit.nonce,
-        ChainCommand::Swap(swap) => &swap.permit.nonce,
+    let permit = match command {
+        ChainCommand::Create(create) => &create.permit,
+        ChainCommand::Swap(swap) => &swap.permit,
         ChainCommand::Fill { .. }
         | ChainCommand::Settle { .. }
         | ChainCommand::Anchor { .. }
@@ -497,6 +513,7 @@ fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, Strin
         | ChainCommand::ReturnFilled { .. }
         | ChainCommand::Refund { .. } => return Ok(0),
     };
+    let Some(PermitArgs { nonce, .. }) = permit else { return Ok(0) };
     nonce.parse().map_err(|_| format!("the nonce {nonce} of its permit is no number below 2^128"))
 }
 

@@ -11,6 +11,7 @@ mod coin;
 mod commands;
 mod contracts;
 mod delivery;
+mod deposits;
 mod endpoints;
 mod flow;
 mod followed;

@@ -497,12 +497,12 @@ impl Scene {
             timelock: order.timelock,
             hashlock: order.hashlock().to_string(),
             terms: TERMS.to_string(),
-            permit: PermitArgs {
+            permit: Some(PermitArgs {
                 amount: order.amount.max(order.permitted).to_string(),
                 nonce: order.nonce.to_string(),
                 deadline: order.permit_deadline,
                 signature: Bytes::from(self.signed(order)).to_string(),
-            },
+            }),
         }))
     }
 }

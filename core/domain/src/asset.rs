@@ -14,7 +14,12 @@ pub enum AssetKind {
     Erc20 { chain: String, address: String },
     /// An ISO 4217 currency.
     Fiat { currency: String },
+    /// The coin of a named chain; `wrapped` is the token contract that holds it for the service, lowercase hex with `0x`.
+    Native { chain: String, wrapped: String },
 }
+
+/// Stands for a chain's coin where a payment names its token, as in the payout contract.
+pub const COIN: &str = "0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
 
 /// An asset of the registry. `exponent` is the count of decimal places of its minor unit.
 ///
@@ -35,7 +40,30 @@ impl Asset {
     /// The chain's name, for an asset that lives on one.
     pub fn chain(&self) -> Option<&str> {
         match &self.kind {
-            AssetKind::Erc20 { chain, .. } => Some(chain),
+            AssetKind::Erc20 { chain, .. } | AssetKind::Native { chain, .. } => Some(chain),
+            AssetKind::Fiat { .. } => None,
+        }
+    }
+
+    /// Whether it is a chain's coin, which is deposited and not pulled.
+    pub const fn is_native(&self) -> bool {
+        matches!(self.kind, AssetKind::Native { .. })
+    }
+
+    /// The token contract that holds it for the service and its providers: the wrapped coin of a chain's coin.
+    pub fn held_as(&self) -> Option<&str> {
+        match &self.kind {
+            AssetKind::Erc20 { address, .. } => Some(address),
+            AssetKind::Native { wrapped, .. } => Some(wrapped),
+            AssetKind::Fiat { .. } => None,
+        }
+    }
+
+    /// What a payment of it names as its token.
+    pub fn paid_as(&self) -> Option<&str> {
+        match &self.kind {
+            AssetKind::Erc20 { address, .. } => Some(address),
+            AssetKind::Native { .. } => Some(COIN),
             AssetKind::Fiat { .. } => None,
         }
     }
@@ -144,7 +172,12 @@ impl Registry {
                     && descriptor.chain.is_none()
                     && descriptor.address.is_none()
             }
-            (AssetKind::Erc20 { .. } | AssetKind::Fiat { .. }, _) => false,
+            (AssetKind::Native { chain, .. }, AssetType::Native) => {
+                agrees(&descriptor.chain, chain)
+                    && agrees(&descriptor.address, COIN)
+                    && descriptor.currency.is_none()
+            }
+            (AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } | AssetKind::Native { .. }, _) => false,
         };
         same.then_some(asset)
     }
@@ -167,6 +200,10 @@ mod tests {
             let kind = AssetKind::Erc20 { chain: chain.into(), address: "0xab".into() };
             Asset { symbol: symbol.into(), exponent: 6, kind }
         };
+        let coin = |symbol: &str, chain: &str| {
+            let kind = AssetKind::Native { chain: chain.into(), wrapped: "0xcd".into() };
+            Asset { symbol: symbol.into(), exponent: 18, kind }
+        };
         let usd = AssetKind::Fiat { currency: "USD".into() };
         Registry {
             assets: vec![
@@ -174,6 +211,8 @@ mod tests {
                 token("USDC.base2", "base2"),
                 token("EURC.e", "base2"),
                 Asset { symbol: "USD".into(), exponent: 2, kind: usd },
+                coin("ETH", "anvil"),
+                coin("ETH.base2", "base2"),
             ],
             pairs: vec![],
         }
@@ -193,6 +232,13 @@ mod tests {
         assert!(!resolves(r#"{"type":"fiat","symbol":"USD","currency":"EUR"}"#));
         assert!(resolves(r#"{"type":"fiat","symbol":"USD","currency":"USD"}"#));
         assert!(!resolves(r#"{"type":"fiat","symbol":"GBP"}"#));
+        assert!(resolves(r#"{"type":"native","symbol":"ETH"}"#));
+        assert!(resolves(r#"{"type":"native","symbol":"ETH","chain":"base2"}"#));
+        assert!(
+            !resolves(r#"{"type":"native","symbol":"ETH","address":"0xcd"}"#),
+            "the wrapped coin is another asset"
+        );
+        assert!(!resolves(r#"{"type":"erc20","symbol":"ETH"}"#));
     }
 
     #[test]

@@ -152,6 +152,21 @@ impl ChainCommand {
         }
     }
 
+    /// Of a command that takes a deposit of the chain's coin: the last second, in Unix seconds, at which it may.
+    pub fn deposit_by(&self) -> Option<u64> {
+        match self {
+            Self::Create(create) => create.permit.is_none().then_some(create.lock_by),
+            Self::Swap(swap) => swap.permit.is_none().then_some(swap.lock_by),
+            Self::Fill { .. }
+            | Self::Settle { .. }
+            | Self::Anchor { .. }
+            | Self::Transfer(_)
+            | Self::Cancel { .. }
+            | Self::ReturnFilled { .. }
+            | Self::Refund { .. } => None,
+        }
+    }
+
     /// Whether an order may request the command again after it failed: a lock that a reorganization removed and that
     /// was included again is returned again, and operators sign again when their signatures have expired.
     pub const fn is_repeatable(&self) -> bool {
@@ -188,7 +203,9 @@ pub struct CreateCommand {
     pub hashlock: Hex32,
     /// SHA-256 of the canonical terms.
     pub terms: Hex32,
-    pub permit: PermitArgs,
+    /// `None`: the input is what the maker has deposited of the chain's coin under the entity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<PermitArgs>,
 }
 
 /// A token for a token on the same chain.
@@ -207,7 +224,9 @@ pub struct SwapCommand {
     /// SHA-256 of the canonical terms.
     pub terms: Hex32,
     pub output: OutputArgs,
-    pub permit: PermitArgs,
+    /// As of a [`CreateCommand`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<PermitArgs>,
 }
 
 /// What a swap delivers.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, AssetKind, AssetType};
-use crate::intent::{Bounds, IntentRequest};
+use crate::intent::{Bounds, IntentRequest, is_address};
 use crate::limit::Exceeded;
 use crate::liquidity::route::{Fill, Want};
 use crate::liquidity::{Ask, Market};
@@ -159,6 +159,10 @@ fn check<'a>(
     let (input, output) = (known(&request.input_asset)?, known(&request.output_asset)?);
     if !output.is_fiat() && request.delivery_wallet().is_none() {
         // The interfaces reject a recipient that is not a wallet address before the order is decided.
+        return Err(Reason::NoLiquidity);
+    }
+    if input.is_native() && !is_address(&request.user) {
+        // Likewise a user that could not deposit.
         return Err(Reason::NoLiquidity);
     }
     let found = match locked {
@@ -349,14 +353,16 @@ fn step(
                 .unwrap_or_default()
                 .to_owned(),
         },
-        AssetKind::Erc20 { chain, .. } => {
+        AssetKind::Erc20 { chain, .. } | AssetKind::Native { chain, .. } => {
             PathStep::Reserve { asset, amount_minor, chain: chain.clone(), source: venue.to_owned() }
         }
     }
 }
 
 fn funding(kind: OrderKind, asset: &Asset, amount: Minor) -> InputFunding {
-    if kind.locks_input() {
+    if kind.locks_input() && asset.is_native() {
+        InputFunding::Deposit
+    } else if kind.locks_input() {
         InputFunding::Permit
     } else {
         InputFunding::PartnerBalance { asset: asset.symbol.clone(), amount }

@@ -490,7 +490,7 @@ fn provider(slice: &Slice, part: Part) -> Account {
 /// The owner that prefunded the input, if it is not locked on the chain.
 fn funder(terms: &Terms) -> Option<Owner> {
     match terms.plan.funding {
-        InputFunding::Permit => None,
+        InputFunding::Permit | InputFunding::Deposit => None,
         InputFunding::PartnerBalance { .. } => {
             Some(Owner::Partner { id: terms.partner_id.to_string(), livemode: terms.livemode })
         }

@@ -3,12 +3,15 @@
 //! [`form_defect`] needs the request alone and comes first. The signer and the nonce follow and, once the order is
 //! priced, the wallet's funds less its pending orders.
 
+use crate::asset::AssetType;
 use crate::intent::{Bounds, IntentRequest, Permit};
 use crate::time::Timestamp;
 
 /// Why a permit cannot authorize its intent. The message names the field first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PermitDefect {
+    #[error("permit is not taken for an input in a chain's coin, which is deposited")]
+    Unneeded,
     #[error("permit.token differs from inputAsset.address")]
     Token,
     #[error("permit.signature is not a 65-byte hex value")]
@@ -44,6 +47,9 @@ pub enum PermitDefect {
 /// the deadline.
 pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Option<PermitDefect> {
     let permit = request.permit.as_ref()?;
+    if request.input_asset.kind == AssetType::Native {
+        return Some(PermitDefect::Unneeded);
+    }
     let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
     if request.input_asset.address.as_ref().is_some_and(|address| !same(address, &permit.token)) {
         return Some(PermitDefect::Token);

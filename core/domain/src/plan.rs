@@ -52,6 +52,8 @@ impl OrderKind {
 pub enum InputFunding {
     /// Pulled into the escrow with the user's permit.
     Permit,
+    /// Claimed for the escrow from the user's own deposit of the chain's coin, for which the order waits.
+    Deposit,
     /// `amount` of the partner's prefunded balance of `asset`, reserved at the commit.
     PartnerBalance { asset: String, amount: Minor },
 }

@@ -114,7 +114,7 @@ impl Engine {
         }
         let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {
             AssetKind::Erc20 { address, .. } => Some(address),
-            AssetKind::Fiat { .. } => None,
+            AssetKind::Fiat { .. } | AssetKind::Native { .. } => None,
         });
         if token.is_some_and(|address| !address.eq_ignore_ascii_case(&permit.token)) {
             return refused(PermitDefect::Token);

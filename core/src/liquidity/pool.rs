@@ -166,7 +166,12 @@ impl LiquiditySource for AmmPool {
 
 fn contract<'a>(kind: &'a AssetKind, on: &str) -> Option<&'a str> {
     match kind {
-        AssetKind::Erc20 { address, chain } if chain == on => Some(address),
-        AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } => None,
+        // A pool of a chain's coin is one of its wrapped coin.
+        AssetKind::Erc20 { address: token, chain } | AssetKind::Native { wrapped: token, chain }
+            if chain == on =>
+        {
+            Some(token)
+        }
+        AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } | AssetKind::Native { .. } => None,
     }
 }

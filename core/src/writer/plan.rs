@@ -1,6 +1,6 @@
 //! A settlement's step as rows: its events with their snapshots, its effects, its postings.
 
-use dvp_domain::asset::AssetKind;
+use dvp_domain::asset::{Asset, AssetKind};
 use dvp_domain::canonical::{canonical_sha256, hex32};
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use dvp_domain::event::EventType;
@@ -152,41 +152,50 @@ fn gather_effect(
 }
 
 fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
-    let permit = permit(terms)?;
+    let (token, permit) = input(context, terms)?;
     let LockTimes { lock_by, fill_deadline, timelock } = context.windows.of(terms, now);
     Ok(ChainCommand::Create(Box::new(CreateCommand {
         entity: terms.entity.clone(),
         maker: terms.request.user.clone(),
         solver: terms.plan.solver_wallet.clone(),
-        token: permit.token.clone(),
+        token,
         amount: terms.input.amount.to_string(),
         lock_by,
         fill_deadline,
         timelock,
         hashlock: terms.hashlock.clone(),
         terms: agreed(terms),
-        permit: permit_args(permit),
+        permit,
     })))
 }
 
 fn swap_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
-    let permit = permit(terms)?;
+    let (token, permit) = input(context, terms)?;
     Ok(ChainCommand::Swap(Box::new(SwapCommand {
         entity: terms.entity.clone(),
         maker: terms.request.user.clone(),
         solver: terms.plan.solver_wallet.clone(),
-        token: permit.token.clone(),
+        token,
         amount: terms.input.amount.to_string(),
         lock_by: context.windows.of(terms, now).lock_by,
         terms: agreed(terms),
         output: output_token(context, terms)?,
-        permit: permit_args(permit),
+        permit,
     })))
 }
 
-fn permit(terms: &Terms) -> Result<&Permit, StoreError> {
-    let missing = || StoreError::corrupt("execution", "an on-chain input without a permit");
-    terms.request.permit.as_ref().ok_or_else(missing)
+/// The token of the input, and the permit that it is pulled with. Without one it is a chain's coin, which the user
+/// deposits.
+fn input(context: &Context, terms: &Terms) -> Result<(String, Option<PermitArgs>), StoreError> {
+    if let Some(permit) = &terms.request.permit {
+        return Ok((permit.token.clone(), Some(permit_args(permit))));
+    }
+    match context.registry.find(&terms.input.asset).map(|asset| &asset.kind) {
+        Some(AssetKind::Native { wrapped, .. }) => Ok((wrapped.clone(), None)),
+        Some(AssetKind::Erc20 { .. } | AssetKind::Fiat { .. }) | None => {
+            Err(StoreError::corrupt("execution", "an on-chain input without a permit"))
+        }
+    }
 }
 
 fn permit_args(permit: &Permit) -> PermitArgs {
@@ -208,14 +217,12 @@ fn agreed(terms: &Terms) -> String {
 }
 
 fn output_token(context: &Context, terms: &Terms) -> Result<OutputArgs, StoreError> {
-    let Some(AssetKind::Erc20 { address, .. }) =
-        context.registry.find(&terms.output.asset).map(|asset| &asset.kind)
-    else {
+    let Some(token) = context.registry.find(&terms.output.asset).and_then(Asset::paid_as) else {
         return Err(StoreError::corrupt("execution", "an on-chain output that is no token"));
     };
     let no_wallet = || StoreError::corrupt("execution", "an on-chain output to no wallet");
     Ok(OutputArgs {
-        token: address.clone(),
+        token: token.to_owned(),
         receiver: terms.request.delivery_wallet().ok_or_else(no_wallet)?.to_owned(),
         amount: terms.output.amount.to_string(),
     })

@@ -17,7 +17,7 @@ use dvp_domain::limit::{self, LimitKey, Limits, OrderAsset};
 use dvp_domain::liquidity::Market;
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
-use dvp_domain::plan::Plan;
+use dvp_domain::plan::{InputFunding, Plan};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{PayoutOrder, Unpayable};
 use dvp_store::StoreError;
@@ -138,7 +138,7 @@ fn unless_halted(context: &Context, submission: &Submission, decision: Decision)
     let find = |descriptor| context.registry.resolve(descriptor);
     let assets = find(&request.input_asset).zip(find(&request.output_asset));
     let is_halted = assets.is_none_or(|(input, output)| context.is_halted([input, output]));
-    if is_halted || plan.kind.locks_input() && wallet.is_none() {
+    if is_halted || plan.funding == InputFunding::Permit && wallet.is_none() {
         return Decision::Rejected(Reason::ChainHalted);
     }
     decision
@@ -168,7 +168,7 @@ fn check_payout(
                 exponent: *exponent,
             })
         }
-        Some(Asset { kind: AssetKind::Erc20 { .. }, .. }) | None => Ok(()),
+        Some(Asset { kind: AssetKind::Erc20 { .. } | AssetKind::Native { .. }, .. }) | None => Ok(()),
     }
 }
 
@@ -187,9 +187,12 @@ fn in_time(
 ) -> Decision {
     let Decision::Accepted(plan) = &decision else { return decision };
     let Submission { request, .. } = submission;
-    let (true, Some(permit)) = (plan.kind.locks_input(), &request.permit) else { return decision };
+    if !plan.kind.locks_input() {
+        return decision;
+    }
     // The last second of the permit's deadline is still valid.
-    let lock_by = context.windows.lock_by(request, plan, now).min(permit.deadline);
+    let permitted = request.permit.as_ref().map_or(u64::MAX, |permit| permit.deadline);
+    let lock_by = context.windows.lock_by(request, plan, now).min(permitted);
     let left = Duration::from_secs(lock_by.saturating_sub(now.unix_secs()));
     if !known.is_next_by(context, submission, lock_by, now) {
         // An order that rests has the nonce before it, and would be filled too late.

@@ -304,6 +304,24 @@ pub struct Accepted {
     pub plan: Plan,
     /// The intent fixed its output, so the answer states the computed input.
     pub exact_output: bool,
+    /// What the order waits for, when its input is a chain's coin.
+    pub deposit: Option<DepositDue>,
+}
+
+/// A deposit that the user has to make before the order settles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DepositDue {
+    /// The chain's name.
+    pub chain: String,
+    pub chain_id: i64,
+    /// The contract whose `deposit(id)` takes it.
+    pub contract: String,
+    /// The order's id on the chain, `0x` and hex.
+    pub id: String,
+    /// Of an order that rests, the most that it may take.
+    pub amount: Minor,
+    /// The last second at which the order may still be locked.
+    pub by: Timestamp,
 }
 
 /// A committed unit.

@@ -17,7 +17,7 @@ use crate::{
     application::{Numbers, Turn, Unavailable},
     orders::{
         Version,
-        facts::{Details, OrderFacts, intent_id},
+        facts::{DepositFacts, Details, OrderFacts, intent_id},
         report::{self, Ids, ReportContent},
     },
 };
@@ -80,6 +80,12 @@ pub(super) fn submitted_rows(
     let facts = OrderFacts {
         plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
         fees: fees.iter().filter(is_deducted).cloned().collect(),
+        deposit: accepted.and_then(|accepted| accepted.deposit.as_ref()).map(|due| DepositFacts {
+            contract: due.contract.clone(),
+            id: due.id.clone(),
+            amount: due.amount,
+            by: due.by,
+        }),
         rejection: match content {
             ReportContent::Rejected(rejection) => Some(rejection.clone()),
             _ => None,

@@ -1,6 +1,6 @@
 //! The stored fields of an order, which every report repeats.
 
-use dvp_domain::{canonical::sha256, fees::FeeItem};
+use dvp_domain::{canonical::sha256, fees::FeeItem, money::Minor, time::Timestamp};
 use dvp_fix::{codec::MessageRef, tag};
 use serde::{Deserialize, Serialize};
 
@@ -39,10 +39,23 @@ pub(crate) struct OrderFacts {
     /// The deducted fees, once accepted.
     #[serde(default)]
     pub(crate) fees: Vec<FeeItem>,
+    /// What the user has to deposit of a chain's coin, once accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deposit: Option<DepositFacts>,
     /// The reason of its rejection.
     pub(crate) rejection: Option<Rejection>,
     /// The OrderCancelRequest whose answer has reported the cancellation already.
     pub(crate) cancelled_by: Option<String>,
+}
+
+/// A deposit of a chain's coin that an order waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DepositFacts {
+    pub(crate) contract: String,
+    pub(crate) id: String,
+    /// Minor units.
+    pub(crate) amount: Minor,
+    pub(crate) by: Timestamp,
 }
 
 /// OrdRejReason(103) and Text(58).

@@ -74,6 +74,9 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
     let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
     let signer = permit.as_ref().and_then(|permit| chain.permit.signer(permit));
     let said = |tag| message.text(tag).map(str::to_owned);
+    if input.is_native() && !message.text(tags::USER_WALLET).is_some_and(is_address) {
+        return Err(refuse.other("UserWallet(20021) must be the address of the wallet that deposits"));
+    }
     let request = IntentRequest {
         intent_id: intent_id(&session.session_id, cl_ord_id),
         client_reference: Some(cl_ord_id.to_owned()),
@@ -180,6 +183,13 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
             kind: AssetType::Erc20,
             symbol,
             address: Some(address.clone()),
+            chain: Some(chain.clone()),
+            currency: None,
+        },
+        AssetKind::Native { chain, .. } => AssetDescriptor {
+            kind: AssetType::Native,
+            symbol,
+            address: None,
             chain: Some(chain.clone()),
             currency: None,
         },
@@ -315,10 +325,12 @@ fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<
 fn output_recipient(message: MessageRef<'_>, output: &Asset) -> Result<Option<String>, &'static str> {
     let recipient = message.text(tags::OUTPUT_RECIPIENT);
     match &output.kind {
-        AssetKind::Erc20 { .. } if recipient.is_some_and(|to| !is_address(to)) => {
+        AssetKind::Erc20 { .. } | AssetKind::Native { .. } if recipient.is_some_and(|to| !is_address(to)) => {
             Err("OutputRecipient(20020) must be the address of a wallet")
         }
-        AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } => Ok(recipient.map(str::to_owned)),
+        AssetKind::Erc20 { .. } | AssetKind::Native { .. } | AssetKind::Fiat { .. } => {
+            Ok(recipient.map(str::to_owned))
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 pub(crate) use self::cancel_reject::{CancelRefusal, CancelRejected, cancel_reject};
-use self::fields::{Fees, own_fees, own_fields, words};
+use self::fields::{Fees, deposit, own_fees, own_fields, words};
 use super::{
     Version,
     facts::{NO_SYMBOL, OrderFacts, Rejection},
@@ -269,6 +269,7 @@ pub(crate) fn execution_report(
     standard_fields(version, facts, content, ids)
         .and(own_fields(content))
         .and(own_fees(version, facts, content))
+        .and(deposit(facts, content))
 }
 
 /// The body of a report that answers a status request, tags ascending.
@@ -280,7 +281,8 @@ pub(crate) fn status_report(
     request: &StatusRequest<'_>,
 ) -> Body {
     let standard = standard_fields(version, facts, content, ids).and(request.standard_fields());
-    standard.and(own_fields(content)).and(request.own_fields()).and(own_fees(version, facts, content))
+    let own = own_fields(content).and(request.own_fields()).and(own_fees(version, facts, content));
+    standard.and(own).and(deposit(facts, content))
 }
 
 fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent, ids: &Ids<'_>) -> Body {

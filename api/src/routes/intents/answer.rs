@@ -1,10 +1,11 @@
 //! The answer that is stored with the outcome of a submission.
 
 use axum::http::StatusCode;
-use dvp_core::writer::{Accepted, Outcome, Refusal, UsedKey};
+use dvp_core::writer::{Accepted, DepositDue, Outcome, Refusal, UsedKey};
 use dvp_domain::fees::FeeItem;
 use dvp_domain::money::Minor;
 use dvp_domain::plan::{SolvedPath, plan_id, shown_fees};
+use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use serde::Serialize;
 
@@ -23,6 +24,20 @@ struct AcceptedView<'a> {
     fees: Option<&'a [FeeItem]>,
     path: &'a SolvedPath,
     reference: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deposit: Option<DepositView<'a>>,
+}
+
+/// What the user deposits of a chain's coin.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DepositView<'a> {
+    chain: &'a str,
+    chain_id: i64,
+    contract: &'a str,
+    id: &'a str,
+    amount_minor: Minor,
+    deposit_by: Timestamp,
 }
 
 #[derive(Serialize)]
@@ -61,7 +76,7 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
 }
 
 fn view(accepted: &Accepted) -> AcceptedView<'_> {
-    let Accepted { intent_id, reference, plan, exact_output } = accepted;
+    let Accepted { intent_id, reference, plan, exact_output, deposit } = accepted;
     AcceptedView {
         intent_id,
         status: "accepted",
@@ -71,5 +86,8 @@ fn view(accepted: &Accepted) -> AcceptedView<'_> {
         fees: shown_fees(plan),
         path: &plan.path,
         reference,
+        deposit: deposit.as_ref().map(|DepositDue { chain, chain_id, contract, id, amount, by }| {
+            DepositView { chain, chain_id: *chain_id, contract, id, amount_minor: *amount, deposit_by: *by }
+        }),
     }
 }

@@ -31,6 +31,9 @@ pub(crate) fn intent(body: &Value, registry: &Registry, now: Timestamp) -> Resul
     if input_asset.kind == AssetType::Erc20 && !is_address(&user) {
         return Err(body.fault("user", "must be the address of the wallet that signed the permit"));
     }
+    if input_asset.kind == AssetType::Native && !is_address(&user) {
+        return Err(body.fault("user", "must be the address of the wallet that deposits"));
+    }
     let mut output_asset = asset(&body, "outputAsset")?;
     registry.normalise(&mut input_asset);
     registry.normalise(&mut output_asset);
@@ -41,7 +44,8 @@ pub(crate) fn intent(body: &Value, registry: &Registry, now: Timestamp) -> Resul
         return Err(body.fault("deadline", "has passed"));
     }
     let output_recipient = body.opt_id("outputRecipient")?.map(str::to_owned);
-    if output_asset.kind == AssetType::Erc20 && !is_address(output_recipient.as_deref().unwrap_or(&user)) {
+    let is_on_chain = matches!(output_asset.kind, AssetType::Erc20 | AssetType::Native);
+    if is_on_chain && !is_address(output_recipient.as_deref().unwrap_or(&user)) {
         return Err(body.fault("outputRecipient", "must be the address of the wallet that a token goes to"));
     }
     Ok(IntentRequest {

@@ -551,12 +551,12 @@ fn pulling(seed: u64, id: B256, maker: Address, nonce: u64, kind: u64) -> Vec<Ch
     let [solver, token, receiver] =
         ["solver", "token", "receiver"].map(|what| account(seed, what, 0).to_string());
     let (maker, amount) = (maker.to_string(), "1".to_owned());
-    let permit = PermitArgs {
+    let permit = Some(PermitArgs {
         amount: amount.clone(),
         nonce: nonce.to_string(),
         deadline: u64::MAX,
         signature: format!("0x{}", "11".repeat(65)),
-    };
+    });
     if kind == 5 {
         let output = OutputArgs { token: token.clone(), receiver, amount: amount.clone() };
         let (lock_by, terms) = (u64::MAX, word);

@@ -36,7 +36,7 @@ pub fn moved(terms: &Terms, at_block: OnChain) -> Vec<Moved> {
     };
     let solver = || TokenHolder::Provider(terms.plan.solver_id.clone());
     let (input, output) = (signed(terms.plan.priced.input), signed(terms.plan.priced.output));
-    if matches!(terms.plan.funding, InputFunding::Permit) {
+    if matches!(terms.plan.funding, InputFunding::Permit | InputFunding::Deposit) {
         match (at_block.escrow, at_block.settler) {
             (EscrowState::Locked, _) => add(TokenHolder::Escrow, &terms.input.asset, input),
             // Exchanged in one transaction: nothing was ever locked.

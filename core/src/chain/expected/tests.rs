@@ -8,8 +8,8 @@ const TOKEN: &str = "0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238";
 const OTHER: &str = "0x00000000000000000000000000000000000000aa";
 const WORD: &str = "0x1111111111111111111111111111111111111111111111111111111111111111";
 
-fn permit() -> PermitArgs {
-    PermitArgs { amount: "100".into(), nonce: "0".into(), deadline: 1, signature: "0x".into() }
+fn permit() -> Option<PermitArgs> {
+    Some(PermitArgs { amount: "100".into(), nonce: "0".into(), deadline: 1, signature: "0x".into() })
 }
 
 fn output() -> OutputArgs {

@@ -5,7 +5,8 @@ use dvp_domain::canonical::hex32;
 use dvp_domain::decision::Reason;
 use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::IntentRequest;
-use dvp_domain::plan::Plan;
+use dvp_domain::money::Minor;
+use dvp_domain::plan::{InputFunding, Plan};
 use dvp_domain::range::Range;
 use dvp_domain::screening::Beginning;
 use dvp_domain::settlement::leg::LegKind;
@@ -30,7 +31,7 @@ use super::snapshot::BatchSnapshot;
 use crate::context::Context;
 use crate::writer::plan;
 use crate::writer::rows::Rows;
-use crate::writer::unit::{Accepted, Submission};
+use crate::writer::unit::{Accepted, DepositDue, Submission};
 
 pub(super) fn gather_accepted(
     context: &Context,
@@ -53,7 +54,8 @@ pub(super) fn gather_accepted(
     if let Some(turn) = &submission.turn {
         known.executed.push((turn.clone(), reference.to_string()));
     }
-    let accepted = accepted(request, &reference, &plan);
+    let lock_by = context.windows.lock_by(request, &plan, now);
+    let accepted = accepted(context, request, &reference, &plan, (plan.priced.input, lock_by));
     let terms = terms(context, submission, plan, reference, now)?;
     let chain = context.chain_of(&terms)?;
     if let Some(hold) = PermitHold::of(&terms, chain.chain_id) {
@@ -98,7 +100,8 @@ pub(super) fn gather_resting(
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
-    let accepted = accepted(request, &reference, &plan);
+    let until = request.deadline.unix_secs();
+    let accepted = accepted(context, request, &reference, &plan, (request.bounds.max_input(), until));
     let fault = || StoreError::corrupt("execution", "a resting order without a range");
     let range = Range::of(request).ok_or_else(fault)?;
     let mut terms = terms(context, submission, plan, reference, now)?;
@@ -117,13 +120,36 @@ pub(super) fn gather_resting(
     Ok(accepted)
 }
 
-fn accepted(request: &IntentRequest, reference: &Reference, plan: &Plan) -> Accepted {
+/// `most`: what the order takes at most, and until when.
+fn accepted(
+    context: &Context,
+    request: &IntentRequest,
+    reference: &Reference,
+    plan: &Plan,
+    most: (Minor, u64),
+) -> Accepted {
     Accepted {
         intent_id: request.intent_id.clone(),
         reference: reference.to_string(),
         plan: plan.clone(),
         exact_output: request.bounds.computes_input(),
+        deposit: deposit(context, request, reference, plan, most),
     }
+}
+
+/// What the user has to deposit of a chain's coin, if that is the input.
+fn deposit(
+    context: &Context,
+    request: &IntentRequest,
+    reference: &Reference,
+    plan: &Plan,
+    (amount, by): (Minor, u64),
+) -> Option<DepositDue> {
+    let chain = context.chain_of_input(request);
+    let contract = chain.gate.clone().filter(|_| plan.funding == InputFunding::Deposit)?;
+    let id = hex32(&Context::entity(reference));
+    let by = Timestamp::from_millis(i64::try_from(by).ok()?.checked_mul(1000)?);
+    Some(DepositDue { chain: chain.name.clone(), chain_id: chain.chain_id, contract, id, amount, by })
 }
 
 /// Takes what a plan fills from resting orders of the book.

@@ -79,8 +79,10 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
         columns.1.push(payload);
     }
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
-         select * from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[], $7::text[])",
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
+         select c, r, i, e, k, p, t, to_timestamp(d) \
+         from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[], $7::text[], $8::int8[]) \
+              as new (c, r, i, e, k, p, t, d)",
     )
     .bind(commands.iter().map(|c| c.chain_id).collect::<Vec<_>>())
     .bind(commands.iter().map(|c| c.reference.as_str()).collect::<Vec<_>>())
@@ -89,6 +91,7 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
     .bind(columns.2)
     .bind(columns.1)
     .bind(commands.iter().map(|c| c.trace.map(String::from)).collect::<Vec<_>>())
+    .bind(commands.iter().map(|c| c.command.deposit_by().map(u64::cast_signed)).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())
@@ -125,7 +128,7 @@ pub struct OpenCommands {
     pub done: u64,
 }
 
-/// Counts open commands by priority, and those completed in the last `window`.
+/// Counts open commands by priority, without those that wait for a deposit of the user, and those completed in the last `window`.
 pub async fn count_open(
     conn: &mut PgConnection,
     chain_id: i64,
@@ -137,7 +140,8 @@ pub async fn count_open(
                 (select count(*) from chain_command \
                  where chain_id = $1 and state = 'done' and kind <> 'anchor' \
                    and done_at > now() - make_interval(secs => $2)) \
-         from chain_command where chain_id = $1 and state in ('pending', 'sent') and kind <> 'anchor'",
+         from chain_command \
+         where chain_id = $1 and state in ('pending', 'sent') and kind <> 'anchor' and deposit_until is null",
     )
     .bind(chain_id)
     .bind(window.as_secs_f64())

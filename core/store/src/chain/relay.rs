@@ -166,7 +166,8 @@ pub(super) async fn reopen_above(
 /// Due commands of one kind without a live transaction, oldest first, of one account's share. Only the oldest open
 /// command of an entity on the chain is due, and no command of a wallet whose earlier nonces wait for a block, because
 /// it could not succeed. A payment on another chain that stands still does not hold up the release of its lock, and it
-/// waits while the chain of its lock is halted. The
+/// waits while the chain of its lock is halted. A command that takes a deposit is due once the deposit is there, or once
+/// it is too late for it. The
 /// subquery on the entity computes with the chain, so that the planner can only use the entity's index, whatever its
 /// statistics.
 pub async fn list_ready_commands(
@@ -194,6 +195,7 @@ pub async fn list_ready_commands(
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from chain_command command
          where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
+           and (deposit_until is null or deposit_until < now())
            and not exists (
                select from chain_command earlier
                where earlier.entity = command.entity and earlier.id < command.id and earlier.chain_id + 0 = $1
@@ -274,6 +276,54 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
     })
 }
 
+/// Makes those commands due whose deposit is there, at the confirmation depth: what the maker's last event of the gate
+/// leaves under the entity covers the amount. Returns their number.
+pub async fn release_deposited(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
+    let released = sqlx::query(
+        "update chain_command command
+         set deposit_until = null
+         from (
+             select waiting.id, (
+                 select log.deposit ->> 'total' from chain_log log
+                 where log.entity = waiting.entity and log.chain_id + 0 = $1 and log.canonical
+                   and log.deposit ->> 'depositor' = waiting.wallet and log.block_number <= cursor.facts_number
+                 order by log.block_number desc, log.log_index desc
+                 limit 1
+             )::numeric as total
+             from chain_command waiting join chain_cursor cursor on cursor.chain_id = waiting.chain_id
+             where waiting.chain_id = $1 and waiting.state = 'pending' and waiting.deposit_until is not null
+               and waiting.not_before <= now()
+         ) deposited
+         where command.id = deposited.id and command.state = 'pending'
+           and deposited.total >= (command.payload ->> 'amount')::numeric",
+    )
+    .bind(bigint(chain_id))
+    .execute(conn)
+    .await?;
+    Ok(released.rows_affected())
+}
+
+/// Lets a command wait for its deposit again, of which the chain had too little: it was taken back, or a reorganization
+/// has removed it. It is looked at again after `delay_ms` at the earliest.
+pub async fn await_deposit(
+    conn: &mut PgConnection,
+    id: i64,
+    until: u64,
+    delay_ms: i64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_command
+         set deposit_until = to_timestamp($2), not_before = clock_timestamp() + $3 * interval '1 millisecond'
+         where id = $1 and state = 'pending'",
+    )
+    .bind(id)
+    .bind(bigint(until))
+    .bind(delay_ms)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Postpones commands that are not due yet.
 pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64) -> Result<(), StoreError> {
     sqlx::query(
@@ -351,13 +401,13 @@ pub struct WaitingRow {
     pub oldest_seconds: i64,
 }
 
-/// The commands that wait for a transaction on a chain, by kind.
+/// The commands that wait for a transaction on a chain, by kind. One that waits for a deposit of the user does not.
 pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<WaitingRow>, StoreError> {
     let rows = sqlx::query(
         "select kind, count(*) as waiting, count(trouble) as troubled,
                 extract(epoch from now() - min(created_at))::bigint as oldest_seconds
          from chain_command
-         where chain_id = $1 and state = 'pending'
+         where chain_id = $1 and state = 'pending' and deposit_until is null
          group by kind",
     )
     .bind(bigint(chain_id))

@@ -2,10 +2,15 @@
 
 use dvp_domain::fees::{FeeItem, FeeType};
 use dvp_domain::money::Minor;
+use dvp_fix::UtcNanos;
 use dvp_fix::codec::Body;
 
 use super::ReportContent;
-use crate::orders::{Version, facts::OrderFacts, tags};
+use crate::orders::{
+    Version,
+    facts::{DepositFacts, OrderFacts},
+    tags,
+};
 
 /// The deducted fees, reported with the fill.
 #[derive(Default)]
@@ -53,6 +58,18 @@ pub(super) fn own_fees(version: Version, facts: &OrderFacts, content: &ReportCon
             .field(tags::PAYOUT_FEE_CURRENCY, &fee.currency),
         Some(_) | None => Body::new(),
     }
+}
+
+/// What an order waits for whose input is a chain's coin, while nothing has followed its acceptance.
+pub(super) fn deposit(facts: &OrderFacts, content: &ReportContent) -> Body {
+    let due = facts.deposit.as_ref().filter(|_| matches!(content, ReportContent::New));
+    let Some(DepositFacts { contract, id, amount, by }) = due else { return Body::new() };
+    let by = u64::try_from(by.millis()).unwrap_or(0).saturating_mul(1_000_000);
+    Body::new()
+        .field(tags::DEPOSIT_CONTRACT, contract)
+        .field(tags::DEPOSIT_ID, id)
+        .field(tags::DEPOSIT_AMOUNT, amount.to_string())
+        .field(tags::DEPOSIT_BY, UtcNanos(by).millis_text())
 }
 
 pub(super) fn words(content: &ReportContent) -> (Option<&str>, Option<String>) {
