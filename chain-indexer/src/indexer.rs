@@ -101,6 +101,8 @@ pub struct Indexer<R = HttpReader> {
     still: u32,
     /// Time of the newest block seen, in Unix seconds.
     newest: u64,
+    /// The head at which the relayer's accounts were last looked up.
+    accounts_at: B256,
 }
 
 impl Indexer<HttpReader> {
@@ -130,6 +132,7 @@ impl<R: ChainReader> Indexer<R> {
             gate: gate::GateKeeper::default(),
             still: 0,
             newest: 0,
+            accounts_at: B256::ZERO,
         })
     }
 
@@ -165,6 +168,7 @@ impl<R: ChainReader> Indexer<R> {
         let final_reported = finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number);
         self.node = (head.number, final_reported);
         self.newest = self.newest.max(head.timestamp);
+        self.look_up_accounts(&head).await?;
         if head.number <= cursor.head_number {
             return self.compare_head(node, at, lease, &cursor, &head).await;
         }
@@ -179,6 +183,18 @@ impl<R: ChainReader> Indexer<R> {
         self.range_failures = 0;
         self.backfill = None;
         Box::pin(self.read_next(node, at, lease, &cursor, head, finalized)).await
+    }
+
+    /// Adds the accounts that are in service to those of the deployment's record, which may be older than they are:
+    /// anchors count when one of them submitted them. An account is stored before it signs, so that those stored by now
+    /// are all that can have sent a transaction of this head's chain.
+    async fn look_up_accounts(&mut self, head: &BlockHead) -> Result<(), IndexError> {
+        if self.accounts_at == head.hash {
+            return Ok(());
+        }
+        add_accounts(&self.pool, &mut self.config).await?;
+        self.accounts_at = head.hash;
+        Ok(())
     }
 
     async fn check_chain(&mut self, at: usize, node: &R) -> Result<(), IndexError> {
@@ -465,6 +481,19 @@ impl<R: ChainReader> Indexer<R> {
     fn contracts(&self) -> Vec<Address> {
         self.config.deployment.numbered()
     }
+}
+
+/// Adds the accounts that have ever been in service to those of the deployment's record.
+async fn add_accounts(pool: &PgPool, config: &mut ChainConfig) -> Result<(), IndexError> {
+    let mut conn = pool.acquire().await?;
+    let signers = store::list_signers(&mut conn, config.chain_id).await?;
+    let relayers = &mut config.deployment.relayers;
+    for signer in signers {
+        if !relayers.contains(&signer) {
+            relayers.push(signer);
+        }
+    }
+    Ok(())
 }
 
 fn tell(fact: &Emitted) {

@@ -126,6 +126,9 @@ async fn run_account(
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.account.address());
     while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         relayer.follow(&mut guard, &shutdown).await;
+        if shutdown.is_cancelled() {
+            relayer.give_up_share().await;
+        }
         // Another process has the account now, and shows its signer.
         relayer.show_signer(1.0);
         guard.release(&pool).await;

@@ -143,7 +143,7 @@ async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut conn = place.connect().await?;
     let chains = store::list_statuses(&mut conn).await?;
     let accounts = store::list_accounts(&mut conn).await?;
-    let healthy = chains.iter().all(is_well) && accounts.iter().all(|account| !account.balance_low);
+    let healthy = chains.iter().all(is_well) && !accounts.iter().any(RelayerAccount::lacks_gas);
     let views: Vec<Value> = chains.iter().map(|chain| chain_view(chain, &accounts)).collect();
     print(args.json, &json!({"ok": healthy, "chains": views}), || {
         chains.iter().flat_map(|chain| chain_lines(chain, &accounts)).collect()
@@ -170,7 +170,8 @@ fn chain_view(chain: &StatusRow, accounts: &[RelayerAccount]) -> Value {
     let accounts: Vec<Value> = accounts_of(chain, accounts)
         .map(|account| {
             json!({"address": account.signer.to_string(), "balanceWei": account.balance.map(|wei| wei.to_string()),
-                   "low": account.balance_low, "waiting": account.waiting})
+                   "low": account.lacks_gas(), "state": account.state.as_str(), "nextNonce": account.next_nonce,
+                   "waiting": account.waiting})
         })
         .collect();
     json!({
@@ -205,8 +206,10 @@ fn chain_lines(chain: &StatusRow, accounts: &[RelayerAccount]) -> Vec<String> {
     }
     lines.extend(accounts_of(chain, accounts).map(|account| {
         let balance = account.balance.map_or_else(|| "unknown".to_owned(), |wei| wei.to_string());
-        let low = if account.balance_low { ", LOW" } else { "" };
-        format!("  account {}: {balance} wei{low}, {} waiting", account.signer, account.waiting)
+        let low = if account.lacks_gas() { ", LOW" } else { "" };
+        let RelayerAccount { signer, state, next_nonce, waiting, .. } = account;
+        let state = state.as_str();
+        format!("  account {signer}: {state}, {balance} wei{low}, next nonce {next_nonce}, {waiting} waiting")
     }));
     lines
 }

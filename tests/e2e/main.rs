@@ -49,6 +49,7 @@ mod recalls;
 mod receiver;
 mod reconcile;
 mod rescan;
+mod rotation;
 mod runbooks;
 mod sandbox;
 mod screening;

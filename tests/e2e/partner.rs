@@ -47,6 +47,19 @@ impl Partner {
         }
     }
 
+    /// The same partner, at another process.
+    pub(crate) fn at(&self, base: &str) -> Self {
+        let Self { key, secret, token, chain, client, .. } = self;
+        Self {
+            base: base.to_owned(),
+            key: key.clone(),
+            secret: secret.clone(),
+            token: token.clone(),
+            chain: chain.clone(),
+            client: client.clone(),
+        }
+    }
+
     /// A caller with these credentials.
     pub(crate) fn with_keys(service: &impl AsRef<Value>, key: &str, secret: &str) -> Self {
         Self { key: key.into(), secret: secret.into(), ..Self::of(service) }
@@ -63,11 +76,15 @@ impl Partner {
     }
 
     fn write(&self, path: &str) -> reqwest::RequestBuilder {
+        self.write_as(path, Uuid::new_v4())
+    }
+
+    fn write_as(&self, path: &str, operation: Uuid) -> reqwest::RequestBuilder {
         self.client
             .post(format!("{}{path}", self.base))
             .header("X-API-Key", &self.key)
             .header("Content-Type", "application/json")
-            .header("X-Idempotency-Key", Uuid::new_v4().to_string())
+            .header("X-Idempotency-Key", operation.to_string())
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
@@ -102,20 +119,36 @@ impl Partner {
         }
     }
 
+    /// Submits an order under an idempotency key. `None`: the process did not answer.
+    pub(crate) async fn try_submit(&self, body: &Value, operation: Uuid) -> Option<(u16, Value)> {
+        let body = body.to_string();
+        let request = self.signed(self.write_as("/v1/intents", operation), body.as_bytes(), None);
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        Some((status, response.json().await.ok()?))
+    }
+
     /// Signs and sends; `signature` takes the place of the right one.
     pub(crate) async fn submit_raw(&self, body: &[u8], signature: Option<&str>) -> (u16, Value) {
+        Self::answer(self.signed(self.write("/v1/intents"), body, signature)).await
+    }
+
+    fn signed(
+        &self,
+        request: reqwest::RequestBuilder,
+        body: &[u8],
+        signature: Option<&str>,
+    ) -> reqwest::RequestBuilder {
         let (at, nonce) = (unix_secs().to_string(), Uuid::new_v4().simple().to_string());
         let mut mac = Hmac::<sha2::Sha256>::new_from_slice(self.secret.as_bytes()).unwrap();
         mac.update(format!("POST/v1/intents{at}{nonce}").as_bytes());
         mac.update(body);
         let right = hex::encode(mac.finalize().into_bytes());
-        let request = self
-            .write("/v1/intents")
+        request
             .header("X-Timestamp", at)
             .header("X-Nonce", nonce)
             .header("X-Signature", signature.unwrap_or(&right))
-            .body(body.to_vec());
-        Self::answer(request).await
+            .body(body.to_vec())
     }
 
     /// An order of 100 USDC for USD by one of the service's wallets, with its permit signed.

@@ -18,8 +18,8 @@ pub use self::compare::{Difference, DifferenceKind};
 pub use self::restore::RestoredBy;
 
 use self::compare::{Compared, compare};
-use super::IndexError;
 use super::ranges::{Fetched, fetch};
+use super::{IndexError, add_accounts};
 use crate::config::ChainConfig;
 use crate::pool::RangeLength;
 use crate::reader::{ChainReader, Fault, HttpReader, classify};
@@ -75,6 +75,9 @@ pub async fn rescan_over<R: ChainReader>(
 ) -> Result<Rescan, IndexError> {
     let configured = readers.len();
     let (readers, last) = answering(readers, config).await?;
+    let mut config = config.clone();
+    add_accounts(pool, &mut config).await?;
+    let config = &config;
     let mut conn = pool.acquire().await?;
     let cursor = store::find_cursor(&mut conn, config.chain_id).await?;
     drop(conn);

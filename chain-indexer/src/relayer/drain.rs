@@ -1,17 +1,17 @@
-//! The transactions of accounts that were removed from the configuration: they are broadcast again without their key
-//! and finally abandoned, so that other accounts carry out their commands.
+//! The transactions of accounts that were removed from the configuration: they are broadcast again without their key,
+//! judged once they are in a block, and finally abandoned, so that other accounts carry out their commands.
 
 use super::{RelayError, Relayer};
 use alloy::primitives::Address;
 use alloy::providers::Provider;
-use dvp_store::chain::{self as store, SlotRow};
+use dvp_store::chain::{self as store, SlotRow, SlotState};
 
 /// The time limit for a retired account's transactions to be mined, from their first signature.
 const GIVE_UP_AFTER_MS: i64 = 600_000;
 
 impl Relayer {
-    /// Broadcasts transactions without an owner. Every account does so; a node that has the transaction already ignores
-    /// it.
+    /// Broadcasts and judges transactions without an owner. Every account does so; a node that has the transaction
+    /// already ignores it.
     pub(super) async fn drain_retired(&self) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;
@@ -21,7 +21,15 @@ impl Relayer {
             if signer == self.account.address() {
                 continue;
             }
-            let stuck = slots.iter().filter_map(|slot| slot.attempts.first());
+            let mut conn = self.pool.acquire().await?;
+            let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
+            drop(conn);
+            if left_out > 0 {
+                tracing::warn!(%signer, left_out, "transactions of a retired account left commands out: other accounts take them over");
+            }
+            let waiting =
+                slots.iter().filter(|slot| matches!(slot.state, SlotState::Signed | SlotState::Broadcast));
+            let stuck = waiting.filter_map(|slot| slot.attempts.first());
             if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
                 let mut conn = self.pool.acquire().await?;
                 let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;

@@ -99,11 +99,17 @@ impl Relayer {
         let retry_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         tracing::error!(chain, %signer, kind, %error, retry_ms, "the signer failed, will retry");
         self.show_signer(0.0);
-        let withdrawn = async {
+        self.give_up_share().await;
+    }
+
+    /// The other accounts share its commands from now on; the next process that has the account takes its share again.
+    pub(super) async fn give_up_share(&self) {
+        let (chain, signer) = (&self.config.name, self.account.address());
+        let given_up = async {
             let mut conn = self.pool.acquire().await?;
             store::note_unable(&mut conn, self.config.chain_id, signer).await
         };
-        if let Err(error) = withdrawn.await {
+        if let Err(error) = given_up.await {
             tracing::warn!(chain, %signer, %error, "the account's share could not be given up; it expires by itself");
         }
     }

@@ -1,14 +1,15 @@
 //! Several accounts, gaps between nonces, and accounts without funds.
 
-use crate::support::{Chain, Running, Scene, eventually, raw, vault};
-use alloy::primitives::{B256, TxKind};
+use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, raw, vault};
+use alloy::primitives::{B256, TxKind, U256};
 use alloy::providers::Provider;
 use alloy::sol_types::SolCall;
 use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
+use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::{rpc, run_indexer, run_relayers};
 use dvp_domain::chain::ChainCommand;
-use dvp_store::chain as store;
+use dvp_store::chain::{self as store, AccountState};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -107,5 +108,85 @@ async fn an_account_without_funds_is_reported() {
     // It is reported, and continues to work.
     chain.command("one", anchor(1)).await;
     chain.state("one", "anchor", "done").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_anchor_by_an_account_that_is_newer_than_the_record_is_ours() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    // As in a process that started before the account was added to the deployment's record.
+    chain.config.deployment.relayers = vec![chain.scene.relayer.address()];
+    chain.mined(2).await;
+    let shutdown = CancellationToken::new();
+    let indexing = tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone()));
+    let pool = chain.pool();
+    eventually("the chain is read", async || {
+        let head: Option<i64> =
+            sqlx::query_scalar("select head_number from chain_cursor").fetch_optional(&pool).await.unwrap();
+        head.filter(|head| *head > 2)
+    })
+    .await;
+    let newer = vec![chain.scene.other_relayer.clone().into()];
+    let relaying =
+        tokio::spawn(run_relayers(chain.pool(), chain.config.clone(), newer, vault(), shutdown.clone()));
+    for byte in 1..4 {
+        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
+    }
+    for byte in 1..4 {
+        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
+    }
+    assert_eq!(chain.logs("Anchored").await.len(), 3, "each is anchored once");
+    shutdown.cancel();
+    indexing.await.unwrap().unwrap();
+    relaying.await.unwrap().unwrap();
+    // Its share is free at once: the others need not wait for it to expire.
+    let able: i64 = sqlx::query_scalar("select count(*) from relayer_account where able_at is not null")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(able, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retired_accounts_transaction_is_judged_until_the_account_is_drained() {
+    let chain = Chain::new(Scene::new().await).await;
+    let template = chain.scene.order(1).await;
+    let mut orders = Vec::new();
+    for id in 0x60..0x63 {
+        let maker = chain.scene.wallet(B256::repeat_byte(id), FUNDS).await;
+        let order = Order { id: B256::repeat_byte(id), maker, nonce: U256::ZERO, ..template.clone() };
+        chain.command(&order.id.to_string(), chain.scene.create_command(&order)).await;
+        orders.push(order);
+    }
+    let left_out = &orders[1];
+    let retired =
+        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.other_relayer.clone(), vault()).unwrap();
+    let lease = chain.lease("retired").await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    retired.sign_ready(&lease, &head).await.unwrap();
+    drop(retired);
+    // The batch skips one order: it can never succeed.
+    let away = TestToken::transferCall { to: key(0xee).address(), value: U256::from(FUNDS) };
+    assert!(chain.scene.succeeds(&left_out.maker, chain.scene.token, &away).await);
+    let running = Running::start(&chain);
+    for order in orders.iter().filter(|order| order.id != left_out.id) {
+        chain.fact(order.id, "created").await;
+    }
+    chain.fact(left_out.id, "command_failed").await;
+    let (pool, signer) = (chain.pool(), chain.scene.other_relayer.address());
+    let state = async || {
+        let accounts = store::list_accounts(&mut pool.acquire().await.unwrap()).await.unwrap();
+        accounts.into_iter().find(|account| account.signer == signer).unwrap().state
+    };
+    eventually("its transaction is final", async || {
+        chain.mined(1).await;
+        (state().await == AccountState::Drained).then_some(())
+    })
+    .await;
+    // While a process has the account, it is in service.
+    let name = format!("relayer:{}:{signer}", chain.config.chain_id);
+    let lease = chain.lease(&name).await;
+    assert_eq!(state().await, AccountState::InService);
+    lease.release(&pool).await.unwrap();
     running.stop().await;
 }

@@ -144,6 +144,45 @@ pub async fn note_balance(
     Ok(before.unwrap_or(false) != low)
 }
 
+/// The accounts that have ever been in service on a chain. An account is recorded before it signs its first transaction.
+pub async fn list_signers(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<Address>, StoreError> {
+    let signers: Vec<Vec<u8>> =
+        sqlx::query_scalar("select signer from relayer_account where chain_id = $1 order by signer")
+            .bind(bigint(chain_id))
+            .fetch_all(conn)
+            .await?;
+    signers.iter().map(|signer| address("relayer_account", signer)).collect()
+}
+
+/// Whether an account is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountState {
+    /// A process uses it, or did in the last 30 seconds.
+    InService,
+    /// No process uses it, and the outcome of one of its transactions is open: others broadcast them.
+    Draining,
+    /// No process uses it, and each of its transactions is in a final block, was given up, or lost its nonce to another.
+    Drained,
+}
+
+impl AccountState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InService => "in_service",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+        }
+    }
+
+    const fn of(is_in_service: bool, is_unfinished: bool) -> Self {
+        match (is_in_service, is_unfinished) {
+            (true, _) => Self::InService,
+            (false, true) => Self::Draining,
+            (false, false) => Self::Drained,
+        }
+    }
+}
+
 /// An account of the relayer, as last recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayerAccount {
@@ -156,6 +195,14 @@ pub struct RelayerAccount {
     pub next_nonce: u64,
     /// Nonces signed and not mined.
     pub waiting: u64,
+    pub state: AccountState,
+}
+
+impl RelayerAccount {
+    /// Whether its balance is low and it still has to pay for gas.
+    pub fn lacks_gas(&self) -> bool {
+        self.balance_low && self.state != AccountState::Drained
+    }
 }
 
 /// Every account, by chain and signer.
@@ -165,7 +212,17 @@ pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount
                 account.balance_low,
                 (select count(*) from nonce_slot slot
                  where slot.chain_id = account.chain_id and slot.signer = account.signer
-                   and slot.state in ('signed', 'broadcast')) as waiting
+                   and slot.state in ('signed', 'broadcast')) as waiting,
+                exists (select from nonce_slot slot
+                        where slot.chain_id = account.chain_id and slot.signer = account.signer
+                          and slot.state in ('signed', 'broadcast', 'mined'))
+                or exists (select from nonce_slot slot
+                           where slot.chain_id = account.chain_id and slot.signer = account.signer
+                             and slot.state in ('mined', 'final') and not slot.judged) as is_unfinished,
+                exists (select from lease
+                        where lower(lease.name) = 'relayer:' || account.chain_id::text || ':0x'
+                                                  || encode(account.signer, 'hex')
+                          and lease.expires_at > clock_timestamp() - interval '30 seconds') as is_in_service
          from relayer_account account
          order by account.chain_id, account.signer",
     )
@@ -183,6 +240,7 @@ pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount
                 balance_low: row.try_get("balance_low")?,
                 next_nonce: unsigned(table, row.try_get("next_nonce")?)?,
                 waiting: unsigned(table, row.try_get("waiting")?)?,
+                state: AccountState::of(row.try_get("is_in_service")?, row.try_get("is_unfinished")?),
             })
         })
         .collect()

@@ -118,19 +118,21 @@ async fn with_attempts(
     Ok(slots)
 }
 
-/// The transactions without a block of accounts that no process uses any more.
+/// Accounts that no process uses any more and that have transactions without a block, or in one that was not judged.
+/// Returns the former with each.
 pub async fn list_retired(
     conn: &mut PgConnection,
     chain_id: u64,
 ) -> Result<Vec<(Address, Vec<SlotRow>)>, StoreError> {
     let rows = sqlx::query(
-        "select distinct slot.signer
-         from nonce_slot slot
-         where slot.chain_id = $1 and slot.state in ('signed', 'broadcast')
-           and not exists (
-               select from lease
-               where lower(lease.name) = 'relayer:' || $1::text || ':0x' || encode(slot.signer, 'hex')
-                 and lease.expires_at > clock_timestamp() - interval '30 seconds')",
+        "select signer
+         from (select signer from nonce_slot where chain_id = $1 and state in ('signed', 'broadcast')
+               union
+               select signer from nonce_slot where chain_id = $1 and state in ('mined', 'final') and not judged) left_by
+         where not exists (
+             select from lease
+             where lower(lease.name) = 'relayer:' || $1::text || ':0x' || encode(left_by.signer, 'hex')
+               and lease.expires_at > clock_timestamp() - interval '30 seconds')",
     )
     .bind(bigint(chain_id))
     .fetch_all(&mut *conn)
