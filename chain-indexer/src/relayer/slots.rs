@@ -363,7 +363,7 @@ impl Relayer {
             );
             return Ok(());
         }
-        store::remake_slot(&mut tx, chain_id, signer, nonce, gas_limit).await?;
+        store::remake_slot(&mut tx, chain_id, signer, nonce, attempt.attempt, gas_limit).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         tracing::warn!(nonce, commands = commands.len(), tx = %attempt.hash, "transaction rebuilt without commands it must not carry");

@@ -10,8 +10,9 @@ use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
-use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact};
+use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact, TransferCommand};
 use dvp_store::chain as store;
+use dvp_store::orders::operations;
 use serde_json::json;
 
 fn anchor(number: u32) -> ChainCommand {
@@ -358,4 +359,60 @@ async fn fees_are_recorded_at_new_blocks_and_age_while_there_is_none() {
     relayer.turn(&lease).await.unwrap();
     assert!(recorded().await.2 > seen_at);
     lease.release(&chain.pool()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_in_an_earlier_attempt_of_a_rebuilt_transaction_may_still_be_included() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.scene.fund_solver(100).await;
+    let receiver = key(0xbb).address();
+    let payment = TransferCommand {
+        entity: B256::repeat_byte(0x71).to_string(),
+        payer: chain.scene.solver.address().to_string(),
+        receiver: receiver.to_string(),
+        token: chain.scene.token.to_string(),
+        amount: "40".into(),
+        not_after: u64::MAX,
+    };
+    chain.command("one", ChainCommand::Transfer(Box::new(payment))).await;
+    signed(&chain, "signed").await;
+    let pool = chain.pool();
+    let sealed: Vec<u8> = sqlx::query_scalar("select sealed from tx_attempt").fetch_one(&pool).await.unwrap();
+    let [payment] = chain.attempts().await.try_into().unwrap();
+
+    // The account is taken out, its transaction is given up, and it comes back.
+    let account = chain.scene.relayer.clone();
+    let mut conn = pool.acquire().await.unwrap();
+    store::abandon_slots(&mut conn, chain.config.chain_id, account.address()).await.unwrap();
+    sqlx::query("update chain_command set not_before = now() + interval '1 hour'")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    let automine = async |on: bool| {
+        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
+    };
+    automine(false).await;
+    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let lease = chain.lease("back").await;
+    relayer.turn(&lease).await.unwrap();
+    let [_, empty] = chain.attempts().await.try_into().unwrap();
+    assert!(store::commands::may_transfer_be_included(&mut conn, "one").await.unwrap());
+    // The order's history has the transaction with the payment, and not the empty one.
+    let history = operations::load_history(&mut conn, "one").await.unwrap();
+    let hashes: Vec<&str> =
+        history["transactions"].as_array().unwrap().iter().map(|tx| tx["txHash"].as_str().unwrap()).collect();
+    assert_eq!(hashes, [payment.hash.to_string()]);
+    drop(conn);
+
+    // A node that does not have the empty transaction includes the payment.
+    let bytes = vault().open(&format!("tx:{}", payment.hash), &sealed).unwrap();
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_dropTransaction", json!([empty.hash])).await;
+    drop(chain.scene.provider.send_raw_transaction(&bytes).await.unwrap());
+    automine(true).await;
+    chain.mined(1).await;
+    assert_eq!(chain.scene.balance(receiver).await, 40);
+    lease.release(&pool).await.unwrap();
+    let running = Running::start(&chain);
+    chain.state("one", "transfer", "done").await;
+    running.stop().await;
 }

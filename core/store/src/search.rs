@@ -157,6 +157,7 @@ pub async fn find_hash(conn: &mut PgConnection, hash: &[u8]) -> Result<Vec<Found
          union all \
          (select 'order', c.reference, 'transaction, ' || c.kind || ' ' || c.state, null from tx_attempt a \
           join slot_command s on (s.chain_id, s.signer, s.nonce) = (a.chain_id, a.signer, a.nonce) \
+           and a.attempt < coalesce(s.dropped_at, a.attempt + 1) \
           join chain_command c on c.id = s.command_id \
           where a.chain_id in (select chain_id from chain_cursor) and a.hash = $1 limit $2) \
          union all \

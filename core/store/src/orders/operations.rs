@@ -134,6 +134,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                     from chain_command c join slot_command s on s.command_id = c.id \
                          join nonce_slot n on (n.chain_id, n.signer, n.nonce) = (s.chain_id, s.signer, s.nonce) \
                          join tx_attempt a on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \
+                          and a.attempt < coalesce(s.dropped_at, a.attempt + 1) \
                     where c.reference = $1), \
            'facts', (select coalesce(jsonb_agg(jsonb_build_object('kind', payload ->> 'kind', \
                          'block', block_number, 'txHash', '0x' || encode(tx_hash, 'hex'), \

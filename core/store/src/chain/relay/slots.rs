@@ -67,7 +67,7 @@ pub struct SlotRow {
     pub gas: u64,
     pub state: SlotState,
     pub block_hash: Option<B256>,
-    /// The transaction contains commands that it must no longer execute.
+    /// The newest attempt contains commands that it must no longer execute.
     pub stale: bool,
     /// Commands that it must execute.
     pub commands: u64,
@@ -131,18 +131,20 @@ pub async fn insert_slot(
     if sent.rows_affected() == all { Ok(true) } else { Err(StoreError::Stale { what: "chain_command" }) }
 }
 
-/// Rebuilds a slot's transaction with the remaining commands: the others are removed, and the slot waits for a block.
+/// Rebuilds a slot's transaction with the remaining commands, as its next `attempt`: the others are dropped from it, and
+/// the slot waits for a block. Earlier attempts carry the dropped ones still, and may be included all the same.
 pub async fn remake_slot(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     signer: Address,
     nonce: u64,
+    attempt: u64,
     gas: u64,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "with dropped as (
-             delete from slot_command
-             where chain_id = $1 and signer = $2 and nonce = $3 and not live)
+             update slot_command set dropped_at = $5
+             where chain_id = $1 and signer = $2 and nonce = $3 and not live and dropped_at is null)
          update nonce_slot
          set state = 'signed', gas = $4, block_number = null, block_hash = null, succeeded = null, judged = false,
              kind = case when exists (
@@ -154,6 +156,7 @@ pub async fn remake_slot(
     .bind(signer.as_slice())
     .bind(bigint(nonce))
     .bind(bigint(gas))
+    .bind(bigint(attempt))
     .execute(&mut **tx)
     .await?;
     Ok(())

@@ -77,8 +77,8 @@ pub async fn list_unsettled_slots(
                 coalesce(command.reference, '') as reference, coalesce(command.intent_id, '') as intent_id
          from nonce_slot slot
          cross join lateral (
-             select coalesce(bool_or(not live), false) as stale, count(*) filter (where live) as commands,
-                    min(command_id) filter (where live) as first
+             select coalesce(bool_or(not live and dropped_at is null), false) as stale,
+                    count(*) filter (where live) as commands, min(command_id) filter (where live) as first
              from slot_command
              where chain_id = slot.chain_id and signer = slot.signer and nonce = slot.nonce
          ) carried
