@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::extract::State;
@@ -139,6 +140,8 @@ struct EndpointPlace {
     client: reqwest::Client,
     node: OnceLock<String>,
     lie: Mutex<Option<Lie>>,
+    /// False answers that were given.
+    told: AtomicU64,
 }
 
 impl Endpoint {
@@ -147,6 +150,7 @@ impl Endpoint {
             client: reqwest::Client::new(),
             node: OnceLock::new(),
             lie: Mutex::new(None),
+            told: AtomicU64::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -162,6 +166,11 @@ impl Endpoint {
     /// Passes calls on to the sandbox's node from now on.
     pub(crate) fn follow(&self, sandbox: &Sandbox) {
         self.place.node.get_or_init(|| sandbox.text("/chain/rpcUrl"));
+    }
+
+    /// How many false answers it has given.
+    pub(crate) fn told(&self) -> u64 {
+        self.place.told.load(Ordering::SeqCst)
     }
 
     pub(crate) fn lie(&self, lie: Option<Lie>) {
@@ -181,6 +190,7 @@ async fn answer(State(place): State<Arc<EndpointPlace>>, body: String) -> Result
     let request: Value = serde_json::from_str(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let lie = *place.lie.lock().unwrap();
     if let Some(instead) = lie.and_then(|lie| lie.instead(&request)) {
+        place.told.fetch_add(1, Ordering::SeqCst);
         return Ok(json!({"jsonrpc": "2.0", "id": request["id"], "result": instead}).to_string());
     }
     let passed = place.client.post(node).header("content-type", "application/json").body(body).send().await;
@@ -188,6 +198,8 @@ async fn answer(State(place): State<Arc<EndpointPlace>>, body: String) -> Result
     let passed = passed.map_err(|_| StatusCode::BAD_GATEWAY)?;
     let Some(lie) = lie else { return Ok(passed) };
     let mut answer: Value = serde_json::from_str(&passed).map_err(|_| StatusCode::BAD_GATEWAY)?;
+    let truth = answer.clone();
     lie.spoil(&request, &mut answer);
+    place.told.fetch_add(u64::from(answer != truth), Ordering::SeqCst);
     Ok(answer.to_string())
 }

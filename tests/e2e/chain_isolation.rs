@@ -1,16 +1,19 @@
-//! Orders on two chains and across them while one of the chains is frozen, halted, reorganized, out of gas, or served by
-//! an endpoint that lies: meanwhile orders of the other chain are settled to their anchored receipts, in the time that
-//! they take otherwise, afterwards those of the chain at fault are, too, and each is paid once.
+//! Orders on two chains and across them, in both directions, while one of the chains is frozen, halted, reorganized, out of
+//! gas, or served by an endpoint that lies: meanwhile orders of the other chain are settled to their anchored receipts, in
+//! the time that they take otherwise, afterwards those of the chain at fault are, too. What was seen of orders and faults
+//! is judged by `chain_verdict`.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use alloy::primitives::keccak256;
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use serde_json::{Value, json};
 
 use crate::alert_faults::{Endpoint, Lie};
+use crate::chain_verdict::{Effect, End, Order, Turn, breaches};
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, program};
 
@@ -24,6 +27,16 @@ const GAS: &str = "0x21e19e0c9bab2400000";
 const WALLETS: usize = 4;
 const AT_FAULT: usize = 4;
 const ACROSS: usize = 5;
+/// What the service logs of an endpoint that it does not believe.
+const OBJECTIONS: [&str; 5] = [
+    "endpoints disagree on a finalized block",
+    "endpoints disagree on the events",
+    "too few endpoints confirm",
+    "switching to another endpoint",
+    "indexer step failed",
+];
+/// How often a frozen chain's last block is waited for.
+const SETTLING: usize = 6;
 
 /// The ready file of a sandbox with two chains, as a partner of one of them reads it.
 pub(crate) struct OnChain {
@@ -165,11 +178,14 @@ pub(crate) async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
     u128::from_str_radix(held.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
-/// A run's outcome.
-pub(crate) struct Isolation {
-    pub(crate) summary: String,
+/// How much a run does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    pub(crate) faults: usize,
+    /// Of each wallet during each fault.
+    pub(crate) orders: usize,
     /// The longest median time of the other chain's orders during a fault, in hundredths of that without one.
-    pub(crate) worst: u128,
+    pub(crate) percent_max: u128,
 }
 
 struct Drill {
@@ -177,22 +193,24 @@ struct Drill {
     endpoint: Endpoint,
     chains: [OnChain; 2],
     partners: [Partner; 2],
-    /// Orders that a rail pays, and orders across the chains.
-    paid_by_rail: i64,
-    paid_across: i64,
+    /// The accepted orders' references: those that a rail pays, and those across the chains with what their receipts
+    /// say and their recipients received.
+    to_rail: Vec<String>,
+    across: Vec<(String, (u128, u128))>,
 }
 
-/// Runs a seed with this many faults, and as many orders of each wallet during each. Panics when a promise is broken.
-pub(crate) async fn run(seed: u64, faults: usize, orders: usize) -> Isolation {
+/// Runs a seed. Panics when a promise is broken.
+pub(crate) async fn run(seed: u64, scale: Scale) -> String {
     let endpoint = Endpoint::start().await;
     let sandbox = Sandbox::start_with(&["--chains", "2", "--chain-endpoint", &endpoint.url()]).await;
     endpoint.follow(&sandbox);
     let chains = [0, 1].map(|chain| OnChain::of(&sandbox, chain));
     let partners = [0, 1].map(|chain: usize| Partner::of(&chains[chain]));
-    let mut drill = Drill { sandbox, endpoint, chains, partners, paid_by_rail: 0, paid_across: 0 };
+    let mut drill = Drill { sandbox, endpoint, chains, partners, to_rail: Vec::new(), across: Vec::new() };
     // The first ones make connections; two windows without a fault show the noise.
     drill.settled(0, 1).await;
     drill.settled(1, 1).await;
+    let Scale { faults, orders, percent_max } = scale;
     let mut usual = Vec::new();
     let mut lines = Vec::new();
     for chain in [0, 1] {
@@ -201,23 +219,51 @@ pub(crate) async fn run(seed: u64, faults: usize, orders: usize) -> Isolation {
         usual.push(first.median.max(second.median));
     }
     let seed = usize::try_from(seed).unwrap_or_default();
-    let mut worst = 0;
+    let mut turns = Vec::new();
     for turn in 0..faults {
         let fault = FAULTS[(seed + turn) % FAULTS.len()];
         let victim = fault.victim((seed + turn / FAULTS.len()) % 2);
         let other = 1 - victim;
-        let settled = drill.turn(fault, victim, orders).await;
-        let ratio = settled.median.as_millis() * 100 / usual[other].as_millis().max(1);
+        let (settled, effect) = drill.turn(fault, victim, orders).await;
+        let fault = format!("{fault:?} on chain {victim}");
+        let turn = Turn { fault, effect, usual: usual[other], during: settled.median };
+        let (percent, Turn { fault, effect, .. }) = (turn.percent(), &turn);
         lines.push(format!(
-            "{fault:?} on chain {victim}: {settled} on chain {other}, {ratio} % of its usual median"
+            "{fault}, {effect:?}: {settled} on chain {other}, {percent} % of its usual median"
         ));
-        worst = worst.max(ratio);
+        turns.push(turn);
     }
-    drill.check_books().await;
-    let Drill { sandbox, paid_by_rail, paid_across, .. } = drill;
+    let observed = drill.observed().await;
+    let found = breaches(&observed, &turns, percent_max);
+    let summary = lines.join("\n");
+    assert!(found.is_empty(), "{}\n{summary}", found.join("\n"));
+    for chain in &drill.chains {
+        chain.agrees(&drill.sandbox);
+    }
+    let Drill { sandbox, to_rail, across, .. } = drill;
     sandbox.stop().await;
-    lines.push(format!("{paid_by_rail} orders to a rail, {paid_across} across, {faults} faults"));
-    Isolation { summary: lines.join("\n"), worst }
+    format!("{summary}\n{} orders to a rail, {} across, {faults} faults", to_rail.len(), across.len())
+}
+
+/// An order across that is under way.
+struct Crossing {
+    reference: String,
+    recipient: String,
+    /// What the recipient had before.
+    held: u128,
+}
+
+/// Counts before a fault.
+struct Before {
+    taken_back: i64,
+    told: u64,
+    objections: usize,
+}
+
+/// Counts from a fault's beginning on.
+struct Begun {
+    head: i64,
+    sent: u64,
 }
 
 /// How long orders took to their anchored receipts.
@@ -239,64 +285,196 @@ impl Drill {
     async fn settled(&mut self, chain: usize, orders: usize) -> Settled {
         let (on, partner) = (&self.chains[chain], &self.partners[chain]);
         let of_wallet = async |wallet: usize| {
-            let mut times = Vec::new();
+            let mut done = Vec::new();
             for _ in 0..orders {
                 let began = Instant::now();
                 let reference = submit(on, partner, wallet, STRAIGHT).await;
                 completed(on, partner, &reference).await;
-                times.push(began.elapsed());
+                done.push((reference, began.elapsed()));
             }
-            times
+            done
         };
-        let times = join_all((0..WALLETS).map(of_wallet)).await;
-        let mut times: Vec<Duration> = times.into_iter().flatten().collect();
+        let done = join_all((0..WALLETS).map(of_wallet)).await;
+        let (references, mut times): (Vec<String>, Vec<Duration>) = done.into_iter().flatten().unzip();
         times.sort_unstable();
-        self.paid_by_rail += i64::try_from(times.len()).unwrap();
+        self.to_rail.extend(references);
         Settled { median: times[times.len() / 2], longest: times[times.len() - 1], count: times.len() }
     }
 
-    /// A fault on a chain, with an order of it and one across under way. Returns the times of the other chain's orders.
-    async fn turn(&mut self, fault: Fault, victim: usize, orders: usize) -> Settled {
+    /// A fault on a chain, with an order of it and orders across in both directions under way. Returns the times of the
+    /// other chain's orders, and what was seen of the fault.
+    async fn turn(&mut self, fault: Fault, victim: usize, orders: usize) -> (Settled, Effect) {
         let other = 1 - victim;
         let at_fault = submit(&self.chains[victim], &self.partners[victim], AT_FAULT, SLOW).await;
-        let mut across = self.partners[other].order(&self.chains[other], ACROSS, STRAIGHT).await;
-        let name = self.chains[victim].ready["chain"]["name"].clone();
-        across["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": name});
-        across["outputRecipient"] = across["user"].clone();
-        let recipient = across["user"].as_str().unwrap().to_owned();
-        let before = token_balance(&self.chains[victim], &recipient).await;
-        self.partners[other].submit_accepted(&across).await;
-        let crossing = across["clientReference"].as_str().unwrap();
-
+        let mut crossing = Vec::new();
+        for from in [victim, other] {
+            crossing.push((from, self.submit_across(from).await));
+        }
+        let before = self.seen(victim).await;
         fault.begin(&self.sandbox, &self.chains[victim], &self.endpoint).await;
+        let begun = self.begun(fault, victim).await;
         let settled = self.settled(other, orders).await;
+        let effect = self.effect(fault, victim, &before, &begun).await;
         fault.end(&self.sandbox, &self.chains[victim], &self.endpoint).await;
         completed(&self.chains[victim], &self.partners[victim], &at_fault).await;
-        completed(&self.chains[other], &self.partners[other], crossing).await;
-        let (_, receipt) = self.partners[other].get(&format!("/v1/executions/{crossing}/receipt")).await;
-        let paid: u128 = receipt["payout"]["amountMinor"].as_str().unwrap().parse().unwrap();
-        let received = token_balance(&self.chains[victim], &recipient).await - before;
-        assert_eq!(received, paid, "{fault:?}: {receipt}");
-        self.paid_by_rail += 1;
-        self.paid_across += 1;
-        settled
+        self.to_rail.push(at_fault);
+        for (from, Crossing { reference, recipient, held }) in crossing {
+            completed(&self.chains[from], &self.partners[from], &reference).await;
+            let path = format!("/v1/executions/{reference}/receipt");
+            let (_, receipt) = self.partners[from].get(&path).await;
+            let stated: u128 = receipt["payout"]["amountMinor"].as_str().unwrap().parse().unwrap();
+            let received = token_balance(&self.chains[1 - from], &recipient).await - held;
+            self.across.push((reference, (stated, received)));
+        }
+        (settled, effect)
     }
 
-    /// Each order is paid once, and ledger, contracts and wallets agree.
-    async fn check_books(&self) {
-        let (paid, executed, transfers): (i64, i64, i64) = sqlx::query_as(
-            "select count(*), sum(executed)::int8, \
-                    (select count(*) from chain_log where event = 'Paid' and canonical) \
-             from simulated_rail where leg = 'payout'",
+    /// An order of a chain's token for the other chain's.
+    async fn submit_across(&self, from: usize) -> Crossing {
+        let (chain, to) = (&self.chains[from], &self.chains[1 - from]);
+        let mut order = self.partners[from].order(chain, ACROSS, STRAIGHT).await;
+        order["outputAsset"] = json!({"type": "erc20", "symbol": "USDC", "chain": to.ready["chain"]["name"]});
+        // Nobody else's token moves to or from this account.
+        let recipient = format!("0x{}", &hex::encode(keccak256(order["intentId"].to_string()))[..40]);
+        order["outputRecipient"] = recipient.clone().into();
+        let held = token_balance(to, &recipient).await;
+        self.partners[from].submit_accepted(&order).await;
+        Crossing { reference: order["clientReference"].as_str().unwrap().to_owned(), recipient, held }
+    }
+
+    async fn count(&self, sql: &'static str, victim: usize) -> i64 {
+        let chain_id = i64::try_from(self.chains[victim].chain_id()).unwrap();
+        let counted = sqlx::query_scalar(sql).bind(chain_id);
+        counted.fetch_one(&mut self.sandbox.database().await).await.unwrap()
+    }
+
+    /// The head that the service has followed to.
+    async fn followed(&self, victim: usize) -> i64 {
+        self.count("select head_number from chain_cursor where chain_id = $1", victim).await
+    }
+
+    async fn taken_back(&self, victim: usize) -> i64 {
+        self.count("select count(*) from chain_block where chain_id = $1 and not canonical", victim).await
+    }
+
+    fn objections(&self) -> usize {
+        let log = self.sandbox.log();
+        OBJECTIONS.iter().map(|objection| log.matches(objection).count()).sum()
+    }
+
+    async fn seen(&self, victim: usize) -> Before {
+        Before {
+            taken_back: self.taken_back(victim).await,
+            told: self.endpoint.told(),
+            objections: self.objections(),
+        }
+    }
+
+    /// What is counted from the fault's beginning on.
+    async fn begun(&self, fault: Fault, victim: usize) -> Begun {
+        match fault {
+            Fault::Frozen => {
+                // A block that was read before may still be written.
+                let mut head = self.followed(victim).await;
+                for _ in 0..SETTLING {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    let now = self.followed(victim).await;
+                    if now == head {
+                        break;
+                    }
+                    head = now;
+                }
+                Begun { head, sent: 0 }
+            }
+            Fault::OutOfGas => Begun { head: 0, sent: self.sent(victim).await },
+            Fault::Halted | Fault::Reorganized | Fault::Lying(_) => Begun { head: 0, sent: 0 },
+        }
+    }
+
+    /// Transactions of the relayer's account on the chain.
+    async fn sent(&self, victim: usize) -> u64 {
+        let count = json!([RELAYER, "latest"]);
+        let count = rpc(&self.chains[victim], "eth_getTransactionCount", count).await;
+        u64::from_str_radix(count.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+    }
+
+    /// What is seen of a fault before it ends.
+    async fn effect(&self, fault: Fault, victim: usize, before: &Before, begun: &Begun) -> Effect {
+        match fault {
+            Fault::Frozen => Effect::Frozen { followed: self.followed(victim).await - begun.head },
+            Fault::Halted => {
+                let order = self.partners[victim].order(&self.chains[victim], 0, STRAIGHT).await;
+                let (status, answer) = self.partners[victim].submit(&order).await;
+                let reason = answer["reason"].as_str().map(str::to_owned);
+                Effect::Halted { answer: reason.unwrap_or_else(|| format!("{status}")) }
+            }
+            Fault::Reorganized => {
+                Effect::Reorganized { taken_back: self.taken_back(victim).await - before.taken_back }
+            }
+            Fault::OutOfGas => {
+                let waiting = "select count(*) from chain_command \
+                               where chain_id = $1 and state in ('pending', 'sent')";
+                Effect::OutOfGas {
+                    mined: self.sent(victim).await - begun.sent,
+                    waiting: self.count(waiting, victim).await,
+                }
+            }
+            Fault::Lying(_) => Effect::Lying {
+                told: self.endpoint.told() - before.told,
+                believed: self.believed(victim).await,
+                objections: self.objections() - before.objections,
+            },
+        }
+    }
+
+    /// Blocks of the service that the chain's own node does not have.
+    async fn believed(&self, victim: usize) -> i64 {
+        let chain_id = i64::try_from(self.chains[victim].chain_id()).unwrap();
+        let newest: Vec<(i64, String)> = sqlx::query_as(
+            "select number, '0x' || encode(hash, 'hex') from chain_block where chain_id = $1 and canonical \
+             order by number desc limit 64",
         )
-        .fetch_one(&mut self.sandbox.database().await)
+        .bind(chain_id)
+        .fetch_all(&mut self.sandbox.database().await)
         .await
         .unwrap();
-        let expected = (self.paid_by_rail, self.paid_by_rail, self.paid_across);
-        assert_eq!((paid, executed, transfers), expected, "each order is paid once");
-        for chain in &self.chains {
-            chain.agrees(&self.sandbox);
+        let mut false_ones = 0;
+        for (number, hash) in newest {
+            let params = json!([format!("{number:#x}"), false]);
+            let block = rpc(&self.chains[victim], "eth_getBlockByNumber", params).await;
+            false_ones += i64::from(block["hash"] != hash.as_str());
         }
+        false_ones
+    }
+
+    /// Every accepted order as it stands.
+    async fn observed(&self) -> Vec<Order> {
+        let rows: Vec<(String, String, bool, bool, i64)> = sqlx::query_as(
+            "select e.client_reference, e.state_name, \
+                    exists (select from receipt r where r.reference = e.reference), \
+                    exists (select from reconciliation_break b where b.reference = e.reference), \
+                    coalesce((select sum(executed) from simulated_rail r \
+                              where r.leg = 'payout' and r.reference \
+                              = encode(sha256(convert_to(e.reference || ':payout', 'UTF8')), 'hex')), 0)::int8 \
+                    + (select count(*) from chain_log l \
+                       where l.event = 'Paid' and l.canonical and l.entity = e.entity) \
+             from execution e where e.client_reference is not null",
+        )
+        .fetch_all(&mut self.sandbox.database().await)
+        .await
+        .unwrap();
+        let of = |reference: &String, received: Option<(u128, u128)>| {
+            let row = rows.iter().find(|row| row.0 == *reference);
+            let end = row.map(|(_, state, has_receipt, is_break, _)| match state.as_str() {
+                "completed" if *has_receipt => End::Completed,
+                "failed" => End::Failed,
+                _ if *is_break => End::Paged,
+                _ => End::Open,
+            });
+            Order { reference: reference.clone(), end, payments: row.map_or(0, |row| row.4), received }
+        };
+        let across = self.across.iter().map(|(reference, amounts)| of(reference, Some(*amounts)));
+        self.to_rail.iter().map(|reference| of(reference, None)).chain(across).collect()
     }
 }
 

@@ -16,6 +16,7 @@ mod beneficiaries;
 mod browser;
 mod chain_faults;
 mod chain_isolation;
+mod chain_verdict;
 mod cli;
 mod console;
 mod console_breaks;

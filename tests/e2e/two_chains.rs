@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::chain_isolation::{self, Isolation, OnChain, SLOW, STRAIGHT};
+use crate::chain_isolation::{self, OnChain, SLOW, STRAIGHT};
 use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, program};
@@ -295,8 +295,9 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
     // Frozen, lied about, halted and out of gas.
-    let Isolation { summary, worst } = chain_isolation::run(0, 4, 1).await;
-    assert!(worst > 0 && summary.contains("4 across, 4 faults"), "{summary}");
+    let scale = chain_isolation::Scale { faults: 4, orders: 1, percent_max: u128::MAX };
+    let summary = chain_isolation::run(0, scale).await;
+    assert!(summary.contains("8 across, 4 faults"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
