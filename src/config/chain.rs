@@ -143,7 +143,7 @@ const fn settlement_gas() -> u64 {
     SETTLEMENT_GAS
 }
 
-/// An estimate: `payMany` of twelve payments and more is below it (contracts/gas.txt).
+/// `payMany` of twelve payments and more is below it (contracts/gas.txt).
 const fn payment_gas() -> u64 {
     PAYMENT_GAS
 }

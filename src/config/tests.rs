@@ -51,13 +51,13 @@ fn a_chain_with_a_coin_has_gas_for_network_fees() {
     let home = gas(&config, 0).unwrap();
     assert_eq!((home.chain_id, home.tip_floor_wei), (11_155_111, 1_000_000));
     assert_eq!((home.gas.chain.as_str(), home.gas.coin.as_str()), ("sepolia", "WETH"));
-    assert_eq!((home.gas.settlement_gas, home.gas.payment_gas), (122_000, 50_000));
+    assert_eq!((home.gas.settlement_gas, home.gas.payment_gas), (125_000, 50_000));
     let base = with_base("coin = \"ETH\"\npayment_gas = 7\n").unwrap();
     let base = gas(&base, 1).unwrap().gas;
-    assert_eq!((base.coin.as_str(), base.settlement_gas, base.payment_gas), ("ETH", 122_000, 7));
+    assert_eq!((base.coin.as_str(), base.settlement_gas, base.payment_gas), ("ETH", 125_000, 7));
     for (piece, by, says) in [
         ("coin = \"WETH\"", "coin = \"\"", "coin is empty"),
-        ("settlement_gas = 122000", "settlement_gas = 0", "settlement_gas must be at least 1"),
+        ("settlement_gas = 125000", "settlement_gas = 0", "settlement_gas must be at least 1"),
         ("payment_gas = 50000", "payment_gas = 0", "payment_gas must be at least 1"),
         (
             "base = \"WETH\"\nquote = \"USDC\"\nstale_after",

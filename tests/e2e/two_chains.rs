@@ -194,21 +194,21 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
         assert_eq!(status, 201, "{quote}");
         quote
     };
-    // The second chain's fee is a hundredth once the base fees of nearly empty blocks have fallen: 122,000 gas at 0.01
+    // The second chain's fee is a hundredth once the base fees of nearly empty blocks have fallen: 125,000 gas at 0.01
     // gwei and 3,000 USDC.
     let deadline = Instant::now() + Duration::from_secs(60);
     let cheap = loop {
         let quote = quoted(1).await;
-        if network_fee(&quote) == 3_660 {
+        if network_fee(&quote) == 3_750 {
             break quote;
         }
-        assert!(network_fee(&quote) > 3_660 && Instant::now() < deadline, "{quote}");
+        assert!(network_fee(&quote) > 3_750 && Instant::now() < deadline, "{quote}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     };
     let home = quoted(0).await;
-    assert!((366_000..=740_000).contains(&network_fee(&home)), "{home}");
-    assert_eq!(gas_of(&scene, &home), [("anvil".into(), "settlement".into(), 122_000)]);
-    assert_eq!(gas_of(&scene, &cheap), [("anvil2".into(), "settlement".into(), 122_000)]);
+    assert!((375_000..=760_000).contains(&network_fee(&home)), "{home}");
+    assert_eq!(gas_of(&scene, &home), [("anvil".into(), "settlement".into(), 125_000)]);
+    assert_eq!(gas_of(&scene, &cheap), [("anvil2".into(), "settlement".into(), 125_000)]);
 
     // The payment of an order across is on the other chain.
     let body = scene.across(0).await;
@@ -218,7 +218,7 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
     assert_eq!(status, 201, "{across}");
     let parts = gas_of(&scene, &across);
     let [settlement, payment] = parts.as_slice() else { panic!("{parts:?}") };
-    assert_eq!(settlement, &("anvil".to_owned(), "settlement".to_owned(), 122_000));
+    assert_eq!(settlement, &("anvil".to_owned(), "settlement".to_owned(), 125_000));
     assert_eq!(payment, &("anvil2".to_owned(), "payment".to_owned(), 50_000));
 
     // The chain's fee rises between quote and order: the next quote has it, the order does not.
@@ -244,7 +244,7 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
              where owner_kind = 'external' and owner = 'network' and asset = 'USDC.anvil2'",
         )
         .await;
-    assert_eq!(posted, "3660");
+    assert_eq!(posted, "3750");
     scene.sandbox.stop().await;
 }
 

@@ -22,8 +22,8 @@ const COIN_EXPONENT: u32 = 18;
 const PRICE_SCALE: u32 = Decimal::MAX_SCALE;
 
 /// Gas of an order of a token for money, in full batches, its anchor included: measured, and rounded up.
-pub const SETTLEMENT_GAS: u64 = 122_000;
-/// Gas of a payment in a token, in a batch: an estimate.
+pub const SETTLEMENT_GAS: u64 = 125_000;
+/// Gas of a payment in a token, in full batches: measured, and rounded up.
 pub const PAYMENT_GAS: u64 = 50_000;
 
 /// What an order costs on a chain, and the coin that pays for it.
