@@ -21,7 +21,6 @@ use dvp_core::retention::{self, Ages};
 use dvp_core::secrets::Vault;
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::Writer;
-use dvp_domain::asset::{AssetKind, Registry};
 use dvp_domain::reconcile::Patience;
 use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig};
 use dvp_rails::iso20022::BankFiles;
@@ -151,7 +150,6 @@ impl Service {
         let ServiceConfig { context, chains, wallets, rest, fix, console, indexer, patience, worker } =
             config;
         let mut parts = Parts::default();
-        check_coins(&context.registry, &chains)?;
         register_wallets(&pools.background, &context, &chains, &wallets).await?;
         context.chains.halts().look(&pools.background).await.context("which chains are halted")?;
         let vault = Arc::new(context.vault.clone());
@@ -341,25 +339,6 @@ impl Parts {
         self.tasks.spawn(named("webhook delivery", delivery.run(self.shutdown.clone())));
         Ok(())
     }
-}
-
-/// Refuses a chain's coin that the chain's contracts do not deal in, or hold as another token.
-fn check_coins(registry: &Registry, chains: &[ChainParts]) -> anyhow::Result<()> {
-    for asset in &registry.assets {
-        let AssetKind::Native { chain, wrapped } = &asset.kind else { continue };
-        let parts = chains.iter().find(|parts| parts.config.name == *chain);
-        let coin = parts.and_then(|parts| parts.config.deployment.coin);
-        let coin = coin.with_context(|| {
-            format!("assets: the contracts of {chain} do not deal in its coin, which {} is", asset.symbol)
-        })?;
-        let deployed = coin.wrapped.to_string();
-        anyhow::ensure!(
-            deployed.eq_ignore_ascii_case(wrapped),
-            "assets: {} is wrapped by {wrapped}, and the contracts of {chain} use {deployed}",
-            asset.symbol
-        );
-    }
-    Ok(())
 }
 
 /// Makes known to the reconciliation which wallets and tokens the ledger is about.

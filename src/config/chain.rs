@@ -286,6 +286,7 @@ impl ChainSection {
         deployment: Deployment,
         assets: &[AssetSection],
     ) -> anyhow::Result<ChainConfig> {
+        check_coin(&self.name, &deployment, assets)?;
         let mut urls = self.rpc_urls()?;
         let further_rpc_urls = urls.split_off(urls.len().min(1));
         let rpc_url = urls.pop().context("rpc_urls names no endpoint")?;
@@ -311,6 +312,26 @@ impl ChainSection {
             deployment,
         })
     }
+}
+
+/// Refuses a chain's coin that the chain's contracts do not deal in, or hold as another token.
+fn check_coin(chain: &str, deployment: &Deployment, assets: &[AssetSection]) -> anyhow::Result<()> {
+    for asset in assets.iter().filter(|asset| asset.chain.as_deref() == Some(chain)) {
+        let Some(wrapped) = &asset.wrapped else { continue };
+        let Some(coin) = deployment.coin else {
+            anyhow::bail!(
+                "assets: {} is the coin of {chain}, whose contracts were deployed without one",
+                asset.symbol
+            );
+        };
+        let deployed = coin.wrapped.to_string();
+        ensure!(
+            deployed.eq_ignore_ascii_case(wrapped),
+            "assets: {} is wrapped by {wrapped}, and the contracts of {chain} use {deployed}",
+            asset.symbol
+        );
+    }
+    Ok(())
 }
 
 pub(super) fn check_all(chains: &[ChainSection]) -> anyhow::Result<()> {

@@ -329,6 +329,16 @@ fn errors_name_the_key() {
             "wait",
             "chains[0]: payout_gate[0]: it fits every order",
         ),
+        (
+            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\naddress",
+            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\nwrapped = \"0xff\"\naddress",
+            "assets[1]: WETH needs either chain and address or wrapped, or currency",
+        ),
+        (
+            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\naddress = \"0xfFf9976782d46CC05630D1f6eBAb18b2324d6B14\"",
+            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\nwrapped = \"0x1C7D4b196cb0c7b01d743fbc6116a902379c7238\"",
+            "assets[1]: WETH and USDC are held as the same token",
+        ),
         ("\"env:DVP_RELAYER_KEY\"", "\"0x4242\"", "a key's place is"),
         ("balance_low_wei = \"1", "balance_low_wei = \"-1", "balance_low_wei"),
         (
@@ -339,7 +349,7 @@ fn errors_name_the_key() {
         (
             "currency = \"USD\"",
             "chain = \"sepolia\"",
-            "assets[2]: USD needs either chain and address, or currency",
+            "assets[2]: USD needs either chain and address or wrapped, or currency",
         ),
         ("symbol = \"WETH\"", "symbol = \"USDC\"", "assets[1].symbol: USDC is there twice"),
         ("quote = \"EUR\"", "quote = \"GBP\"", "pairs[1].quote: no [[assets]] has the symbol GBP"),

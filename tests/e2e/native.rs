@@ -117,7 +117,7 @@ async fn money_and_tokens_are_exchanged_for_the_coin() {
     assert!(accepted["deposit"].is_null(), "{accepted}");
     scene.completed(&order).await;
     let paid = scene.coin_of(receiver).await;
-    assert!(paid >= TENTH / 10 * 9 && paid <= TENTH, "{paid}");
+    assert!((TENTH / 10 * 9..=TENTH).contains(&paid), "{paid}");
     // A token: pulled with its permit in the transaction that pays the coin.
     let order = scene.partner.order(&scene.sandbox, 1, STRAIGHT).await;
     let order = Scene::for_coin(order, receiver, TENTH / 10 * 3);
@@ -125,7 +125,7 @@ async fn money_and_tokens_are_exchanged_for_the_coin() {
     assert_eq!(status, 202, "{accepted}");
     scene.completed(&order).await;
     let both = scene.coin_of(receiver).await;
-    assert!(both - paid >= TENTH / 10 * 3 && both - paid <= TENTH / 3, "{both} {paid}");
+    assert!((TENTH / 10 * 3..=TENTH / 3).contains(&(both - paid)), "{both} {paid}");
     // A contract that takes no coin is not paid, and the money is free again.
     let mut order = Scene::for_coin(scene.for_money(0), receiver, TENTH / 10 * 9);
     order["inputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});

@@ -5,8 +5,10 @@ use alloy::primitives::{Address, B256, TxKind, U256, keccak256};
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolEvent};
 use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
+use dvp_chain_indexer::contracts::coin::CoinGate;
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
+use dvp_chain_indexer::deploy::CoinContracts;
 use std::collections::BTreeMap;
 
 /// Sizes of the measured batches; the last is a full one.
@@ -150,6 +152,32 @@ impl Bench {
         self.next += size;
     }
 
+    /// Orders in the coin: deposits, locks and payments.
+    async fn coin(&mut self) {
+        let CoinContracts { gate, wrapped } = self.scene.coin();
+        self.scene.fund_solver_in_coin(1_000_000).await;
+        let orders = self.orders(2).await;
+        for order in &orders {
+            let (depositor, call) = (order.maker.address(), CoinGate::depositCall { id: order.id });
+            let receipt = self.scene.send_coin(depositor, gate, call.abi_encode(), 1_000).await;
+            self.costs.insert("deposit".into(), (receipt.gas_used, receipt.gas_used));
+            let order = Order { token: wrapped, ..order.clone() };
+            let call = self.scene.create_call(&order, Vec::new());
+            self.measure("create from a deposit", 1, self.scene.deployment.settler, &call).await;
+            let call = CoinGate::reclaimCall { id: order.id, to: depositor };
+            let receipt = self.scene.send(&order.maker, TxKind::Call(gate), call.abi_encode()).await;
+            self.costs.insert("reclaim".into(), (receipt.gas_used, receipt.gas_used));
+        }
+        let token = self.scene.view(self.scene.deployment.payouts, Payouts::COINCall {}).await;
+        let items = (0..FULL).map(|number| Payouts::PayParams {
+            payment: Payouts::Payment { token, id: digest(5_000_000 + number), ..self.scene.payment(1, 7) },
+            authorization: Default::default(),
+        });
+        let call = Payouts::payManyCall { items: items.collect(), itemGas: U256::from(ITEM_GAS) };
+        self.measure(&format!("payMany of {FULL}, in the coin"), FULL, self.scene.deployment.payouts, &call)
+            .await;
+    }
+
     async fn singles(&mut self) {
         let (settler, escrow) = (self.scene.deployment.settler, self.scene.deployment.escrow);
         let orders = self.orders(5).await;
@@ -201,6 +229,7 @@ async fn gas_is_as_in_the_snapshot_and_within_the_limits() {
         orders[1] = bench.token_to_token(size).await;
         bench.payments(size).await;
     }
+    bench.coin().await;
     let [fiat, tokens] = orders;
     bench.costs.insert("one order, token to fiat, in full batches".into(), (fiat, fiat));
     bench.costs.insert("one order, token to token, in full batches".into(), (tokens, tokens));

@@ -8,10 +8,12 @@ use alloy::providers::Provider;
 use alloy::rpc::types::Filter;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolEvent};
+use dvp_chain_indexer::contracts::coin::CoinGate;
 use dvp_chain_indexer::contracts::escrow::Escrow;
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::deploy::CoinContracts;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -28,6 +30,8 @@ const ITEM_GAS: u64 = 600_000;
 const LOCKED: u8 = 1;
 const FILLED: u8 = 2;
 const PAUSED: u8 = 5;
+/// Stands for the coin as a payment's token.
+const COIN: Address = Address::new(alloy::hex!("eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"));
 
 /// SplitMix64, so that a failure names its seed.
 struct Rng(u64);
@@ -62,8 +66,8 @@ struct World {
     scene: Scene,
     rng: Rng,
     orders: Vec<Order>,
-    /// The scene's token, which is correct, and one that is not.
-    tokens: [Address; 2],
+    /// The scene's token, which is correct, one that is not, and the wrapped coin.
+    tokens: [Address; 3],
     start: u64,
     /// Calls that changed something.
     passed: u32,
@@ -92,14 +96,15 @@ impl World {
         let balance = U256::from(10).pow(U256::from(20));
         let _: () = raw(&scene.provider, "anvil_setBalance", json!([other_account, balance])).await;
         let mut rng = Rng(seed);
-        let tokens = [scene.token, odd];
+        let tokens = [scene.token, odd, scene.coin().wrapped];
+        scene.fund_solver_in_coin(500).await;
         let start = scene.now().await;
         let mut orders = Vec::new();
         for id in 1..=ORDERS {
             let fill_deadline = start + 60 + rng.below(200);
             orders.push(Order {
                 id: keccak256([id]),
-                token: tokens[rng.index(2)],
+                token: tokens[rng.index(3)],
                 amount: U256::from(50 + rng.below(50)),
                 permit_deadline: start + 100_000,
                 lock_by: start + 20 + rng.below(200),
@@ -126,17 +131,55 @@ impl World {
         others[self.rng.index(others.len())].clone()
     }
 
+    fn is_coin(&self, order: &Order) -> bool {
+        order.token == self.tokens[2]
+    }
+
+    /// The maker, or somebody else, deposits for an order or takes back what it has deposited.
+    async fn deposit(&mut self) {
+        let order = self.any();
+        let by = if self.rng.one_in(4) { key(0xee) } else { self.scene.maker.clone() };
+        if self.rng.one_in(3) {
+            let call = CoinGate::reclaimCall { id: order.id, to: key(0xed).address() };
+            let to = TxKind::Call(self.scene.coin().gate);
+            self.passed += u32::from(self.scene.send(&by, to, call.abi_encode()).await.status());
+        } else {
+            let wei = 1 + self.rng.below(150);
+            assert!(self.scene.deposits(by.address(), order.id, wei).await);
+        }
+        self.holds().await;
+    }
+
+    /// What all deposits sum up to.
+    async fn deposited(&self) -> U256 {
+        let scene = &self.scene;
+        let mut sum = U256::ZERO;
+        for order in &self.orders {
+            for depositor in [scene.maker.address(), key(0xee).address()] {
+                let call = CoinGate::depositsCall { id: order.id, depositor };
+                sum += scene.view(scene.coin().gate, call).await;
+            }
+        }
+        sum
+    }
+
     async fn create_params(&self, order: &Order, ahead: u64) -> IntentSettler::CreateParams {
         let nonce = self.scene.permit_nonce().await + U256::from(ahead);
         let order = Order { nonce, permitted: order.amount, ..order.clone() };
-        self.scene.create_params(&order, self.scene.signed(&order))
+        // An order in the coin takes the maker's deposit.
+        let signed = if self.is_coin(&order) { Vec::new() } else { self.scene.signed(&order) };
+        self.scene.create_params(&order, signed)
     }
 
     async fn swap_params(&self, order: &Order, ahead: u64) -> IntentSettler::SwapParams {
         let nonce = self.scene.permit_nonce().await + U256::from(ahead);
         let order = Order { nonce, permitted: order.amount, ..order.clone() };
         let output = self.scene.output(self.scene.maker.address(), 5);
-        self.scene.swap_params(&order, output)
+        let mut params = self.scene.swap_params(&order, output);
+        if self.is_coin(&order) {
+            params.permit.signature = Bytes::new();
+        }
+        params
     }
 
     /// A batch of one kind, with repeated items.
@@ -217,13 +260,14 @@ impl World {
                 (other_account, settler, scene.return_call(&order, by, deadline).abi_encode())
             }
             9 => {
-                let payment = Payouts::Payment { id: order.id, ..scene.payment(1, 2) };
+                let token = if self.is_coin(&order) { COIN } else { scene.token };
+                let payment = Payouts::Payment { id: order.id, token, ..scene.payment(1, 2) };
                 let call = Payouts::payCall { payment, authorization: Bytes::new() };
                 (relayer, scene.deployment.payouts, call.abi_encode())
             }
             10 => {
                 let accounts = [scene.maker.address(), scene.solver.address()];
-                let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(2)]);
+                let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(3)]);
                 (other_account, escrow, Escrow::withdrawCall { account, token }.abi_encode())
             }
             _ => {
@@ -254,6 +298,9 @@ impl World {
     async fn step(&mut self) {
         if self.rng.one_in(8) {
             return self.misbehave().await;
+        }
+        if self.rng.one_in(6) {
+            return self.deposit().await;
         }
         let pass = if self.rng.one_in(4) { self.rng.below(40) } else { 0 };
         let tx = if self.rng.one_in(3) { self.batch().await } else { self.single().await };
@@ -287,6 +334,7 @@ impl World {
             }
         }
         seen.push(scene.permit_nonce().await);
+        seen.push(self.deposited().await);
         seen
     }
 
@@ -337,6 +385,12 @@ impl World {
                 assert_eq!(held, U256::ZERO, "{account} has got something");
             }
         }
+        let CoinContracts { gate, wrapped } = scene.coin();
+        let held = scene.view(wrapped, TestToken::balanceOfCall { account: gate }).await;
+        assert_eq!(held, self.deposited().await, "the gate holds what is deposited");
+        for contract in [gate, scene.deployment.payouts, escrow, scene.deployment.settler] {
+            assert_eq!(scene.coin_of(contract).await, U256::ZERO, "{contract} keeps coin");
+        }
     }
 
     /// After the timelocks, with a correct token, everything goes to the maker or to the solver.
@@ -360,6 +414,16 @@ impl World {
                 );
             }
         }
+        let CoinContracts { gate, wrapped } = scene.coin();
+        for order in &self.orders {
+            for by in [scene.maker.clone(), key(0xee)] {
+                let left = CoinGate::depositsCall { id: order.id, depositor: by.address() };
+                if scene.view(gate, left).await > U256::ZERO {
+                    let call = CoinGate::reclaimCall { id: order.id, to: key(0xed).address() };
+                    assert!(scene.succeeds(&by, gate, &call).await, "a deposit does not come back");
+                }
+            }
+        }
         for token in self.tokens {
             for account in [scene.maker.address(), scene.solver.address()] {
                 let owed = scene.view(escrow, Escrow::owedCall { account, token }).await;
@@ -372,7 +436,11 @@ impl World {
             for account in [scene.maker.address(), scene.solver.address()] {
                 both += scene.view(token, TestToken::balanceOfCall { account }).await;
             }
-            assert_eq!(both, U256::from(2 * FUNDS), "something went elsewhere");
+            let all = match token == wrapped {
+                true => scene.view(wrapped, TestToken::totalSupplyCall {}).await,
+                false => U256::from(2 * FUNDS),
+            };
+            assert_eq!(both, all, "something went elsewhere");
         }
         self.events().await;
     }
@@ -380,7 +448,9 @@ impl World {
     /// Numbers are dense, and no order pays both sides.
     async fn events(&self) {
         let at = &self.scene.deployment;
-        let filter = Filter::new().address(vec![at.escrow, at.settler, at.payouts]).from_block(0);
+        let filter = Filter::new()
+            .address(vec![at.escrow, at.settler, at.payouts, self.scene.coin().gate])
+            .from_block(0);
         let mut last: BTreeMap<Address, u64> = BTreeMap::new();
         let mut ends: BTreeMap<B256, Vec<&str>> = BTreeMap::new();
         for log in self.scene.provider.get_logs(&filter).await.unwrap_or_default() {

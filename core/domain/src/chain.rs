@@ -341,3 +341,24 @@ pub struct SwapTerms {
     /// The hash of the output.
     pub terms: Hex32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_without_a_permit_takes_a_deposit_until_its_lock_by() {
+        let command = |permit: &str| -> ChainCommand {
+            let text = format!(
+                r#"{{"kind":"create","entity":"0x1","maker":"0x2","solver":"0x3","token":"0x4","amount":"5",
+                    "lock_by":6,"fill_deadline":7,"timelock":8,"hashlock":"0x9","terms":"0xa"{permit}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let permit = r#","permit":{"amount":"5","nonce":"0","deadline":6,"signature":"0x"}"#;
+        assert_eq!(command(permit).deposit_by(), None, "a command of an earlier build");
+        let deposited = command("");
+        assert_eq!(deposited.deposit_by(), Some(6));
+        assert!(serde_json::to_value(&deposited).unwrap().get("permit").is_none());
+    }
+}

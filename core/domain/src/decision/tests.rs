@@ -13,13 +13,14 @@ use crate::plan::{PlanFault, plan_id, shown_fees};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// The reference price of each pair, in the order of the registry.
-const PRICES: [(&str, &str, &str); 6] = [
+const PRICES: [(&str, &str, &str); 7] = [
     ("USDC", "USD", "1"),
     ("USDC", "EUR", "0.92"),
     ("WETH", "USDC", "3000"),
     ("USD", "EUR", "0.92"),
     ("USD", "USDC", "1"),
     ("EUR", "USD", "1.08"),
+    ("COIN", "USD", "3000"),
 ];
 
 pub(crate) fn registry() -> Registry {
@@ -38,6 +39,7 @@ pub(crate) fn registry() -> Registry {
         assets: vec![
             asset("USDC", 6, token("0xaa")),
             asset("WETH", 18, token("0xbb")),
+            asset("COIN", 18, AssetKind::Native { chain: "anvil".into(), wrapped: "0xcc".into() }),
             asset("USD", 2, fiat("USD")),
             asset("EUR", 2, fiat("EUR")),
         ],
@@ -305,6 +307,22 @@ fn an_order_is_split_by_capacity_and_the_largest_slice_is_the_solver() {
     assert_eq!(plan.surplus, Minor::new(8));
     let none = decided_among(&providers, &request(), 4_900, &QuoteLookup::NotRequested);
     assert_eq!(none, Decision::Rejected(Reason::NoLiquidity));
+}
+
+#[test]
+fn a_chains_coin_is_deposited_by_a_wallet_without_a_permit() {
+    let mut request = request();
+    request.input_asset.symbol = "COIN".into();
+    request.input_asset.kind = AssetType::Native;
+    (request.input_asset.address, request.permit) = (None, None);
+    request.bounds =
+        Bounds::ExactInput { input: Minor::new(100_000_000_000_000_000), min_output: Minor::ZERO };
+    request.user = "somebody".into();
+    let refused = decided(&request, 1_000_000, &QuoteLookup::NotRequested);
+    assert_eq!(refused, Decision::Rejected(Reason::NoLiquidity), "nobody who could deposit");
+    request.user = "0x00000000000000000000000000000000000000cc".into();
+    let plan = accepted(&request);
+    assert_eq!((plan.kind, plan.funding), (OrderKind::TokenToFiat, InputFunding::Deposit));
 }
 
 #[test]
