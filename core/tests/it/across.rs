@@ -209,6 +209,8 @@ async fn operators_decide_about_a_payment_in_tokens_only_when_it_is_a_debt() {
     harness.advance(SETTLED).await;
     harness.wait_for_state(&reference, "owing").await;
     report_goal(&harness, &reference, "settle").await;
+    // Decisions are about a version of the order, which the fact changes.
+    harness.wait_for_count("select count(*) from chain_fact where consumed_at is null", 0).await;
     let refused = decide(&harness, "jo", &reference, retry).await;
     assert!(matches!(refused, Err(ResolveError::NotWaiting { .. })), "{refused:?}");
     // The chain has it: only its finality is awaited.
