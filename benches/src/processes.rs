@@ -42,7 +42,7 @@ pub struct ProcessesPlan {
     pub seed: u64,
     pub processes: usize,
     pub rounds: u32,
-    /// The time within which another process has what became free. `None`: it is reported only.
+    /// The time within which another process has a session or a chain that became free. `None`: it is reported only.
     pub handover: Option<Duration>,
 }
 
@@ -159,7 +159,9 @@ async fn drilled(
     report.events_delivered = check_webhooks(&mut conn, receiver, deadline).await?;
     report.handovers = leases.end().await?;
     if let Some(limit) = plan.handover {
-        let late = report.handovers.values().find(|handovers| handovers.longest > limit);
+        // An endpoint is taken once something is due for it.
+        let judged = report.handovers.iter().filter(|(kind, _)| **kind != "webhook");
+        let late = judged.map(|(_, handovers)| handovers).find(|handovers| handovers.longest > limit);
         ensure!(late.is_none(), "a hand-over took longer than {limit:?}: {:?}", report.handovers);
     }
     for n in 0..fleet.size() {

@@ -19,8 +19,16 @@ struct Held {
     name: String,
     owner: Uuid,
     fence: i64,
-    until: DateTime<Utc>,
+    /// `None`: it was given back.
+    until: Option<DateTime<Utc>>,
     at: DateTime<Utc>,
+}
+
+impl Held {
+    /// Since when it is free, or until when it is held.
+    fn end(&self) -> DateTime<Utc> {
+        self.until.unwrap_or(self.at)
+    }
 }
 
 /// How long leases were free before another process had them, by the kind of the work.
@@ -62,14 +70,17 @@ impl Seen {
     }
 
     /// Compares a lease with what it was. An error is a fence that was crossed.
-    fn look(&mut self, held: Held) -> anyhow::Result<()> {
+    fn look(&mut self, mut held: Held) -> anyhow::Result<()> {
         if let Some(before) = self.last.get(&held.name) {
             ensure!(held.fence >= before.fence, "the fence of {} went back: {before:?}, {held:?}", held.name);
             let same = held.owner == before.owner;
             ensure!(same || held.fence > before.fence, "two owners of one fence: {before:?}, {held:?}");
             if !same {
-                let free = (held.at - before.until).to_std().unwrap_or_default();
+                let free = (held.at - before.end()).to_std().unwrap_or_default();
                 self.handovers.entry(kind(&held.name)).or_default().took(free);
+            } else if held.until.is_none() && before.end() <= before.at {
+                // It was free before.
+                held.until = Some(before.end());
             }
         }
         self.last.insert(held.name.clone(), held);
@@ -116,7 +127,8 @@ async fn list(conn: &mut PgConnection) -> Result<Vec<Held>, sqlx::Error> {
         "select name, owner, fence, expires_at as until, clock_timestamp() as at from lease \
          where name like 'fix:%' or name like 'indexer:%' or name like 'relayer:%' \
          union all \
-         select 'webhook:' || endpoint_id, holder, fence, leased_until, clock_timestamp() from endpoint_lease \
+         select 'webhook:' || endpoint_id, holder, fence, nullif(leased_until, '-infinity'), clock_timestamp() \
+         from endpoint_lease \
          where holder is not null",
     )
     .fetch_all(conn)
@@ -132,7 +144,7 @@ mod tests {
     fn held(owner: u128, fence: i64, until: i64, at: i64) -> Held {
         let time = |millis| DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis);
         let (owner, name) = (Uuid::from_u128(owner), "fix:one".to_owned());
-        Held { name, owner, fence, until: time(until), at: time(at) }
+        Held { name, owner, fence, until: Some(time(until)), at: time(at) }
     }
 
     #[test]
@@ -154,6 +166,17 @@ mod tests {
             seen.look(one).unwrap();
         }
         let expected = Handovers { count: 3, longest: Duration::from_millis(500) };
+        assert_eq!(seen.handovers, BTreeMap::from([("fix", expected)]));
+    }
+
+    #[test]
+    fn what_was_given_back_is_free_since_it_was_first_seen_so() {
+        let mut seen = Seen::default();
+        let given_back = |at| Held { until: None, ..held(1, 1, 0, at) };
+        for one in [held(1, 1, 60_000, 0), given_back(1_000), given_back(1_050), held(2, 2, 61_300, 1_300)] {
+            seen.look(one).unwrap();
+        }
+        let expected = Handovers { count: 1, longest: Duration::from_millis(300) };
         assert_eq!(seen.handovers, BTreeMap::from([("fix", expected)]));
     }
 
