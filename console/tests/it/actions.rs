@@ -172,7 +172,9 @@ async fn an_operation_of_the_ledger_is_posted_by_the_second_operator() {
     let approved = approve(&scene, requested.header("location"), &checker).await;
     assert_eq!(approved.status, StatusCode::SEE_OTHER, "{}", approved.body);
     assert_ne!(scene.harness.account("house", "USD").await, before);
-    for (name, value) in [("account", "purse"), ("amount", "1e3"), ("operation", "gift"), ("asset", "XXX")] {
+    for (name, value) in
+        [("account", "purse"), ("amount", "1e3"), ("operation", "purchase"), ("asset", "XXX")]
+    {
         let wrong = operation.map(|(field, usual)| (field, if field == name { value } else { usual }));
         let answer = scene.post("/treasury/operations", &wrong, &maker).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}: {}", answer.body);
