@@ -194,7 +194,7 @@ spread_bps = 10
     /// Creates the schema, a partner with a key, and the provider's inventory. Returns the key.
     pub(crate) fn furnish(&self) -> Value {
         self.said(&["migrate"]);
-        self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
+        self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise", "--limit", "600000"]);
         let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
         let deposit = [&deposit[..], &["--amount-minor", "1000000"]].concat();
         assert_eq!(self.said(&deposit)["repeated"], false);
