@@ -18,7 +18,7 @@ use serde_json::json;
 
 /// A beneficiary that was set up beforehand, whose payouts succeed at once.
 pub const ACCOUNT: &str = "bene_straight:dest_10000000";
-const CONNECTIONS: u32 = 64;
+const CONNECTIONS: u32 = 40;
 /// More than anything spends.
 const ENOUGH: u128 = u128::MAX >> 8;
 

@@ -20,8 +20,17 @@ use crate::fix_orders::{Gateway, Goal, Measured, Names, PARTS, Subject, beside, 
 use crate::harness::DurableHarness;
 use crate::http::Served;
 
-/// Orders that are settled before the clock starts, so that plans and caches exist.
-const WARM_UP: usize = 256;
+/// Orders that are settled before the clock starts, so that plans and caches exist on every connection.
+const WARM_UP: usize = 2_000;
+/// The same over FIX.
+const WARM_UP_SECONDS: u64 = 3;
+/// Rounds of autovacuum are as far apart as PostgreSQL has them, and not 5 s as in a sandbox, where they gather a new
+/// database's statistics: here `analyze` does, before the clock starts.
+const SETTINGS: [&str; 3] = [
+    "shared_preload_libraries=pg_stat_statements",
+    "pg_stat_statements.track_planning=on",
+    "autovacuum_naptime=60s",
+];
 /// Unsettled orders of the callers of REST.
 const REST_WINDOW: usize = 64;
 
@@ -77,7 +86,7 @@ async fn settled_by(
     statements: &mut Vec<StatementFigure>,
 ) -> anyhow::Result<[Measured; 3]> {
     let dir = tempfile::tempdir()?;
-    let settings = vec!["shared_preload_libraries=pg_stat_statements".to_owned()];
+    let settings = SETTINGS.map(str::to_owned).to_vec();
     let harness =
         DurableHarness::start_for_fiat_under(dir.path(), Options { settings, ..Options::default() }).await?;
     let log = Statements::begin(harness.pool(), kind.as_str()).await?;
@@ -90,10 +99,10 @@ async fn settled_by(
     let mut all = [Measured::default(); 3];
 
     let mut follower = rest::Follower::connect(&served).await?;
-    follower.settle(&harness, &served, WARM_UP, None).await?;
-    log.reset().await?;
+    follower.settle(&harness, &served, REST_WINDOW, rest::Until::sent(WARM_UP)).await?;
+    log.begin_part().await?;
     let until = rest::Until::after(seconds)?;
-    let (orders, measured) = follower.settle(&harness, &served, REST_WINDOW, Some(until)).await?;
+    let (orders, measured) = follower.settle(&harness, &served, REST_WINDOW, until).await?;
     all[0] = measured;
     statements.extend(log.read("REST", orders).await?);
     served.stop.cancel();
@@ -103,8 +112,8 @@ async fn settled_by(
     for ((part, name), measured) in
         PARTS.iter().zip(["FIX, one session", "FIX, eight sessions"]).zip(&mut all[1..])
     {
-        gateway.fill(WARM_UP).await?;
-        log.reset().await?;
+        gateway.drive(part.sessions, part.window, WARM_UP_SECONDS, Goal::Filled).await?;
+        log.begin_part().await?;
         let (cost, latencies) = gateway.drive(part.sessions, part.window, seconds, Goal::Filled).await?;
         *measured = cost;
         statements.extend(log.read(name, latencies.len()).await?);

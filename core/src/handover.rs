@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::pause::Pauses;
 use dvp_store::orders::effects::{Claimed, EffectKind, Rooms};
 use dvp_store::orders::executions::Execution;
@@ -76,6 +77,16 @@ impl HeldPlaces {
     }
 }
 
+/// The registered destination of the payee that an order names.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Payee {
+    /// It is still to be read.
+    #[default]
+    Unread,
+    /// As the transaction that claimed the work has read it; `None`: it is not registered.
+    Read(Option<Destination>),
+}
+
 /// Claimed work with its place. `execution`: as the step left it, or as it was read after the claim.
 pub(crate) struct ClaimedWork {
     pub(crate) claim: Claimed,
@@ -84,6 +95,7 @@ pub(crate) struct ClaimedWork {
     pub(crate) place: Option<OwnedSemaphorePermit>,
     /// In force when it was claimed.
     pub(crate) pauses: Arc<Pauses>,
+    pub(crate) payee: Payee,
 }
 
 /// Connects the writer with the workers of the same process. Closed while no workers run.
@@ -136,13 +148,14 @@ pub(crate) struct Committing {
     pub(crate) place: Reserved,
     /// In force when it was inserted.
     pub(crate) pauses: Arc<Pauses>,
+    pub(crate) payee: Payee,
 }
 
 impl Committing {
     /// Hands the committed work over. Where the workers have ended since, its claim expires.
     pub(crate) fn hand_over(self) {
-        let Self { claim, execution, place: Reserved { place, to }, pauses } = self;
-        let _ = to.send(ClaimedWork { claim, execution: Some(execution), place: Some(place), pauses });
+        let Self { claim, execution, place: Reserved { place, to }, pauses, payee } = self;
+        let _ = to.send(ClaimedWork { claim, execution: Some(execution), place: Some(place), pauses, payee });
     }
 }
 

@@ -1,11 +1,13 @@
 //! One follower of the feed for all sessions of a process.
 //!
-//! The follower reads the partner and the type of each new event once and notifies the sessions of that partner; each
-//! session then reads its own events from its own cursor. A session whose partner has no new events sends the database
-//! no query. An acceptance notifies drop copies only: the session that sent the order reported it when it committed the
-//! order. NOTIFY says when the feed grows; a lost notification costs the time until the next look. When the follower
-//! starts, or starts again, it notifies every session once, so that no event is missed between its first position and
-//! theirs.
+//! The follower reads new events once, each with the order of the session that placed it, and hands them to that session.
+//! A session reads its events from the database when it begins, and again after the follower began anew or it had too
+//! many events waiting; otherwise it sends the database no query. An acceptance is handed to nobody: the session that
+//! sent the order reported it when it committed the order. Drop copies are notified of every new event of their partner
+//! and read it from their own cursors. NOTIFY says when the feed grows; a lost notification costs the time until the next
+//! look.
+
+mod inbox;
 
 use std::{
     collections::HashMap,
@@ -19,15 +21,20 @@ use std::{
 use dvp_core::figures::wide;
 use dvp_store::{
     PgPool, StoreError,
+    fix::{self as store, RoutedEvent},
     notify::Notifications,
-    orders::events::{self, FeedEntry},
+    orders::events,
 };
 use metrics::gauge;
+use sqlx::{Postgres, pool::PoolConnection};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
 use tracing::warn;
+
+use self::inbox::Inbox;
+pub(crate) use self::inbox::Taken;
 
 /// The channel that the writer notifies when the feed grows.
 const FEED_CHANNEL: &str = "dvp_feed";
@@ -43,35 +50,6 @@ pub(crate) const NOTIFY_ALL_EVERY: i64 = 10_000;
 /// A partner in one environment.
 type Tenant = (String, bool);
 
-/// The events of its partner that wake a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interest {
-    /// Every event: the session is a drop copy.
-    All,
-    /// Every event but acceptances, which the session reports when it commits the order.
-    AfterAcceptance,
-}
-
-/// The two notifications of a partner.
-#[derive(Debug, Default)]
-struct Senders {
-    all: watch::Sender<()>,
-    after_acceptance: watch::Sender<()>,
-}
-
-impl Senders {
-    fn notify(&self, is_acceptance: bool) {
-        self.all.send_replace(());
-        if !is_acceptance {
-            self.after_acceptance.send_replace(());
-        }
-    }
-
-    fn have_receivers(&self) -> bool {
-        self.all.receiver_count() + self.after_acceptance.receiver_count() > 0
-    }
-}
-
 /// The position of the feed and the sessions that follow it. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Feed {
@@ -80,20 +58,24 @@ pub(crate) struct Feed {
 
 #[derive(Debug, Default)]
 struct Shared {
-    tenants: Mutex<HashMap<Tenant, Senders>>,
+    /// Drop copies, by partner.
+    tenants: Mutex<HashMap<Tenant, watch::Sender<()>>>,
+    /// Sessions that send orders, by id.
+    inboxes: Mutex<HashMap<String, Arc<Inbox>>>,
     /// Events up to here are routed; 0 before the follower has begun.
     routed: AtomicI64,
 }
 
-/// The notifications of one session.
+/// What a session follows.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     grown: watch::Receiver<()>,
+    inbox: Option<(String, Arc<Inbox>)>,
     feed: Feed,
 }
 
 impl Subscription {
-    /// Waits until there may be new events of the tenant.
+    /// Waits until there may be new events.
     pub(crate) async fn grown(&mut self) {
         if self.grown.changed().await.is_err() {
             // The process stops.
@@ -101,58 +83,107 @@ impl Subscription {
         }
     }
 
-    /// Every session has been notified of the events up to this position that its [`Interest`] includes.
+    /// The events up to this position have been handed over, and drop copies notified of them.
     pub(crate) fn routed(&self) -> i64 {
         self.feed.shared.routed.load(Ordering::Acquire)
+    }
+
+    /// At most `limit` of the events that were handed over and are after a position.
+    pub(crate) fn take(&self, after: i64, limit: usize) -> Taken {
+        self.inbox.as_ref().map_or(Taken::Unknown, |(_, inbox)| inbox.take(after, limit))
+    }
+
+    /// What was handed over is to be read from the database.
+    pub(crate) fn lose(&self) {
+        if let Some((_, inbox)) = &self.inbox {
+            inbox.lose();
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some((session_id, inbox)) = &self.inbox {
+            let mut inboxes = self.feed.inboxes();
+            // Its next owner in this process may have subscribed already.
+            if inboxes.get(session_id).is_some_and(|present| Arc::ptr_eq(present, inbox)) {
+                inboxes.remove(session_id);
+            }
+        }
     }
 }
 
 impl Feed {
-    /// A session reads the feed once it has subscribed, and then whenever it is notified.
-    pub(crate) fn subscribe(&self, partner_id: &str, livemode: bool, interest: Interest) -> Subscription {
-        let mut tenants = self.lock();
-        let senders = tenants.entry((partner_id.to_owned(), livemode)).or_default();
-        let sender = match interest {
-            Interest::All => &senders.all,
-            Interest::AfterAcceptance => &senders.after_acceptance,
-        };
-        Subscription { grown: sender.subscribe(), feed: self.clone() }
+    /// For a session that reports its own orders.
+    pub(crate) fn subscribe(&self, session_id: &str) -> Subscription {
+        let inbox = Arc::<Inbox>::default();
+        self.inboxes().insert(session_id.to_owned(), Arc::clone(&inbox));
+        let grown = inbox.grown();
+        Subscription { grown, inbox: Some((session_id.to_owned(), inbox)), feed: self.clone() }
     }
 
-    fn notify(&self, events: &[FeedEntry]) {
-        let tenants = self.lock();
-        // `false` sorts first: of a partner's events, one that is no acceptance stands for all.
-        let mut notified: Vec<(&str, bool, bool)> = events
-            .iter()
-            .map(|event| (event.partner_id.as_str(), event.livemode, event.is_acceptance))
-            .collect();
+    /// For a drop copy of a partner: it reads the feed once it has subscribed, and then whenever it is notified.
+    pub(crate) fn subscribe_to_partner(&self, partner_id: &str, livemode: bool) -> Subscription {
+        let mut tenants = self.tenants();
+        let grown = tenants.entry((partner_id.to_owned(), livemode)).or_default().subscribe();
+        Subscription { grown, inbox: None, feed: self.clone() }
+    }
+
+    fn hand_over(&self, events: Vec<RoutedEvent>) {
+        let tenants = self.tenants();
+        let mut notified: Vec<(&str, bool)> =
+            events.iter().map(|event| (event.partner_id.as_str(), event.livemode)).collect();
         notified.sort_unstable();
-        notified.dedup_by_key(|(partner_id, livemode, _)| (*partner_id, *livemode));
-        for (partner_id, livemode, is_acceptance) in notified {
-            if let Some(senders) = tenants.get(&(partner_id.to_owned(), livemode)) {
-                senders.notify(is_acceptance);
+        notified.dedup();
+        for (partner_id, livemode) in notified {
+            if let Some(grown) = tenants.get(&(partner_id.to_owned(), livemode)) {
+                grown.send_replace(());
+            }
+        }
+        drop(tenants);
+        let inboxes = self.inboxes();
+        for own in events.into_iter().filter_map(|event| event.own) {
+            if let Some(inbox) = inboxes.get(&own.session_id) {
+                inbox.put(own.event, own.order);
             }
         }
     }
 
-    fn notify_all(&self) {
-        let mut tenants = self.lock();
-        tenants.retain(|_, senders| senders.have_receivers());
-        for senders in tenants.values() {
-            senders.notify(false);
+    fn notify_partners(&self) {
+        let mut tenants = self.tenants();
+        tenants.retain(|_, grown| grown.receiver_count() > 0);
+        for grown in tenants.values() {
+            grown.send_replace(());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Tenant, Senders>> {
-        // No code panics while it holds the map.
+    /// Cursors of sessions without events advance.
+    fn notify_all(&self) {
+        self.notify_partners();
+        self.inboxes().values().for_each(|inbox| inbox.notify());
+    }
+
+    /// Some events may not be handed over.
+    fn lose_all(&self) {
+        self.notify_partners();
+        self.inboxes().values().for_each(|inbox| inbox.lose());
+    }
+
+    // No code panics while it holds a map.
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, watch::Sender<()>>> {
         self.shared.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inboxes(&self) -> MutexGuard<'_, HashMap<String, Arc<Inbox>>> {
+        self.shared.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
     let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
-    let mut follower = Follower { feed, pool, sessions_changed, position: None, notified_all_at: 0 };
+    let mut follower =
+        Follower { feed, pool, conn: None, sessions_changed, position: None, notified_all_at: 0 };
     loop {
         if let Err(error) = follower.read_and_wait(&mut notifications).await {
             warn!(%error, "reading the feed failed, retrying in 1 s");
@@ -164,6 +195,7 @@ pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notif
 struct Follower {
     feed: Feed,
     pool: PgPool,
+    conn: Option<PoolConnection<Postgres>>,
     sessions_changed: Arc<Notify>,
     position: Option<i64>,
     notified_all_at: i64,
@@ -184,26 +216,32 @@ impl Follower {
 
     /// Reads one page. `true`: there may be more.
     async fn read_page(&mut self) -> Result<bool, StoreError> {
-        let mut conn = self.pool.acquire().await?;
+        // One that stays: each connection would plan the statement anew. It is given back when a statement fails.
+        let mut conn = match self.conn.take() {
+            Some(conn) => conn,
+            None => self.pool.acquire().await?,
+        };
         let Some(after) = self.position else {
             let position = events::load_position(&mut conn).await?;
+            self.conn = Some(conn);
+            // First: a session that sees the position must know that it has to read what is before it.
+            self.feed.lose_all();
             self.advance(position);
             self.notified_all_at = position;
-            self.feed.notify_all();
             return Ok(true);
         };
-        let page = events::list_positions(&mut conn, after, PAGE).await?;
-        drop(conn);
+        let page = store::list_routed(&mut conn, after, PAGE).await?;
+        self.conn = Some(conn);
+        let size = page.len();
         let Some(last) = page.last().map(|event| event.position) else { return Ok(false) };
-        // Sessions are notified first: a session that sees the position must have been notified of the events before
-        // it.
-        self.feed.notify(&page);
+        // First: a session that sees the position must have the events before it.
+        self.feed.hand_over(page);
         self.advance(last);
         if last - self.notified_all_at >= NOTIFY_ALL_EVERY {
             self.notified_all_at = last;
             self.feed.notify_all();
         }
-        Ok(i64::try_from(page.len()) == Ok(PAGE))
+        Ok(i64::try_from(size) == Ok(PAGE))
     }
 
     fn advance(&mut self, position: i64) {
@@ -232,6 +270,7 @@ mod tests {
         task::Poll,
     };
 
+    use super::inbox::tests::{order, stored};
     use super::*;
 
     async fn is_notified(subscription: &mut Subscription) -> bool {
@@ -239,17 +278,29 @@ mod tests {
         poll_fn(|cx| Poll::Ready(grown.as_mut().poll(cx).is_ready())).await
     }
 
-    fn event(position: i64, is_acceptance: bool) -> FeedEntry {
-        FeedEntry { position, partner_id: "acme".to_owned(), livemode: false, is_acceptance }
+    fn event(position: i64, of: Option<&str>) -> RoutedEvent {
+        let own = |session_id: &str| store::OwnEvent {
+            session_id: session_id.to_owned(),
+            event: stored(position),
+            order: order(),
+        };
+        RoutedEvent { position, partner_id: "acme".to_owned(), livemode: false, own: of.map(own) }
+    }
+
+    fn positions(taken: Taken) -> Vec<i64> {
+        match taken {
+            Taken::Events { events, .. } => events.iter().map(|(event, _)| event.position).collect(),
+            Taken::Unknown => panic!("unknown"),
+        }
     }
 
     #[tokio::test]
-    async fn a_partner_is_notified_of_its_own_events_only() {
+    async fn a_drop_copy_is_notified_of_its_partners_events_only() {
         let feed = Feed::default();
-        let mut acme = feed.subscribe("acme", false, Interest::AfterAcceptance);
-        let mut live = feed.subscribe("acme", true, Interest::AfterAcceptance);
-        let mut other = feed.subscribe("other", false, Interest::All);
-        feed.notify(&[event(1, false), event(2, false)]);
+        let mut acme = feed.subscribe_to_partner("acme", false);
+        let mut live = feed.subscribe_to_partner("acme", true);
+        let mut other = feed.subscribe_to_partner("other", false);
+        feed.hand_over(vec![event(1, None), event(2, Some("a session of no one here"))]);
         assert!(is_notified(&mut acme).await);
         assert!(!is_notified(&mut acme).await, "once");
         assert!(!is_notified(&mut live).await && !is_notified(&mut other).await);
@@ -260,13 +311,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_acceptance_notifies_drop_copies_only() {
+    async fn an_event_is_handed_to_the_session_that_placed_its_order() {
         let feed = Feed::default();
-        let mut session = feed.subscribe("acme", false, Interest::AfterAcceptance);
-        let mut drop_copy = feed.subscribe("acme", false, Interest::All);
-        feed.notify(&[event(1, true)]);
-        assert!(is_notified(&mut drop_copy).await && !is_notified(&mut session).await);
-        feed.notify(&[event(2, true), event(3, false), event(4, true)]);
-        assert!(is_notified(&mut drop_copy).await && is_notified(&mut session).await);
+        let (mut one, mut two) = (feed.subscribe("one"), feed.subscribe("two"));
+        assert!(matches!(one.take(0, 9), Taken::Unknown), "what was before is read");
+        assert!(matches!(two.take(0, 9), Taken::Unknown));
+        feed.hand_over(vec![event(1, Some("one")), event(2, None), event(3, Some("one"))]);
+        assert!(is_notified(&mut one).await && !is_notified(&mut two).await);
+        assert_eq!(positions(one.take(0, 9)), [1, 3]);
+        assert!(positions(two.take(0, 9)).is_empty());
+        feed.lose_all();
+        assert!(is_notified(&mut one).await && is_notified(&mut two).await);
+        assert!(matches!(one.take(3, 9), Taken::Unknown) && matches!(two.take(3, 9), Taken::Unknown));
+    }
+
+    #[tokio::test]
+    async fn a_session_that_ends_leaves_its_successor_alone() {
+        let feed = Feed::default();
+        let first = feed.subscribe("one");
+        let second = feed.subscribe("one");
+        drop(first);
+        assert!(matches!(second.take(0, 9), Taken::Unknown));
+        feed.hand_over(vec![event(1, Some("one"))]);
+        assert_eq!(positions(second.take(0, 9)), [1]);
+        drop(second);
+        assert!(feed.inboxes().is_empty());
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct OrderEntry {
     session: FixSessionRow,
     version: Version,
     tenant: Tenant,
-    /// Notifies of new events of the partner.
+    /// New events of the session's orders; for a drop copy, notifications of new events of the partner.
     feed: Subscription,
     feed_position: i64,
     /// `feed_position` as of the latest queued commit.
@@ -290,6 +290,7 @@ impl Application for OrderEntry {
         self.feed_position = session.feed_position;
         self.queued_position = session.feed_position;
         self.feed_has_more = true;
+        self.feed.lose();
         // No peer is connected when the numbers are loaded.
         self.cancel_on_disconnect.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
@@ -428,7 +429,7 @@ impl Application for OrderEntry {
         if let Some(commit) = self.decide_parked(turn).await? {
             return Ok(Some(commit));
         }
-        // Events up to here are visible to the read below.
+        // Events up to here are handed over, or visible to the read below.
         let routed = self.feed.routed();
         let PageReports { outbound, position, has_more } =
             if self.is_drop_copy { self.copied_reports(turn).await? } else { self.own_reports(turn).await? };

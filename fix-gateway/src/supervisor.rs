@@ -41,7 +41,7 @@ use crate::{
     archive::Archive,
     config::GatewayConfig,
     driver::{Ask, Control, Driver},
-    feed::{Feed, Interest},
+    feed::Feed,
     gate::{Lockouts, SessionGate},
     order_entry::OrderEntry,
     session_config::session_config,
@@ -283,8 +283,11 @@ impl SessionSupervisor {
         info!(session_id, "session lease acquired");
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
-        let interest = if settings.drop_copy { Interest::All } else { Interest::AfterAcceptance };
-        let feed = self.feed.subscribe(&session.partner_id, session.livemode, interest);
+        let feed = if settings.drop_copy {
+            self.feed.subscribe_to_partner(&session.partner_id, session.livemode)
+        } else {
+            self.feed.subscribe(&session_id)
+        };
         let parked_orders_max = self.config.parked_orders_max;
         let order_entry = OrderEntry::new(self.engine.clone(), session, &settings, feed, parked_orders_max);
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);

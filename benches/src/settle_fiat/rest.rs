@@ -30,6 +30,10 @@ impl Until {
         let orders = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
         Ok(Self { time: Duration::from_secs(seconds), orders })
     }
+
+    pub(super) const fn sent(orders: usize) -> Self {
+        Self { time: Duration::MAX, orders }
+    }
 }
 
 /// A reader of the partner's completed orders.
@@ -74,18 +78,17 @@ impl Follower {
         Ok(page["data"].as_array().context("no events")?.len())
     }
 
-    /// Sends orders with at most `window` of them unsettled, until the time, or only `window` of them; then waits for
-    /// the rest. Callers and follower have a thread of their own, whose processor time is counted apart.
+    /// Sends orders with at most `window` of them unsettled, and then waits for the
+    /// rest. Callers and follower have a thread of their own, whose processor time is counted apart.
     pub(super) async fn settle(
         &mut self,
         harness: &DurableHarness,
         served: &Served,
         window: usize,
-        until: Option<Until>,
+        until: Until,
     ) -> anyhow::Result<(usize, Measured)> {
-        let (count, keys) = (until.map_or(window, |until| until.orders), served.keys.clone());
-        let requests = tokio::task::spawn_blocking(move || requests(count, &keys)).await??;
-        let time = until.map_or(Duration::MAX, |until| until.time);
+        let (Until { time, orders }, keys) = (until, served.keys.clone());
+        let requests = tokio::task::spawn_blocking(move || requests(orders, &keys)).await??;
         let before = Worked::by(harness.database.postgres.pid());
         let follower = self.clone();
         let driven = tokio::task::spawn_blocking(move || follower.drive(requests, window, time)).await??;

@@ -49,7 +49,9 @@ impl Statements {
         Ok(Self { pool: pool.clone(), rail })
     }
 
-    pub(super) async fn reset(&self) -> anyhow::Result<()> {
+    /// Gathers the planner's statistics, and begins anew.
+    pub(super) async fn begin_part(&self) -> anyhow::Result<()> {
+        sqlx::query("analyze").execute(&self.pool).await?;
         sqlx::query("select pg_stat_statements_reset()").execute(&self.pool).await?;
         Ok(())
     }
@@ -61,8 +63,8 @@ impl Statements {
         orders: usize,
     ) -> anyhow::Result<Vec<StatementFigure>> {
         let rows: Vec<(String, i64, i64, i64)> = sqlx::query_as(
-            "select query, calls, (total_exec_time * 1000000)::int8, wal_bytes::int8 from pg_stat_statements \
-             where calls > 0 order by total_exec_time desc",
+            "select query, calls, ((total_plan_time + total_exec_time) * 1000000)::int8, wal_bytes::int8 \
+             from pg_stat_statements where calls > 0 order by total_plan_time + total_exec_time desc",
         )
         .fetch_all(&self.pool)
         .await?;

@@ -33,7 +33,7 @@ use super::screened::{Beginning, screened};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
-use crate::handover::{ClaimedWork, LEASE_SECS, Places};
+use crate::handover::{ClaimedWork, LEASE_SECS, Payee, Places};
 use crate::trace;
 use crate::writer::Consumed;
 
@@ -119,8 +119,8 @@ impl Workers<'_> {
         counter!("dvp_workflow_effects_total", "from" => from).increment(1);
         let (engine, rails) = (self.engine.clone(), self.rails.clone());
         self.in_progress.spawn(async move {
-            let ClaimedWork { claim, execution, place, pauses } = work;
-            carry_out_logged(engine, rails, pauses, claim, execution).await;
+            let ClaimedWork { claim, execution, place, pauses, payee } = work;
+            carry_out_logged(engine, rails, pauses, claim, (execution, payee)).await;
             drop(place);
         });
     }
@@ -147,7 +147,7 @@ impl Workers<'_> {
             for claim in claimed {
                 let (place, execution) = (held.take(claim.kind), loaded.remove(&claim.reference));
                 let pauses = Arc::clone(&pauses);
-                self.start("claimed", ClaimedWork { claim, execution, place, pauses });
+                self.start("claimed", ClaimedWork { claim, execution, place, pauses, payee: Payee::Unread });
             }
         }
     }
@@ -160,10 +160,10 @@ async fn carry_out_logged(
     rails: Rails,
     pauses: Arc<Pauses>,
     claim: Claimed,
-    execution: Option<Execution>,
+    loaded: (Option<Execution>, Payee),
 ) {
     let (id, kind) = (claim.id, claim.kind);
-    let put_off = match Box::pin(carry_out(&engine, &rails, &pauses, &claim, execution)).await {
+    let put_off = match Box::pin(carry_out(&engine, &rails, &pauses, &claim, loaded)).await {
         Ok(()) => return,
         Err(Failed::Unwritable(why)) => put_off(&engine, &claim, &why).await,
         Err(Failed::Later(error)) => Err(error),
@@ -182,13 +182,13 @@ async fn put_off(engine: &Engine, claim: &Claimed, why: &str) -> Result<(), Engi
     Ok(effects::put_off(&mut conn, claim.id, claim.fence, wait, why).await?)
 }
 
-/// `loaded`: the execution as it was read after the claim, if it could be read.
+/// `loaded`: the execution as it was read after the claim, if it could be read. `payee` was read before.
 async fn carry_out(
     engine: &Engine,
     rails: &Rails,
     pauses: &Pauses,
     claim: &Claimed,
-    mut loaded: Option<Execution>,
+    (mut loaded, mut payee): (Option<Execution>, Payee),
 ) -> Result<(), Failed> {
     if let Some(why) = &claim.unreadable {
         return Err(Failed::Unwritable(why.clone()));
@@ -238,7 +238,7 @@ async fn carry_out(
         let is_held = engine.context.is_held(&execution.terms).map_err(EngineError::from)?;
         let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && is_held;
         let call = Call { engine, rail: rail.rail.as_ref(), poll_max: rail.poll_max, leg, claim, is_paused };
-        let carried = trace::within(context, call.carry_out(execution));
+        let carried = trace::within(context, call.carry_out(execution, std::mem::take(&mut payee)));
         if carried.instrument(span).await? != StepResult::Stale {
             return Ok(());
         }

@@ -91,7 +91,7 @@ async fn beneficiary(engine: &Engine, execution: &Execution) -> Result<Option<Be
     let partner = execution.terms.partner_id.as_str();
     let mut conn = engine.pool.acquire().await?;
     let found = beneficiaries::find_destinations(&mut conn, &[(partner, beneficiary, destination)]).await?;
-    Ok(found.into_values().next().map(|found| found.details).or_else(|| named.cloned()))
+    Ok(found.into_values().next().flatten().map(|found| found.details).or_else(|| named.cloned()))
 }
 
 /// Counts held orders until `stop` turns true.

@@ -182,6 +182,7 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
+    rows.destinations = std::mem::take(&mut known.destinations);
     let inserted = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
     Ok(Written { done, rows, inserted, moved, numbers, holds: known.holds })

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::batch::{self, Attempt, Patience, Trust};
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError, figures};
-use crate::handover::Committing;
+use crate::handover::{Committing, Payee};
 
 /// How many batches look up repeats after one batch had a repeat: repeats come in runs.
 const WARY_BATCHES: u32 = 64;
@@ -116,11 +116,12 @@ impl WriterConnection {
         let ids: Vec<i64> = self.unconfirmed.iter().map(|work| work.claim.id).collect();
         if !ids.is_empty() {
             let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
-            // Some may have been set since the rows were inserted.
+            // Some may have been set since the rows were inserted, and a payee disabled.
             let pauses = Arc::new(pauses::load(conn).await?);
             let all = self.unconfirmed.drain(..);
-            all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence)))
-                .for_each(|work| Committing { pauses: Arc::clone(&pauses), ..work }.hand_over());
+            all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence))).for_each(|work| {
+                Committing { pauses: Arc::clone(&pauses), payee: Payee::Unread, ..work }.hand_over()
+            });
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
@@ -13,6 +14,7 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use dvp_domain::chain::ChainCommand;
+use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::open_facts;
 use dvp_store::ledger::NewPosting;
@@ -28,7 +30,7 @@ use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::{self, NewReceipt};
 use dvp_store::{StoreError, limits};
 
-use crate::handover::{Committing, Handover, LEASE_SECS, Reserved};
+use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -65,6 +67,8 @@ pub(super) struct Rows {
     /// The amounts that ended orders subtract from the sums of open orders.
     pub closed: BTreeMap<LimitKey, Minor>,
     pub handover: Arc<Handover>,
+    /// The destinations of recipients that the batch has looked up.
+    pub destinations: Destinations,
 }
 
 /// An effect that is handed over after the commit: its place, and its execution as the step leaves it.
@@ -97,13 +101,20 @@ impl Rows {
     /// The work that was inserted as claimed, by its rows.
     pub(super) fn committing(&mut self, Inserted { claimed, pauses }: Inserted) -> Vec<Committing> {
         let pauses = Arc::new(pauses);
+        let destinations = std::mem::take(&mut self.destinations);
         let mut by_key: HashMap<(String, &str), Claimed> = claimed
             .into_iter()
             .map(|claim| ((claim.reference.clone(), claim.kind.as_str()), claim))
             .collect();
         let all = self.claimed.drain(..).filter_map(|ToHandOver { kind, place, execution }| {
             let claim = by_key.remove(&(execution.terms.reference.to_string(), kind.as_str()))?;
-            Some(Committing { claim, execution, place, pauses: Arc::clone(&pauses) })
+            let payee = match kind {
+                EffectKind::Payout => payee(&execution.terms, &destinations),
+                EffectKind::Lock | EffectKind::Offramp | EffectKind::Reversal | EffectKind::Timelock => {
+                    Payee::Unread
+                }
+            };
+            Some(Committing { claim, execution, place, pauses: Arc::clone(&pauses), payee })
         });
         all.collect()
     }
@@ -237,6 +248,12 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+fn payee(terms: &Terms, destinations: &Destinations) -> Payee {
+    let account = terms.request.beneficiary.as_ref().and_then(Beneficiary::account);
+    let key = account.map(|account| (terms.partner_id.to_string(), account.to_owned()));
+    key.and_then(|key| destinations.get(&key)).map_or(Payee::Unread, |found| Payee::Read(found.clone()))
 }
 
 /// Sums saturate at the largest amount.

@@ -156,7 +156,7 @@ fn check_payout(
         Some(Asset { kind: AssetKind::Fiat { .. }, symbol, exponent, .. }) => {
             let mut payee = request.beneficiary.as_ref();
             if let Some(account) = payee.filter(|payee| payee.is_reference()).and_then(Beneficiary::account)
-                && let Some(registered) =
+                && let Some(Some(registered)) =
                     known.destinations.get(&(tenant.partner_id.clone(), account.to_owned()))
             {
                 payee = Some(registered.payee(symbol).map_err(unpayable)?);

@@ -159,11 +159,14 @@ pub async fn has_beneficiary(conn: &mut PgConnection, id: &str) -> Result<bool, 
     Ok(row.0)
 }
 
-/// The destinations that the partners' orders name, by partner and `bene_…:dest_…`. Unregistered ones are left out.
+/// The destinations of recipients that were looked up, by partner and `bene_…:dest_…`; `None`: it is not registered.
+pub type Destinations = HashMap<(String, String), Option<Destination>>;
+
+/// The destinations that the partners' orders name.
 pub async fn find_destinations(
     conn: &mut PgConnection,
     named: &[(&str, &str, &str)],
-) -> Result<HashMap<(String, String), Destination>, StoreError> {
+) -> Result<Destinations, StoreError> {
     let statement = format!(
         "{COLUMNS} where (b.partner_id, b.id, d.id) in (select * from unnest($1::text[], $2::text[], $3::text[]))"
     );
@@ -173,12 +176,16 @@ pub async fn find_destinations(
         .bind(named.iter().map(|(_, _, destination)| *destination).collect::<Vec<_>>())
         .fetch_all(conn)
         .await?;
-    rows.into_iter()
-        .map(|row| {
-            let row = DestinationRow::try_from(row)?;
-            Ok(((row.partner_id, format!("{}:{}", row.beneficiary_id, row.destination_id)), row.destination))
-        })
-        .collect()
+    let key = |partner: &str, beneficiary: &str, destination: &str| {
+        (partner.to_owned(), format!("{beneficiary}:{destination}"))
+    };
+    let mut found: Destinations = named.iter().map(|(partner, b, d)| (key(partner, b, d), None)).collect();
+    for row in rows {
+        let row = DestinationRow::try_from(row)?;
+        let key = key(&row.partner_id, &row.beneficiary_id, &row.destination_id);
+        found.insert(key, Some(row.destination));
+    }
+    Ok(found)
 }
 
 /// A destination by its id, locked until the transaction ends.

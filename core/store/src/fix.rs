@@ -16,7 +16,9 @@ pub mod rows;
 pub mod settings;
 pub mod status;
 
-pub use self::orders::{Reportable, find_order, list_reportable, list_used_cl_ord_ids};
+pub use self::orders::{
+    OwnEvent, Reportable, RoutedEvent, find_order, list_reportable, list_routed, list_used_cl_ord_ids,
+};
 pub use self::outbound::{count_kept, list_outbound};
 pub use self::parts::apply_parts;
 pub use self::processes::{FixPopulation, leave_processes, register_process};

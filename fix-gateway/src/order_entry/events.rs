@@ -4,7 +4,7 @@ use dvp_domain::event::EventType;
 use dvp_fix::{UtcNanos, codec::MsgType};
 use dvp_store::{
     fix::{
-        self as store,
+        self as store, Reportable,
         rows::{FixOrder, FixOutbound},
     },
     orders::events::StoredEvent,
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     application::{Turn, Unavailable},
+    feed::Taken,
     orders::{
         facts::OrderFacts,
         report::{self, Ids, ReportContent},
@@ -47,11 +48,22 @@ impl OrderEntry {
         (!is_reported).then_some((facts, content))
     }
 
-    /// Reports of a page of the feed about the session's orders.
+    /// Reports of the next events of the session's orders, as they were handed over or from a page of the feed.
     pub(super) async fn own_reports(&self, turn: &mut Turn<'_>) -> Result<PageReports, Unavailable> {
-        let mut conn = self.connection().await?;
-        let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
-        drop(conn);
+        let page = match self.feed.take(self.feed_position, PAGE as usize) {
+            Taken::Events { events, has_more } => {
+                let last = events.last().map(|(event, _)| event.position);
+                Reportable { events, position: last.unwrap_or(self.feed_position), has_more }
+            }
+            Taken::Unknown => {
+                let mut conn = self.connection().await?;
+                let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
+                if page.has_more {
+                    self.feed.lose();
+                }
+                page
+            }
+        };
         let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
         Ok(PageReports { outbound: reports.collect(), position: page.position, has_more: page.has_more })
     }

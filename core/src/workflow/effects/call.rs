@@ -20,6 +20,7 @@ use tracing::{error, info};
 
 use super::{RAIL_TIMEOUT, consumed, ended, is_suspect};
 use crate::engine::Engine;
+use crate::handover::Payee;
 use crate::trace;
 use crate::workflow::putting_off::Failed;
 use crate::workflow::step::{StepResult, account, take};
@@ -44,7 +45,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub(super) async fn carry_out(&self, execution: Execution) -> Result<StepResult, Failed> {
+    pub(super) async fn carry_out(&self, execution: Execution, payee: Payee) -> Result<StepResult, Failed> {
         if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
             && execution.state.awaits(self.leg)
             && !self.is_contradicted(&answer).await?
@@ -61,7 +62,7 @@ impl Call<'_> {
         }
         let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
-        let refused = self.resolve_beneficiary(&execution, &mut request).await?;
+        let refused = self.resolve_beneficiary(&execution, payee, &mut request).await?;
         let mut made = Made::default();
         let then = match execution.state.first(self.leg, known, self.engine.now()) {
             First::Nothing => return self.end(EffectEnd::Done, &made).await,
@@ -107,17 +108,22 @@ impl Call<'_> {
     async fn resolve_beneficiary(
         &self,
         execution: &Execution,
+        payee: Payee,
         request: &mut RailRequest,
     ) -> Result<Option<DestinationRefusal>, Failed> {
         let Some(named) = request.beneficiary.as_ref().filter(|_| self.leg == LegKind::Payout) else {
             return Ok(None);
         };
         let Some((beneficiary, destination)) = named.reference() else { return Ok(None) };
-        let partner = execution.terms.partner_id.as_str();
-        let mut conn = self.engine.pool.acquire().await?;
-        let found =
-            beneficiaries::find_destinations(&mut conn, &[(partner, beneficiary, destination)]).await?;
-        let Some(destination) = found.into_values().next() else { return Ok(None) };
+        let found = match payee {
+            Payee::Read(found) => found,
+            Payee::Unread => {
+                let named = (execution.terms.partner_id.as_str(), beneficiary, destination);
+                let mut conn = self.engine.pool.acquire().await?;
+                beneficiaries::find_destinations(&mut conn, &[named]).await?.into_values().next().flatten()
+            }
+        };
+        let Some(destination) = found else { return Ok(None) };
         let refused = destination.payee(&request.currency).err();
         request.account = destination.details.account().unwrap_or_default().to_owned();
         request.beneficiary = Some(destination.details);

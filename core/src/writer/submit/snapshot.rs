@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use dvp_domain::asset::AssetType;
-use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::decision::{Decision, Reason};
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
@@ -16,6 +15,7 @@ use dvp_domain::permit::PermitDefect;
 use dvp_domain::quote::FirmTerms;
 use dvp_domain::range::Meeting;
 use dvp_domain::time::Timestamp;
+use dvp_store::beneficiaries::{self, Destinations};
 use dvp_store::controls::{self, Controls};
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, Tenant};
@@ -24,7 +24,7 @@ use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::resting_orders;
-use dvp_store::{StoreError, beneficiaries, limits};
+use dvp_store::{StoreError, limits};
 use sqlx::PgConnection;
 
 use crate::context::Context;
@@ -42,8 +42,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) pauses: Pauses,
     /// The limits in force and their use.
     pub(super) limits: Limits,
-    /// The registered destinations of recipients that submissions name by reference, by partner and reference.
-    pub(super) destinations: HashMap<(String, String), Destination>,
+    /// The destinations of recipients that submissions name by reference.
+    pub(in crate::writer) destinations: Destinations,
     /// The holds of the paying wallets, by chain and owner.
     pub(super) pending: HashMap<(i64, String), PendingPermits>,
     pub(super) quotes: HashMap<String, FirmQuote>,
@@ -315,7 +315,7 @@ async fn load_limits(
 async fn load_destinations(
     conn: &mut PgConnection,
     submissions: &[&Submission],
-) -> Result<HashMap<(String, String), Destination>, StoreError> {
+) -> Result<Destinations, StoreError> {
     let named: BTreeSet<(&str, &str, &str)> = submissions
         .iter()
         .filter_map(|s| {
@@ -324,7 +324,7 @@ async fn load_destinations(
         })
         .collect();
     if named.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(Destinations::new());
     }
     beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
 }

@@ -1,5 +1,6 @@
 //! Orders by ClOrdID, and the events that are reported for them.
 
+use dvp_domain::event::EventType;
 use sqlx::{FromRow as _, PgConnection};
 
 use super::sessions::FixSessionRow;
@@ -100,4 +101,74 @@ pub async fn list_reportable(
         }
     }
     Ok(found)
+}
+
+/// A new event of the feed, as the follower of a process routes it.
+#[derive(Debug, Clone)]
+pub struct RoutedEvent {
+    pub position: i64,
+    pub partner_id: String,
+    pub livemode: bool,
+    /// With its order, where that came from a FIX session; not for an acceptance, which is reported when it is committed.
+    pub own: Option<OwnEvent>,
+}
+
+/// An event of an order of a session.
+#[derive(Debug, Clone)]
+pub struct OwnEvent {
+    pub session_id: String,
+    pub event: StoredEvent,
+    pub order: FixOrder,
+}
+
+#[derive(sqlx::FromRow)]
+struct RoutedRow {
+    position: i64,
+    partner_id: String,
+    livemode: bool,
+    session_id: Option<String>,
+    cl_ord_id: Option<String>,
+    order_reference: Option<String>,
+    details: Option<serde_json::Value>,
+}
+
+/// The events after a position, ascending, with the orders of sessions.
+pub async fn list_routed(
+    conn: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<RoutedEvent>, StoreError> {
+    // Of an event that is no session's, its document is not read.
+    let rows = sqlx::query(
+        "select e.position, e.event_id, e.partner_id, e.livemode, e.reference, e.intent_id, e.client_reference, \
+                e.sequence, e.type, e.occurred_at, e.observed_at, \
+                case when o.session_id is null then 'null' else e.object end as object, \
+                o.session_id, o.cl_ord_id, o.reference as order_reference, o.details \
+         from (select * from event where position > $1 order by position limit $2) e \
+         left join lateral (select f.session_id, f.cl_ord_id, f.reference, f.details from fix_order f \
+                            where f.intent_id = e.intent_id and f.reference = e.reference limit 1) o \
+              on e.type <> $3 \
+         order by e.position",
+    )
+    .bind(after)
+    .bind(limit)
+    .bind(EventType::IntentAccepted.as_str())
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let RoutedRow { position, partner_id, livemode, session_id, cl_ord_id, order_reference, details } =
+                RoutedRow::from_row(row)?;
+            let own = match (session_id, cl_ord_id, details) {
+                (Some(session_id), Some(cl_ord_id), Some(details)) => {
+                    let event = EventRow::from_row(row)?.into_event()?;
+                    let intent_id = event.event.intent_id.clone();
+                    let order = order((cl_ord_id, order_reference, intent_id, details));
+                    Some(OwnEvent { session_id, event, order })
+                }
+                _ => None,
+            };
+            Ok(RoutedEvent { position, partner_id, livemode, own })
+        })
+        .collect()
 }

@@ -173,29 +173,6 @@ pub async fn list_after(
     rows.into_iter().map(Row::into_event).collect()
 }
 
-/// The fields of an event by which a follower routes it.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct FeedEntry {
-    pub position: i64,
-    pub partner_id: String,
-    pub livemode: bool,
-    /// The event is `intent.accepted`.
-    pub is_acceptance: bool,
-}
-
-/// The events after a position, ascending, as a follower routes them.
-pub async fn list_positions(
-    conn: &mut PgConnection,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<FeedEntry>, StoreError> {
-    let rows = sqlx::query_as(
-        "select position, partner_id, livemode, type = $3 as is_acceptance from event where position > $1 \
-         order by position limit $2",
-    );
-    Ok(rows.bind(after).bind(limit).bind(EventType::IntentAccepted.as_str()).fetch_all(conn).await?)
-}
-
 /// The newest position of the feed.
 pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
