@@ -218,6 +218,25 @@ async fn a_payment_is_moved_to_the_bank_once_by_any_number_of_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payment_does_not_count_as_sent_while_the_outbox_is_away() {
+    let place = BankScene::new().await;
+    let (request, outbox) = (request("a", false), place.files.folder().outbox());
+    let away = outbox.with_file_name("away");
+    tokio::fs::rename(&outbox, &away).await.unwrap();
+    assert_eq!(place.files.submit(&request).await, Err(RailError::Unconfirmed));
+    assert!(matches!(place.files.status(&request).await, Err(RailError::Down(_))));
+    let staged = "select count(*) from bank_payment where status = 'staged' and giving_at is not null";
+    assert_eq!(place.harness.count(staged).await, 1);
+    tokio::fs::rename(&away, &outbox).await.unwrap();
+    for _ in 0..2 {
+        let status = place.files.status(&request).await.unwrap();
+        assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
+        place.bank.turn().await.unwrap();
+    }
+    assert_eq!(place.bank.count_received().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_order_is_never_written() {
     let place = BankScene::new().await;
     let late = request("b", true);

@@ -58,7 +58,7 @@ impl Folder {
     }
 
     /// Moves a staged file to the bank. `false`: it was moved before. A rename succeeds once only, so of several
-    /// callers one succeeds.
+    /// callers one succeeds. While the file is still staged, an outbox that is not there is an error.
     pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
         // Before the move: whatever the bank may have is known.
         let given = fs::File::create(self.given(name)).await?;
@@ -67,7 +67,9 @@ impl Folder {
         let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
         match moved {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_staged(staged).await? => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
         sync(&self.outbox()).await?;
