@@ -11,6 +11,7 @@ pub(crate) mod clients;
 mod desk;
 pub(crate) mod dice;
 pub(crate) mod fix;
+mod payments;
 pub(crate) mod process;
 pub(crate) mod recipients;
 pub(crate) mod rest;
@@ -126,7 +127,7 @@ async fn under_fire(plan: &CrashPlan, dir: &Path) -> anyhow::Result<CrashReport>
     let first = process.ready_within(START_WITHIN).await?;
     let recipients = match plan.rails {
         CrashRails::Simulated => Recipients::simulated(),
-        CrashRails::BankAndDesk => Recipients::register(&process)?,
+        CrashRails::BankAndDesk => Recipients::register(&|words| process.command(words))?,
     };
     let place = watch::Sender::new(Some(Arc::new(first.clone())));
     let closing = watch::Sender::new(false);
@@ -195,7 +196,7 @@ async fn under_fire(plan: &CrashPlan, dir: &Path) -> anyhow::Result<CrashReport>
         }
     };
     let ready = place.borrow().clone().context("the service is up")?;
-    let bank = process.data_dir().join("bank/bank");
+    let bank = process.data_dir().join("bank");
     if desk.is_some() {
         let (mut conn, deadline) =
             (PgConnection::connect(text(&ready, "/databaseUrl")?).await?, Instant::now() + PATIENCE);
@@ -215,7 +216,7 @@ async fn under_fire(plan: &CrashPlan, dir: &Path) -> anyhow::Result<CrashReport>
         let mut conn = PgConnection::connect(text(&ready, "/databaseUrl")?).await?;
         let booked = books::check(&mut conn, &bank, Some(desk.books()), &recipients).await;
         let booked = booked.with_context(|| process.log_tail())?;
-        let books::Booked { payments, returned, conversions } = booked;
+        let books::Booked { payments, returned, conversions, .. } = booked;
         (report.payments, report.returned, report.conversions) = (payments, returned, conversions);
     }
     process.stop().await?;

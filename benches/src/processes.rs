@@ -1,8 +1,10 @@
-//! Several processes on one database: orders come through both interfaces of all of them, and webhooks go out, while
-//! processes are killed, frozen, and restarted one after the other. Afterwards every acknowledged order must exist and
-//! be settled once, every number of FIX must stand for one message that its client has, and every event must have been
-//! delivered; a restart in turn may refuse nothing, no fence is crossed, and what a process leaves another one takes.
+//! Several processes on one database: orders come through both interfaces of all of them, payments go through one
+//! folder to a bank, and webhooks go out, while processes are killed, frozen, and restarted one after the other.
+//! Afterwards every acknowledged order must exist and be settled once, the bank must have one file for each payment,
+//! every number of FIX must stand for one message that its client has, and every event must have been delivered; a
+//! restart in turn may refuse nothing, no fence is crossed, and what a process leaves another one takes.
 
+mod bank;
 mod fleet;
 mod ground;
 mod leases;
@@ -19,17 +21,18 @@ use self::fleet::Fleet;
 use self::ground::Ground;
 pub use self::leases::Handovers;
 use self::leases::LeaseWatch;
-use crate::crash::check;
 use crate::crash::clients::Clients;
 use crate::crash::dice::Dice;
 use crate::crash::fix::FixClient;
-use crate::crash::recipients::Recipients;
 use crate::crash::rest::{RestCaller, Traffic, Wallet, text};
+use crate::crash::{books, check};
 use crate::failover::{check_webhooks, subscribe};
 use crate::receiver::{Authority, Manner, Receiver, Reply};
 
 /// What a process logs when it accepts a connection for a session of its own from another process.
 const FORWARDED: &str = "forwarded connection accepted";
+/// What a process logs when it has staged a payment's file and could not move it to the bank.
+const NOT_MOVED: &str = "payment order is staged and may not have reached the bank yet";
 /// The time limit for a start, a stop, and for the last orders.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -42,7 +45,8 @@ pub struct ProcessesPlan {
     pub seed: u64,
     pub processes: usize,
     pub rounds: u32,
-    /// The time within which another process has a session or a chain that became free. `None`: it is reported only.
+    /// The time within which another process has a session, a chain or an endpoint that became free. `None`: it is
+    /// reported only.
     pub handover: Option<Duration>,
 }
 
@@ -57,6 +61,14 @@ pub struct ProcessesReport {
     pub resent: usize,
     /// Connections that reached a process without their session.
     pub forwarded: usize,
+    /// Payments that the bank was ordered to make.
+    pub payments: usize,
+    /// Of these, payments that came back.
+    pub returned: usize,
+    /// Files that were staged and that no payment names.
+    pub unnamed_files: usize,
+    /// Answers that the bank sent again, after others.
+    pub repeated_answers: usize,
     pub events_delivered: usize,
     /// Leases that went from one process to another: of `fix` sessions, of a `chain`, of a `webhook` endpoint.
     pub handovers: BTreeMap<&'static str, Handovers>,
@@ -72,6 +84,10 @@ impl ProcessesReport {
         self.fix_messages += other.fix_messages;
         self.resent += other.resent;
         self.forwarded += other.forwarded;
+        self.payments += other.payments;
+        self.returned += other.returned;
+        self.unnamed_files += other.unnamed_files;
+        self.repeated_answers += other.repeated_answers;
         self.events_delivered += other.events_delivered;
         for (kind, handovers) in &other.handovers {
             self.handovers.entry(kind).or_default().add(*handovers);
@@ -88,9 +104,19 @@ enum Fault {
     Killed,
     /// One stops working and goes on, before or after others have taken over.
     Frozen,
+    /// One is killed that has staged a payment's file and has not moved it to the bank; another one moves it.
+    KilledWhileGiving,
+    /// The same, and it goes on after another one has moved the file.
+    FrozenWhileGiving,
 }
 
-const FAULTS: [Fault; 3] = [Fault::RestartedInTurn, Fault::Killed, Fault::Frozen];
+const FAULTS: [Fault; 5] = [
+    Fault::KilledWhileGiving,
+    Fault::RestartedInTurn,
+    Fault::Frozen,
+    Fault::FrozenWhileGiving,
+    Fault::Killed,
+];
 
 impl Fault {
     const fn as_str(self) -> &'static str {
@@ -98,6 +124,8 @@ impl Fault {
             Self::RestartedInTurn => "restartedInTurn",
             Self::Killed => "killed",
             Self::Frozen => "frozen",
+            Self::KilledWhileGiving => "killedWhileGiving",
+            Self::FrozenWhileGiving => "frozenWhileGiving",
         }
     }
 }
@@ -118,7 +146,8 @@ async fn under_fire(plan: &ProcessesPlan, dir: &Path) -> anyhow::Result<Processe
     let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
     let receiver = Receiver::start(&authority, Manner::default(), |_, _| Reply::Status(200)).await;
     let receiver = receiver.map_err(|error| anyhow::anyhow!("{error}"))?;
-    let ground = Ground::prepare(&plan.binary, dir, plan.processes, &authority.pem()).await?;
+    let dice = Dice::new(plan.seed ^ 20 << 32);
+    let ground = Ground::prepare(&plan.binary, dir, plan.processes, &authority.pem(), dice).await?;
     let mut fleet = Fleet::start(ground, plan.processes, PATIENCE).await?;
     let outcome = drilled(plan, &mut fleet, &receiver).await;
     // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
@@ -152,16 +181,21 @@ async fn drilled(
     fire(plan, fleet, &traffic, &mut report).await?;
     let seen = clients.end(PATIENCE).await?;
     let deadline = Instant::now() + PATIENCE;
+    let (bank, recipients) = (fleet.ground().bank.root().to_owned(), fleet.ground().recipients.clone());
+    check::settled(&mut conn, check::Until::Ended, deadline).await?;
+    books::await_returns(&mut conn, &bank, deadline).await?;
+    report.repeated_answers = fleet.ground_mut().bank.end().await?;
     let checked = check::check(&*fleet.ready(0)?, &seen.placed, &seen.transcripts, deadline).await?;
     (report.orders, report.completed) = (checked.orders, checked.completed);
     report.fix_messages = seen.transcripts.iter().map(|one| one.received.len()).sum();
     report.resent = seen.transcripts.iter().map(|one| one.repeats).sum();
+    let booked = books::check(&mut conn, &bank, None, &recipients).await?;
+    (report.payments, report.returned) = (booked.payments, booked.returned);
+    report.unnamed_files = booked.unnamed;
     report.events_delivered = check_webhooks(&mut conn, receiver, deadline).await?;
     report.handovers = leases.end().await?;
     if let Some(limit) = plan.handover {
-        // An endpoint is taken once something is due for it.
-        let judged = report.handovers.iter().filter(|(kind, _)| **kind != "webhook");
-        let late = judged.map(|(_, handovers)| handovers).find(|handovers| handovers.longest > limit);
+        let late = report.handovers.values().find(|handovers| handovers.longest > limit);
         ensure!(late.is_none(), "a hand-over took longer than {limit:?}: {:?}", report.handovers);
     }
     for n in 0..fleet.size() {
@@ -191,15 +225,15 @@ fn begin(plan: &ProcessesPlan, fleet: &mut Fleet) -> anyhow::Result<(Clients, Ve
         let caller = u64::try_from(if wallet.is_some() { 0 } else { n })?;
         let dice = Dice::new(plan.seed ^ (1 + u64::try_from(n)?) << 32);
         let place = fleet.add_caller(n % fleet.size());
-        let caller =
-            RestCaller::new(place, clients.closing(), wallet, Recipients::simulated(), (caller, dice))?;
+        let recipients = fleet.ground().recipients.clone();
+        let caller = RestCaller::new(place, clients.closing(), wallet, recipients, (caller, dice))?;
         traffic.push(caller.traffic());
         clients.call(caller);
     }
     for n in 0..plan.processes {
         let wallet = if n == 0 { Some(Wallet::of(&ready, 1)?) } else { None };
         let dice = Dice::new(plan.seed ^ (9 + u64::try_from(n)?) << 32);
-        let client = FixClient::new(&ready, n, wallet, Recipients::simulated(), dice)?;
+        let client = FixClient::new(&ready, n, wallet, fleet.ground().recipients.clone(), dice)?;
         // All begin at one process, which has one of their sessions.
         clients.connect(client, fleet.add_session(0));
     }
@@ -273,6 +307,38 @@ async fn one_round(
             fleet.signal(pick, "-CONT")?;
             fleet.use_again(pick)?;
         }
+        Fault::KilledWhileGiving | Fault::FrozenWhileGiving => {
+            stopped_while_giving(fault == Fault::KilledWhileGiving, fleet, dice).await?;
+        }
     }
     Ok(())
+}
+
+/// Stops the process that has a payment's file staged while none can be moved. When they can be moved again, another
+/// process moves it.
+async fn stopped_while_giving(is_killed: bool, fleet: &mut Fleet, dice: &mut Dice) -> anyhow::Result<()> {
+    let ends = fleet.log_ends();
+    fleet.ground().bank.take_outbox_away()?;
+    let (n, line) = fleet.first_to_log(NOT_MOVED, &ends, PATIENCE).await?;
+    fleet.signal(n, if is_killed { "-KILL" } else { "-STOP" })?;
+    if is_killed {
+        fleet.ended(n, false, PATIENCE).await?;
+    }
+    fleet.avoid(n, true, dice)?;
+    let payment = line.split_once("end_to_end_id=").and_then(|(_, rest)| rest.split_whitespace().next());
+    let payment = payment.with_context(|| format!("no payment in `{line}`"))?.trim_matches('"').to_owned();
+    ensure!(!fleet.ground().bank.is_given(&payment), "{payment} was moved to an outbox that was away");
+    tokio::time::sleep(Duration::from_millis(dice.roll(4_000))).await;
+    fleet.ground().bank.give_outbox_back()?;
+    let deadline = Instant::now() + PATIENCE;
+    while !fleet.ground().bank.is_given(&payment) {
+        ensure!(Instant::now() < deadline, "no process moves {payment} to the bank");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    if is_killed {
+        fleet.start_again(n, PATIENCE).await?;
+    } else {
+        fleet.signal(n, "-CONT")?;
+    }
+    fleet.use_again(n)
 }

@@ -1,6 +1,6 @@
 //! The books of the bank and of the desk, held against the orders: each order is converted and paid once or not at all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,27 +8,13 @@ use anyhow::{Context as _, ensure};
 use dvp_domain::plan::OrderKind;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_rails::iso20022::instruction::end_to_end_id;
-use dvp_rails::iso20022::xml::Document;
 use dvp_store::orders::executions::{self, Execution};
 use sqlx::PgConnection;
 
 use super::desk::{Entry, Manner};
-use super::recipients::{RETURNED, Recipients};
+use super::payments::{self, Folder, Paid, Payment};
+use super::recipients::Recipients;
 use super::rest::FIRST;
-
-/// A payment that the bank was ordered to make.
-#[derive(Debug)]
-struct Payment {
-    account: String,
-    amount: String,
-    currency: String,
-}
-
-impl Payment {
-    fn is_returned(&self) -> bool {
-        self.account.ends_with(RETURNED)
-    }
-}
 
 /// How much the books hold.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,6 +23,8 @@ pub(crate) struct Booked {
     /// Those that came back.
     pub returned: usize,
     pub conversions: usize,
+    /// Files that were staged and that no payment names: they are never given to the bank.
+    pub unnamed: usize,
 }
 
 /// No order is converted twice, regardless of its end.
@@ -47,45 +35,46 @@ pub(super) fn check_once(desk: &HashMap<String, Entry>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares every order with the requests that bank and desk received, and their results. Without a desk, conversions
-/// are not compared.
+/// Compares every order with the requests that bank and desk received, and their results. `root` is the folder that is
+/// shared with the bank. Without a desk, conversions are not compared.
 pub(crate) async fn check(
     conn: &mut PgConnection,
-    bank: &Path,
+    root: &Path,
     desk: Option<HashMap<String, Entry>>,
     recipients: &Recipients,
 ) -> anyhow::Result<Booked> {
     let has_desk = desk.is_some();
     let mut conversions = desk.unwrap_or_default();
     check_once(&conversions)?;
-    let mut payments = payments(bank)?;
-    let returned = payments.values().filter(|payment| payment.is_returned()).count();
-    let booked = Booked { payments: payments.len(), returned, conversions: conversions.len() };
+    let given = payments::read(&root.join("bank"))?;
+    let returned = given.iter().filter(|payment| payment.is_returned()).count();
+    let conversions_made = conversions.len();
     let references: Vec<(String,)> =
         sqlx::query_as("select reference from execution order by reference").fetch_all(&mut *conn).await?;
+    let mut orders = Vec::with_capacity(references.len());
     for (reference,) in references {
         let execution = executions::find_by_reference(conn, &reference).await?;
         let execution = execution.with_context(|| format!("{reference} is gone"))?;
-        let known_as = |leg: LegKind| hex::encode(leg.reference(&execution.terms.reference));
-        let payment = payments.remove(&end_to_end_id(&known_as(LegKind::Payout)));
-        check_payment(&execution, payment, recipients)?;
+        orders.push(paid(&execution, recipients));
         if has_desk {
-            check_conversion(&execution, conversions.remove(&known_as(LegKind::Offramp)))?;
+            check_conversion(&execution, conversions.remove(&known_as(&execution, LegKind::Offramp)))?;
         }
     }
-    ensure!(payments.is_empty(), "the bank was given payments of no order: {payments:?}");
+    payments::judge(&orders, &given)?;
+    let unnamed = Folder::look(conn, root).await?.judge()?;
     ensure!(conversions.is_empty(), "the desk was given orders of no order: {conversions:?}");
-    Ok(booked)
+    Ok(Booked { payments: given.len(), returned, conversions: conversions_made, unnamed })
 }
 
 /// Waits until every payment that the bank gives back has reversed its order.
 pub(crate) async fn await_returns(
     conn: &mut PgConnection,
-    bank: &Path,
+    root: &Path,
     deadline: Instant,
 ) -> anyhow::Result<()> {
+    let given = payments::read(&root.join("bank"))?;
     let returned: Vec<String> =
-        payments(bank)?.into_iter().filter(|(_, payment)| payment.is_returned()).map(|(id, _)| id).collect();
+        given.into_iter().filter(Payment::is_returned).map(|payment| payment.id).collect();
     loop {
         let open: Vec<(String,)> = sqlx::query_as(
             "select e.reference from bank_payment p join execution e on e.reference = p.execution \
@@ -102,61 +91,25 @@ pub(crate) async fn await_returns(
     }
 }
 
-/// The payments of the files that the bank has received, by their end-to-end id. Each file that it gets is paid.
-fn payments(bank: &Path) -> anyhow::Result<BTreeMap<String, Payment>> {
-    let mut payments = BTreeMap::new();
-    for file in std::fs::read_dir(bank)? {
-        let path = file?.path();
-        if path.extension().is_none_or(|extension| extension != "xml") {
-            continue;
-        }
-        let document = Document::read(&std::fs::read(&path)?)
-            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-        let payment = document.root.at("CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf").context("no payment")?;
-        let account = payment.text_at("CdtrAcct/Id/IBAN").or_else(|| payment.text_at("CdtrAcct/Id/Othr/Id"));
-        let amount = payment.at("Amt/InstdAmt").context("a payment without its amount")?;
-        let id = payment.text_at("PmtId/EndToEndId").context("a payment without its id")?;
-        let read = Payment {
-            account: account.context("a payment without its account")?.to_owned(),
-            amount: amount.text.clone(),
-            currency: amount.attribute("Ccy").context("a payment without its currency")?.to_owned(),
-        };
-        let before = payments.insert(id.to_owned(), read);
-        ensure!(before.is_none(), "the bank was ordered twice to make {before:?}, {id}");
+/// What the order says of its payment.
+fn paid(execution: &Execution, recipients: &Recipients) -> Paid {
+    let terms = &execution.terms;
+    let units = terms.plan.priced.output.get();
+    let named = terms.request.beneficiary.as_ref().and_then(|beneficiary| beneficiary.account());
+    Paid {
+        reference: terms.reference.to_string(),
+        state: execution.state.name(),
+        is_on_chain: terms.pays_on_chain(),
+        id: end_to_end_id(&known_as(execution, LegKind::Payout)),
+        account: recipients.account(named.unwrap_or_default()),
+        amount: format!("{}.{:02}", units / 100, units % 100),
+        currency: terms.output.asset.clone(),
     }
-    Ok(payments)
 }
 
-fn check_payment(
-    execution: &Execution,
-    payment: Option<Payment>,
-    recipients: &Recipients,
-) -> anyhow::Result<()> {
-    let (terms, state) = (&execution.terms, execution.state.name());
-    let reference = &terms.reference;
-    let is_paid = matches!(state, "completed" | "reversed");
-    let Some(payment) = payment else {
-        ensure!(!is_paid || terms.pays_on_chain(), "{reference} is {state}, and the bank got no request");
-        return Ok(());
-    };
-    let priced = &terms.plan.priced;
-    let units = priced.output.get();
-    let amount = format!("{}.{:02}", units / 100, units % 100);
-    let named = terms.request.beneficiary.as_ref().and_then(|beneficiary| beneficiary.account());
-    let account = recipients.account(named.unwrap_or_default());
-    ensure!(
-        payment.account == account && payment.amount == amount && payment.currency == terms.output.asset,
-        "{reference} is to pay {amount} {} to {account}, and the bank was ordered {payment:?}",
-        terms.output.asset
-    );
-    // The bank refuses the payments to one account, gives back those to another, and makes all others.
-    let wanted = match &payment {
-        payment if payment.account.ends_with("0002") => "payout_failed",
-        payment if payment.is_returned() => "reversed",
-        _ => "completed",
-    };
-    ensure!(state == wanted, "{reference} is {state}, and the bank was ordered {payment:?}");
-    Ok(())
+/// The reference of a leg.
+fn known_as(execution: &Execution, leg: LegKind) -> String {
+    hex::encode(leg.reference(&execution.terms.reference))
 }
 
 fn check_conversion(execution: &Execution, entry: Option<Entry>) -> anyhow::Result<()> {

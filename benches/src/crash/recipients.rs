@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::dice::Dice;
-use super::process::Process;
 use super::rest::text;
 
 /// Mostly well-behaved. The simulated rails do the conversion, too.
@@ -19,6 +18,9 @@ const PROMPT: [&str; 5] = ["0000", "0000", "0001", "0002", RETURNED];
 pub(super) const RETURNED: &str = "0013";
 /// The bank is silent about these for longer than any other.
 const SILENT: &str = "0014";
+
+/// Runs a command of the program, and returns the JSON that it prints.
+type Command<'a> = &'a dyn Fn(&[&str]) -> anyhow::Result<Value>;
 
 /// One recipient, for payments in one currency.
 #[derive(Debug, Clone)]
@@ -53,30 +55,30 @@ impl Recipients {
     }
 
     /// All that the bank has an end for, and one that it is silent about for long.
-    pub(super) fn register(process: &Process) -> anyhow::Result<Self> {
-        let recipients = Self::register_these(process, &BANK)?;
+    pub(crate) fn register(command: Command<'_>) -> anyhow::Result<Self> {
+        let recipients = Self::register_these(command, &BANK)?;
         let returned = recipients.eur.iter().find(|one| one.is_returned).context("no recipient")?;
-        Ok(Self { firsts: [returned.clone(), in_euros(process, SILENT)?].into(), ..recipients })
+        Ok(Self { firsts: [returned.clone(), in_euros(command, SILENT)?].into(), ..recipients })
     }
 
     /// Those that the bank is done with in a few seconds.
-    pub(crate) fn register_prompt(process: &Process) -> anyhow::Result<Self> {
-        Self::register_these(process, &PROMPT)
+    pub(crate) fn register_prompt(command: Command<'_>) -> anyhow::Result<Self> {
+        Self::register_these(command, &PROMPT)
     }
 
     /// Enters them into the registry by one operator and has another verify them.
-    fn register_these(process: &Process, accounts: &[&str]) -> anyhow::Result<Self> {
+    fn register_these(command: Command<'_>, accounts: &[&str]) -> anyhow::Result<Self> {
         let in_dollars = |last: &&str| {
             let account = format!("00012345{last}");
             let details = json!({
                 "account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach",
                 "bank": "USABA021000021",
             });
-            registered(process, "USD", details)
+            registered(command, "USD", details)
         };
         Ok(Self {
             usd: accounts.iter().map(in_dollars).collect::<anyhow::Result<_>>()?,
-            eur: accounts.iter().map(|last| in_euros(process, last)).collect::<anyhow::Result<_>>()?,
+            eur: accounts.iter().map(|last| in_euros(command, last)).collect::<anyhow::Result<_>>()?,
             firsts: Arc::default(),
         })
     }
@@ -105,13 +107,13 @@ impl Recipients {
     }
 }
 
-fn in_euros(process: &Process, last: &str) -> anyhow::Result<Recipient> {
+fn in_euros(command: Command<'_>, last: &str) -> anyhow::Result<Recipient> {
     let account = german_iban(&format!("37040044053201{last}"))?;
     let details = json!({"account": account, "name": "Jane Doe", "country": "DE", "payoutMethod": "sepa"});
-    registered(process, "EUR", details)
+    registered(command, "EUR", details)
 }
 
-fn registered(process: &Process, currency: &str, details: Value) -> anyhow::Result<Recipient> {
+fn registered(command: Command<'_>, currency: &str, details: Value) -> anyhow::Result<Recipient> {
     let detail = |name: &str| text(&details, &format!("/{name}"));
     let mut enter = vec!["beneficiary", "create", "--partner", "acme", "--operator", "jo"];
     enter.extend(["--currency", currency, "--name", detail("name")?, "--country", detail("country")?]);
@@ -119,10 +121,10 @@ fn registered(process: &Process, currency: &str, details: Value) -> anyhow::Resu
     if let Ok(bank) = detail("bank") {
         enter.extend(["--bank", bank]);
     }
-    let entered = process.command(&enter)?;
+    let entered = command(&enter)?;
     let destination = text(&entered, "/destinationId")?;
     let verify = ["beneficiary", "verify", "--destination", destination, "--operator", "kim"];
-    process.command(&[&verify[..], &["--evidence", "call to its owner"]].concat())?;
+    command(&[&verify[..], &["--evidence", "call to its owner"]].concat())?;
     let is_returned = detail("account")?.ends_with(RETURNED);
     Ok(Recipient { name: text(&entered, "/account")?.to_owned(), details: Some(details), is_returned })
 }

@@ -85,7 +85,7 @@ impl Load {
         args.extend(database);
         let mut process = Process::start_with(binary, dir, args)?;
         let ready = process.ready_within(PATIENCE).await?;
-        let recipients = Recipients::register_prompt(&process)?;
+        let recipients = Recipients::register_prompt(&|words| process.command(words))?;
         subscribe(&ready, &receiver.url("127.0.0.1")).await?;
         let place = watch::Sender::new(Some(Arc::new(ready.clone())));
         let clients = clients(seed, &ready, &recipients, &place)?;
@@ -110,7 +110,7 @@ impl Load {
             let seen = clients.end(PATIENCE).await?;
             let mut conn = PgConnection::connect(&url).await?;
             let deadline = Instant::now() + PATIENCE;
-            let bank = process.data_dir().join("bank/bank");
+            let bank = process.data_dir().join("bank");
             check::settled(&mut conn, check::Until::Ended, deadline).await?;
             books::await_returns(&mut conn, &bank, deadline).await?;
             let checked = check::check(&ready, &seen.placed, &seen.transcripts, deadline).await?;

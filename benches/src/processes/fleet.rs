@@ -1,6 +1,6 @@
 //! The processes of the service, and where each client connects.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +59,10 @@ impl Fleet {
 
     pub(super) const fn ground(&self) -> &Ground {
         &self.ground
+    }
+
+    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
+        &mut self.ground
     }
 
     pub(super) fn size(&self) -> usize {
@@ -166,7 +170,7 @@ impl Fleet {
         let known = self.ground.known.clone();
         let member = self.member(n)?;
         loop {
-            let log = std::fs::read_to_string(&member.log).unwrap_or_default();
+            let log = read_log(&member.log);
             if let Some(line) = log.lines().find(|line| line.contains("dvp::serve: ready")) {
                 let address = |name: &str| {
                     let rest = line.split_once(&format!(" {name}=Some("))?.1;
@@ -187,10 +191,38 @@ impl Fleet {
         }
     }
 
+    /// The lengths of the logs of the running processes.
+    pub(super) fn log_ends(&self) -> Vec<usize> {
+        self.members.iter().map(|member| read_log(&member.log).len()).collect()
+    }
+
+    /// The first process that logs a line with `text` after these lengths, and the line.
+    pub(super) async fn first_to_log(
+        &self,
+        text: &str,
+        ends: &[usize],
+        limit: Duration,
+    ) -> anyhow::Result<(usize, String)> {
+        let deadline = Instant::now() + limit;
+        loop {
+            for (n, (member, end)) in self.members.iter().zip(ends).enumerate() {
+                let log = read_log(&member.log);
+                let new = log.get(*end..).unwrap_or_default();
+                // The last line may be half written.
+                let whole = new.rsplit_once('\n').map_or("", |(whole, _)| whole);
+                if let Some(line) = whole.lines().find(|line| line.contains(text)) {
+                    return Ok((n, line.to_owned()));
+                }
+            }
+            ensure!(Instant::now() < deadline, "no process logs `{text}`");
+            tokio::time::sleep(LOOK_EVERY / 10).await;
+        }
+    }
+
     /// Lines of all logs so far that contain `text`.
     pub(super) fn logged(&self, text: &str) -> usize {
         let count = |log: &PathBuf| {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let log = read_log(log);
             log.lines().filter(|line| line.contains(text)).count()
         };
         self.logs.iter().map(count).sum()
@@ -199,7 +231,7 @@ impl Fleet {
     /// Requests that processes refused with 503 after they were requested to stop.
     pub(super) fn refused_while_stopping(&self) -> usize {
         let count = |log: &PathBuf| {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let log = read_log(log);
             let stopping = log.lines().skip_while(|line| !line.contains("dvp::serve: stopping"));
             stopping.filter(|line| line.contains("status=503")).count()
         };
@@ -209,12 +241,16 @@ impl Fleet {
     /// The ends of the logs.
     pub(super) fn log_tails(&self) -> String {
         let tail = |log: &PathBuf| {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let log = read_log(log);
             let lines: Vec<&str> = log.lines().collect();
             lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
         };
         self.logs.iter().map(tail).collect::<Vec<_>>().join("\n---\n")
     }
+}
+
+fn read_log(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default()
 }
 
 impl Client {

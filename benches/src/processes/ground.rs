@@ -1,4 +1,5 @@
-//! What the processes share: a database, a chain with the contracts, a configuration, a partner with its sessions.
+//! What the processes share: a database, a chain with the contracts, the bank's folder, a configuration, a partner with
+//! its sessions and recipients.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use dvp_sandbox::embedded::{TestDatabase, random_hex};
 use serde_json::{Value, json};
 
+use super::bank::{ACCOUNTS, SharedBank};
+use crate::crash::dice::Dice;
+use crate::crash::recipients::Recipients;
 use crate::crash::rest::text;
 
 /// Connections of one process.
@@ -20,11 +24,19 @@ const CONNECTIONS: usize = 24;
 const PASSWORD: &str = "a password of the drill";
 /// Wallets that order.
 const WALLETS: usize = 2;
+/// What the provider and the partner have, by the id of the deposit: asset and minor units.
+const DEPOSITS: [(&str, &str, i64); 3] = [
+    ("opening-usd", "USD", 100_000_000_000),
+    ("opening-eur", "EUR", 100_000_000_000),
+    ("wire-1", "USD", 100_000_000_000),
+];
 
 pub(super) struct Ground {
     binary: PathBuf,
     dir: PathBuf,
     pub(super) database: TestDatabase,
+    pub(super) bank: SharedBank,
+    pub(super) recipients: Recipients,
     anvil: Anvil,
     relayer: PrivateKeySigner,
     /// What a client knows, without the addresses of a process.
@@ -37,6 +49,7 @@ impl Ground {
         dir: &Path,
         sessions: usize,
         authority: &str,
+        dice: Dice,
     ) -> anyhow::Result<Self> {
         let options = AnvilOptions {
             block_time: Some(Duration::from_secs(1)),
@@ -64,12 +77,15 @@ impl Ground {
         let grant = TokenGrant { token, amount: U256::from(1_000_000_000_000_u64) };
         fund_wallets(&rpc, admin, &deployment, wallets, &[grant]).await?.mined().await?;
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
-        let mut ground = Self { binary, dir, database, anvil, relayer: relayer.clone(), known: Value::Null };
+        let bank = SharedBank::start(&dir.join("bank"), &DEPOSITS, dice).await?;
+        let (relayer, recipients) = (relayer.clone(), Recipients::simulated());
+        let mut ground = Self { binary, dir, database, bank, recipients, anvil, relayer, known: Value::Null };
         ground.write("contracts.json", &serde_json::to_string(&deployment)?)?;
         ground.write("master", &random_hex(32))?;
         ground.write("receiver.pem", authority)?;
         ground.write("dvp.toml", &ground.config(&deployment, &solver.address().to_string())?)?;
         ground.known = ground.furnish(&deployment, wallets, sessions)?;
+        ground.recipients = Recipients::register(&|words| ground.command(words))?;
         Ok(ground)
     }
 
@@ -81,6 +97,13 @@ impl Ground {
 
     fn config(&self, deployment: &Deployment, solver: &str) -> anyhow::Result<String> {
         let (dir, rpc) = (self.dir.display(), self.anvil.rpc_url());
+        let account = |(currency, number): (&str, &str)| {
+            format!(
+                "{{ name = \"DVP Drill\", currency = \"{currency}\", account = \"{number}\", bic = \"SANDDEFF\", \
+                 country = \"DE\" }}"
+            )
+        };
+        let accounts = ACCOUNTS.map(account).join(", ");
         let token = deployment.tokens.first().context("no token")?.address;
         Ok(format!(
             r#"
@@ -107,7 +130,11 @@ fill_window = "1h"
 timelock_margin = "1d"
 [rails]
 offramp = "simulated"
-payout = "simulated"
+payout = "bank_files"
+[bank]
+folder = "{dir}/bank"
+settles_after = "1s"
+accounts = [{accounts}]
 [[chains]]
 name = "anvil"
 chain_id = {chain}
@@ -160,12 +187,14 @@ spread_bps = 10
     ) -> anyhow::Result<Value> {
         self.command(&["migrate"])?;
         self.command(&["partner", "create", "--name", "acme", "--tier", "enterprise", "--limit", "600000"])?;
-        for (asset, id) in [("USD", "opening-usd"), ("EUR", "opening-eur")] {
-            let deposit = ["--asset", asset, "--amount-minor", "100000000000", "--id", id];
-            self.command(&[&["provider", "deposit", "--provider", "north"][..], &deposit].concat())?;
+        for (id, asset, amount) in DEPOSITS {
+            let owner = match id {
+                "wire-1" => ["partner", "deposit", "--name", "acme"],
+                _ => ["provider", "deposit", "--provider", "north"],
+            };
+            let deposit = ["--asset", asset, "--amount-minor", &amount.to_string(), "--id", id];
+            self.command(&[&owner[..], &deposit].concat())?;
         }
-        let prefund = ["partner", "deposit", "--name", "acme", "--asset", "USD", "--id", "wire-1"];
-        self.command(&[&prefund[..], &["--amount-minor", "100000000000"]].concat())?;
         let key = self.command(&["key", "issue", "--partner", "acme", "--env", "test"])?;
         let mut known = Vec::new();
         for n in 0..sessions {

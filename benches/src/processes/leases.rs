@@ -22,6 +22,10 @@ struct Held {
     /// `None`: it was given back.
     until: Option<DateTime<Utc>>,
     at: DateTime<Utc>,
+    /// It is taken when something is due for it, and not before.
+    takes_work: bool,
+    /// When the first of what waits for it is due.
+    due: Option<DateTime<Utc>>,
 }
 
 impl Held {
@@ -29,9 +33,14 @@ impl Held {
     fn end(&self) -> DateTime<Utc> {
         self.until.unwrap_or(self.at)
     }
+
+    /// Since when it is free and has something to do.
+    fn wanted_since(&self) -> Option<DateTime<Utc>> {
+        if self.takes_work { self.due.map(|due| due.max(self.end())) } else { Some(self.end()) }
+    }
 }
 
-/// How long leases were free before another process had them, by the kind of the work.
+/// How long leases were free, with something to do, before another process had them, by the kind of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handovers {
     pub count: usize,
@@ -76,7 +85,8 @@ impl Seen {
             let same = held.owner == before.owner;
             ensure!(same || held.fence > before.fence, "two owners of one fence: {before:?}, {held:?}");
             if !same {
-                let free = (held.at - before.end()).to_std().unwrap_or_default();
+                let wanted = before.wanted_since().unwrap_or(held.at);
+                let free = (held.at - wanted).to_std().unwrap_or_default();
                 self.handovers.entry(kind(&held.name)).or_default().took(free);
             } else if held.until.is_none() && before.end() <= before.at {
                 // It was free before.
@@ -124,11 +134,13 @@ impl LeaseWatch {
 /// The leases of sessions, chains and webhook endpoints. Those of jobs are free between two runs.
 async fn list(conn: &mut PgConnection) -> Result<Vec<Held>, sqlx::Error> {
     sqlx::query_as(
-        "select name, owner, fence, expires_at as until, clock_timestamp() as at from lease \
-         where name like 'fix:%' or name like 'indexer:%' or name like 'relayer:%' \
+        "select name, owner, fence, expires_at as until, clock_timestamp() as at, \
+                false as takes_work, null::timestamptz as due \
+         from lease where name like 'fix:%' or name like 'indexer:%' or name like 'relayer:%' \
          union all \
-         select 'webhook:' || endpoint_id, holder, fence, nullif(leased_until, '-infinity'), clock_timestamp() \
-         from endpoint_lease \
+         select 'webhook:' || endpoint_id, holder, fence, nullif(leased_until, '-infinity'), clock_timestamp(), \
+                true, (select min(q.due_at) from webhook_queue q where q.endpoint_id = l.endpoint_id) \
+         from endpoint_lease l \
          where holder is not null",
     )
     .fetch_all(conn)
@@ -144,7 +156,8 @@ mod tests {
     fn held(owner: u128, fence: i64, until: i64, at: i64) -> Held {
         let time = |millis| DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis);
         let (owner, name) = (Uuid::from_u128(owner), "fix:one".to_owned());
-        Held { name, owner, fence, until: Some(time(until)), at: time(at) }
+        let (until, at) = (Some(time(until)), time(at));
+        Held { name, owner, fence, until, at, takes_work: false, due: None }
     }
 
     #[test]
@@ -178,6 +191,28 @@ mod tests {
         }
         let expected = Handovers { count: 1, longest: Duration::from_millis(300) };
         assert_eq!(seen.handovers, BTreeMap::from([("fix", expected)]));
+    }
+
+    #[test]
+    fn an_endpoint_is_wanted_from_when_it_is_free_and_something_is_due() {
+        let due = |millis| Some(DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis));
+        // Nothing was due when it was last seen; due before it was free; due afterwards; due later than it was taken.
+        for (seen_due, waited) in [(None, 0), (due(500), 600), (due(1_400), 200), (due(9_000), 0)] {
+            let mut seen = Seen::default();
+            let endpoint = |owner, fence, until, at| Held {
+                name: "webhook:ep".into(),
+                takes_work: true,
+                due: seen_due,
+                ..held(owner, fence, until, at)
+            };
+            for one in
+                [endpoint(1, 1, 1_000, 900), endpoint(1, 1, 1_000, 1_550), endpoint(2, 2, 61_600, 1_600)]
+            {
+                seen.look(one).unwrap();
+            }
+            let expected = Handovers { count: 1, longest: Duration::from_millis(waited) };
+            assert_eq!(seen.handovers, BTreeMap::from([("webhook", expected)]), "{seen_due:?}");
+        }
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(crate) async fn run(args: ProcessesArgs) -> anyhow::Result<bool> {
             "drill": "processes", "seeds": args.seeds.count, "processes": args.processes, "rounds": rounds,
             "orders": orders, "completed": completed, "fixMessages": fix_messages, "resent": resent,
             "forwarded": forwarded, "eventsDelivered": delivered,
+            "payments": sum.payments, "returned": sum.returned, "repeatedAnswers": sum.repeated_answers,
+            "unnamedFiles": sum.unnamed_files,
             "handovers": handovers,
             "broken": broken,
             "seconds": started.elapsed().as_secs(),
@@ -68,6 +70,11 @@ pub(crate) async fn run(args: ProcessesArgs) -> anyhow::Result<bool> {
              ({resent} sent again), {forwarded} connections forwarded, {delivered} events delivered; {} promises broken",
             args.processes,
             broken.len()
+        )?;
+        writeln!(
+            out,
+            "the bank: {} payments, {} returned, {} answers sent again; {} files staged and never named",
+            sum.payments, sum.returned, sum.repeated_answers, sum.unnamed_files
         )?;
         for kind in KINDS {
             let handovers = taken(kind);
