@@ -274,7 +274,7 @@ impl Rendered {
     }
 
     /// It is a file of as many lines as its range has, and no screen.
-    fn is_export(&self) -> bool {
+    pub fn is_export(&self) -> bool {
         [".csv", ".jsonl"].iter().any(|kind| self.screen.route.ends_with(kind))
     }
 }
@@ -288,12 +288,13 @@ pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
     let harness = history::open(dir, HistorySize::of(orders)).await?;
-    let rendered = render(&harness, rounds).await?;
+    let mut rendered = render(&harness, rounds).await?;
     harness.stop().await?;
+    rendered.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));
     Ok(rendered)
 }
 
-/// The same over a harness.
+/// The same over a harness, in the order of the list.
 ///
 /// # Errors
 /// Fails when a page is not rendered.
@@ -309,7 +310,6 @@ pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<V
         all.push(Rendered { screen, times });
     }
     browser.stop.cancel();
-    all.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));
     Ok(all)
 }
 

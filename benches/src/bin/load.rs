@@ -191,7 +191,21 @@ fn main() -> anyhow::Result<()> {
         }
         LoadCommand::Grow { orders, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(dvp_benches::grow::measure(dir.as_deref(), *orders))?
+            let grown = runtime.block_on(dvp_benches::grow::measure(dir.as_deref(), *orders))?;
+            for one in &grown {
+                writeln!(std::io::stdout(), "{}", one.json())?;
+            }
+            let long: Vec<_> =
+                grown.iter().filter(|one| one.is_too_long()).map(|one| one.name.as_str()).collect();
+            anyhow::ensure!(
+                long.is_empty(),
+                "{} of {} kinds of work take longer than {} % of their time over the small history: {}",
+                long.len(),
+                grown.len(),
+                dvp_benches::grow::BOUND,
+                long.join("; ")
+            );
+            return Ok(());
         }
         LoadCommand::FixOrders { without_archive, without_settlement } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
