@@ -2,7 +2,7 @@
 //!
 //! One process runs the job, by a lease. A round processes the tables in turn, one short statement each, until no
 //! expired row is left or the round's time is over; the rest waits for the next round. When a table fails, the failure
-//! is logged, and the others continue.
+//! is logged, and the others continue. Tables in partitions of a day lose whole days, and get those to come.
 //!
 //! Personal data of ended orders is erased from rows that stay ([`crate::personal_data`]).
 //!
@@ -18,10 +18,10 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use dvp_store::chain::retention as chain;
-use dvp_store::fix::archive;
 use dvp_store::lease::Lease;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
 use dvp_store::orders::{bank_messages, feed, rail_calls};
+use dvp_store::partitions::{self, DayTable};
 use dvp_store::personal::messages;
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
 use dvp_store::{StoreError, limits, operators, retention};
@@ -41,6 +41,8 @@ const BREATH: Duration = Duration::from_millis(10);
 const LIMIT_USAGE: Duration = Duration::from_secs(90 * 86_400);
 /// How long ended sessions of the console and expired sign-in links are kept; the audit log has every sign-in.
 const CONSOLE_SESSIONS: Duration = Duration::from_secs(90 * 86_400);
+/// For so many days ahead there are partitions: so long may their creation fail without any loss.
+const DAYS_AHEAD: i32 = 7;
 /// Rows of one statement.
 const ROWS: i64 = 1000;
 /// Orders of one transaction that erases personal data, a dozen statements each.
@@ -95,11 +97,14 @@ impl Default for Ages {
     }
 }
 
-/// The tables with a retention time.
+/// The tables with a retention time, and what comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
+    /// Partitions of the coming days are created; nothing is deleted.
+    Partitions,
     Events,
     Deliveries,
+    WebhookLog,
     WebhookAnswers,
     Idempotency,
     Nonces,
@@ -123,9 +128,11 @@ enum Subject {
 }
 
 impl Subject {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 24] = [
+        Self::Partitions,
         Self::Events,
         Self::Deliveries,
+        Self::WebhookLog,
         Self::WebhookAnswers,
         Self::Idempotency,
         Self::Nonces,
@@ -150,8 +157,10 @@ impl Subject {
 
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Partitions => "partitions",
             Self::Events => "events",
             Self::Deliveries => "deliveries",
+            Self::WebhookLog => "webhook_log",
             Self::WebhookAnswers => "webhook_answers",
             Self::Idempotency => "idempotency",
             Self::Nonces => "nonces",
@@ -177,8 +186,10 @@ impl Subject {
 
     async fn trim(self, conn: &mut PgConnection, ages: &Ages) -> Result<u64, StoreError> {
         match self {
+            Self::Partitions => webhook_deliveries::create_log(conn, DAYS_AHEAD).await.map(|()| 0),
             Self::Events => feed::trim(conn, ROWS).await,
             Self::Deliveries => webhook_deliveries::trim(conn, ROWS).await,
+            Self::WebhookLog => webhook_deliveries::drop_old_day(conn).await,
             Self::WebhookAnswers => webhooks::delete_old_answers(conn, ROWS).await,
             Self::Idempotency => retention::delete_idempotency(conn, ages.idempotency, ROWS).await,
             Self::Nonces => retention::delete_nonces(conn, ROWS).await,
@@ -186,7 +197,7 @@ impl Subject {
             Self::QuoteRequests => retention::delete_quote_requests(conn, ages.quotes, ROWS).await,
             Self::FirmQuotes => retention::delete_firm_quotes(conn, ages.quotes, ROWS).await,
             Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,
-            Self::FixArchive => archive::drop_old_day(conn, ages.fix_archive).await,
+            Self::FixArchive => partitions::drop_old_day(conn, DayTable::FixMessages, ages.fix_archive).await,
             Self::Notices => retention::delete_notices(conn, ages.notices, ROWS).await,
             Self::Transactions => retention::delete_transactions(conn, ages.transactions, ROWS).await,
             Self::LimitUsage => retention::delete_limit_usage(conn, LIMIT_USAGE, ROWS).await,

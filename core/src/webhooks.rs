@@ -354,7 +354,7 @@ async fn test(
         Some(kind) => {
             let intent_id = format!("sample_{}", Uuid::now_v7().simple());
             let object = serde_json::to_value(sample::snapshot(&intent_id, kind, at))
-                .map_err(|error| StoreError::corrupt("webhook_delivery", error))?;
+                .map_err(|error| StoreError::corrupt("webhook_delivery_log", error))?;
             let reported = EnvelopeFields {
                 id: &event_id,
                 kind,

@@ -24,8 +24,10 @@ const CALL: Label = ("call", Of(&["submit", "query"]));
 const SUBJECT: Label = (
     "subject",
     Of(&[
+        "partitions",
         "events",
         "deliveries",
+        "webhook_log",
         "webhook_answers",
         "idempotency",
         "nonces",
@@ -287,7 +289,12 @@ pub(super) const WEBHOOKS: &[Metric] = &[
         "since the oldest event was recorded from which no deliveries were made, 0 without one",
     ),
     metric("dvp_retention_rows_total", Counter, &[SUBJECT], "expired rows that were deleted"),
-    metric("dvp_retention_failures_total", Counter, &[SUBJECT], "deletions that failed and are tried again"),
+    metric(
+        "dvp_retention_failures_total",
+        Counter,
+        &[SUBJECT],
+        "deletions, or the creation of `partitions`, that failed and are tried again",
+    ),
 ];
 
 pub(super) const BOOKS: &[Metric] = &[

@@ -142,11 +142,20 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
             }
             Err(error) => {
                 warn!(%error, "writing delivery outcomes failed, retrying");
+                // A partition may be missing, when no process has run for a week.
+                if let Err(error) = create_log(pool).await {
+                    warn!(%error, "the partitions of the webhook log could not be created");
+                }
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
     }
     false
+}
+
+async fn create_log(pool: &PgPool) -> Result<(), StoreError> {
+    let mut conn = pool.acquire().await?;
+    deliveries::create_log(&mut conn, 0).await
 }
 
 /// A random share of the jitter; zero if no randomness is available, which does no harm.

@@ -12,6 +12,9 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::{LookUp, Names, SystemNames};
 use dvp_api::delivery::signature::verify;
 use dvp_api::delivery::{Delivery, DeliveryConfig, DeliveryLimits};
+use dvp_store::PgConnection;
+use dvp_store::partitions::{self, DayTable};
+use dvp_store::webhooks::deliveries;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -510,29 +513,68 @@ async fn deliveries_are_retained_as_long_as_events() {
         log.iter().all(|one| one["state"] == "delivered").then_some(())
     })
     .await;
-    sqlx::query(
-        "update webhook_delivery set created_at = created_at - interval '15 days' where origin = 'feed'",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    days_instead_of_the_first_partition(&mut conn).await;
+    for statement in [
+        "update webhook_delivery_log set ended_at = ended_at - interval '16 days' where origin = 'feed'",
+        "update webhook_attempt_log set at = at - interval '16 days'",
+    ] {
+        sqlx::query(statement).execute(&mut *conn).await.unwrap();
+    }
+    assert_eq!(scene.log().await.len(), 2, "no statement deletes rows");
+    for _ in 0..3 {
+        deliveries::drop_old_day(&mut conn).await.unwrap();
+    }
     let kept = scene.log().await;
     assert_eq!(kept.iter().map(|one| &one["eventId"]).collect::<Vec<_>>(), [&young]);
     assert_eq!(kept[0]["attempts"].as_array().unwrap().len(), 1);
-    assert_eq!(scene.harness.count("select count(*) from webhook_attempt").await, 0);
+    assert_eq!(scene.harness.count("select count(*) from webhook_attempt_log").await, 0);
     // Waiting deliveries are deleted too: their events have left the feed.
     scene.accept().await;
     scene.received(4).await;
     scene.attempted(1).await;
     let age = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at, created_at) \
                select endpoint_id, partner_id, 'evt_old', type, origin, '{}', now() + interval '1 hour', \
-                      now() - interval '15 days' from webhook_delivery limit 1";
+                      now() - interval '15 days' from webhook_delivery_log limit 1";
     sqlx::query(age).execute(scene.harness.pool()).await.unwrap();
     sqlx::query("update webhook_queue set id = 0").execute(scene.harness.pool()).await.unwrap();
-    assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(scene.log().await.len(), 2);
+}
+
+/// As three weeks after the migration: what the log had before is a day of its own, beside the days since.
+async fn days_instead_of_the_first_partition(conn: &mut PgConnection) {
+    for (table, first) in DayTable::WEBHOOK_LOG.into_iter().zip(["webhook_delivery", "webhook_attempt"]) {
+        let log = table.as_str();
+        let statement = format!("alter table {log} detach partition {first}");
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await.unwrap();
+        let today = chrono::Utc::now().date_naive();
+        for days in 0..=16 {
+            partitions::create_day(conn, table, today - chrono::Days::new(days)).await.unwrap();
+        }
+        partitions::create_day(conn, table, today.succ_opt().unwrap()).await.unwrap();
+        for statement in [format!("insert into {log} select * from {first}"), format!("drop table {first}")] {
+            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_day_of_the_log_is_created_before_the_outcome_is_written_again() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    for statement in [
+        "alter table webhook_delivery_log detach partition webhook_delivery",
+        "alter table webhook_attempt_log detach partition webhook_attempt",
+    ] {
+        sqlx::query(statement).execute(&mut *conn).await.unwrap();
+    }
+    let ping = scene.ping().await;
+    let logged = scene.attempted(1).await;
+    assert_eq!((&logged["state"], &logged["eventId"]), (&json!("delivered"), &json!(ping)));
+    assert_eq!(scene.received(1).await.len(), 1, "it was not sent again");
+    let days = "select count(*) from partition_days('webhook_delivery_log')";
+    assert_eq!(scene.harness.count(days).await, 1);
 }
 
 #[tokio::test]
@@ -640,14 +682,14 @@ async fn a_lease_that_is_taken_during_a_stop_is_released() {
 #[tokio::test]
 async fn an_unwritable_outcome_repeats_the_delivery() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
-    let refuse = "alter table webhook_delivery add constraint refused check (origin <> 'test')";
+    let refuse = "alter table webhook_delivery_log add constraint refused check (origin <> 'test')";
     sqlx::query(refuse).execute(scene.harness.pool()).await.unwrap();
     let ping = scene.ping().await;
     let got = scene.received(2).await;
     assert!(got.iter().all(|one| one.event_id() == ping && one.body == got[0].body));
     let logged = scene.log().await.remove(0);
     assert_eq!((&logged["state"], &logged["attempts"]), (&json!("pending"), &json!([])));
-    sqlx::query("alter table webhook_delivery drop constraint refused")
+    sqlx::query("alter table webhook_delivery_log drop constraint refused")
         .execute(scene.harness.pool())
         .await
         .unwrap();

@@ -137,15 +137,15 @@ const WRITE: &[&str] = &[
                                 client_order_id) \
      select 'south', '0x0000000000000000000000000000000000000002', 'USD', 'EUR', 0.9, 100000, 0, at, 'maker-' || n \
      from copy where n % 20 = 0",
-    "insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at, number, \
+    "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at, number, \
                                    at, status, latency_ms) \
      select nextval('webhook_delivery_number'), 'ep_history', c.partner_id, 'evt_' || md5(c.reference || p.sequence), p.type, \
             'feed', case when c.n % 100 = 0 then 'failed' else 'delivered' end, c.at, c.at + interval '1 s', 1, c.at, 200, 20 \
      from copy c join pattern_event p using (template) \
      where c.partner_id = 'ptn_acme' and c.at > now() - interval '15 days' order by c.n, p.sequence",
-    "insert into webhook_attempt (delivery_id, number, at, status, latency_ms) \
+    "insert into webhook_attempt_log (delivery_id, number, at, status, latency_ms) \
      select d.id, 0, d.created_at, 503, 20 from copy c \
-     join webhook_delivery d on d.event_id = 'evt_' || md5(c.reference || 1) where c.n % 2 = 0",
+     join webhook_delivery_log d on d.event_id = 'evt_' || md5(c.reference || 1) where c.n % 2 = 0",
     "create temp table over_fix on commit drop as \
      select c.*, s.next_out + row_number() over (order by c.n) - 1 as seq from copy c, fix_session s \
      where s.session_id = 'FIX.4.4:DVP->HISTORY' and c.partner_id = 'ptn_acme' and c.n % 5 = 0",

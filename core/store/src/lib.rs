@@ -28,6 +28,7 @@ pub mod operators;
 pub mod order_views;
 pub mod orders;
 pub mod overview;
+pub mod partitions;
 pub mod partners;
 pub mod pauses;
 pub mod personal;

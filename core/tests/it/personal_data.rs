@@ -99,10 +99,10 @@ async fn surround(harness: &Harness, reference: &str) {
                     values ('ours', 'USD', $1, 1, now(), now(), 0, 0, sha256('x'), sha256('y')) returning id) \
          insert into bank_entry (statement, line, account, currency, amount, booked_at, refs, subject, paired_at) \
          select id, 1, 'ours', 'USD', -1, now(), array['WILHELMINA FEATHERSTONE', '000777666555'], $1, now() from s",
-        "insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, state, ended_at, body_prefix) \
+        "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, ended_at, body_prefix) \
          select position, 'we_1', partner_id, event_id, type, 'feed', 'delivered', now(), 'hi Wilhelmina Featherstone' \
          from event where reference = $1 and sequence = 1",
-        "insert into webhook_attempt (delivery_id, number, at, latency_ms, body_prefix) \
+        "insert into webhook_attempt_log (delivery_id, number, at, latency_ms, body_prefix) \
          select position, 1, now(), 1, 'who is Wilhelmina Featherstone' from event where reference = $1 and sequence = 1",
     ] {
         run(harness, statement, reference).await;

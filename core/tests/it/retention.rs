@@ -288,3 +288,64 @@ async fn days_of_the_fix_archive_are_dropped_when_all_of_them_is_expired() {
         sqlx::query_scalar("select seq from fix_message order by seq").fetch_all(pool).await.unwrap();
     assert_eq!(left, [0, 1, 3]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_creates_the_days_to_come_of_the_webhook_log_and_reports_when_it_cannot() {
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
+    for statement in [
+        "drop table webhook_delivery",
+        "drop table webhook_attempt",
+        // Somebody has detached today.
+        "select create_day_partition('webhook_delivery_log', (now() at time zone 'UTC')::date, 'endpoint_id, id')",
+        "do $$ begin execute format('alter table webhook_delivery_log detach partition %I', \
+             'webhook_delivery_log_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')); end $$",
+    ] {
+        sqlx::query(statement).execute(pool).await.unwrap();
+    }
+    let ages = Ages::default();
+    assert_eq!(round(pool, &ages).await.failed, ["partitions"]);
+    let remove = "do $$ begin execute format('drop table %I', \
+                      'webhook_delivery_log_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')); end $$";
+    sqlx::query(remove).execute(pool).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(round(pool, &ages).await.failed, Vec::<&str>::new());
+        for log in ["webhook_delivery_log", "webhook_attempt_log"] {
+            let days: Vec<i32> = sqlx::query_scalar(
+                "select (begins_at at time zone 'UTC')::date - (now() at time zone 'UTC')::date \
+                 from partition_days($1) where ends_at = begins_at + interval '1 day' order by 1",
+            )
+            .bind(log)
+            .fetch_all(pool)
+            .await
+            .unwrap();
+            assert_eq!(days, (0..=7).collect::<Vec<_>>(), "{log}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_before_is_a_partition_until_all_of_it_is_expired() {
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
+    let insert = "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, ended_at) \
+                  select n, 'we_1', 'ptn_1', 'evt_' || n, 'payout.completed', 'feed', 'delivered', \
+                         now() - make_interval(days => n) from generate_series(0, 40, 20) n";
+    sqlx::query(insert).execute(pool).await.unwrap();
+    assert_eq!(harness.count("select count(*) from webhook_delivery").await, 3, "by the release before");
+    assert_eq!(round(pool, &Ages::default()).await.failed, Vec::<&str>::new());
+    assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, 3);
+    let mut conn = pool.acquire().await.unwrap();
+    // The first week, and what was written in it.
+    let until = "select (ends_at - now() > interval '7 days' and ends_at - now() <= interval '8 days')::int8 \
+                 from partition_days('webhook_delivery_log') where begins_at is null";
+    assert_eq!(harness.count(until).await, 1);
+    for (days, rows) in [(7, 3), (8, 0)] {
+        sqlx::query("select drop_day_partition('webhook_delivery_log', now() + make_interval(days => $1))")
+            .bind(days)
+            .execute(&mut *conn)
+            .await
+            .unwrap();
+        assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, rows);
+    }
+}

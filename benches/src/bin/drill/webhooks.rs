@@ -183,9 +183,9 @@ async fn judge(harness: &DurableHarness, hostile: &Hostile) -> anyhow::Result<()
         let attempts: Vec<(Option<String>, String)> = sqlx::query_as(
             "with own as (select id from webhook_endpoint where key_id = $1) \
              select a.error, 'pending' from own join webhook_queue q on q.endpoint_id = own.id \
-                    join webhook_attempt a on a.delivery_id = q.id \
+                    join webhook_attempt_log a on a.delivery_id = q.id \
              union all \
-             select d.error, d.state from own join webhook_delivery d on d.endpoint_id = own.id",
+             select d.error, d.state from own join webhook_delivery_log d on d.endpoint_id = own.id",
         )
         .bind(&hostile.owner.key_id)
         .fetch_all(harness.pool())

@@ -1,11 +1,10 @@
 //! The archive of FIX messages, in partitions of a day.
 
-use std::time::Duration;
-
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::partitions::{self, DayTable};
 
 /// A message for the archive, redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,17 +59,7 @@ impl Stretch {
 
 /// Creates the partition of a day (UTC), if there is none.
 pub async fn create_day(conn: &mut PgConnection, day: NaiveDate) -> Result<(), StoreError> {
-    sqlx::query("select fix_message_create_day($1)").bind(day).execute(conn).await?;
-    Ok(())
-}
-
-/// Drops the oldest partition if all of it is older than `age`. Returns how many rows it had, by the statistics.
-pub async fn drop_old_day(conn: &mut PgConnection, age: Duration) -> Result<u64, StoreError> {
-    let row: (i64,) = sqlx::query_as("select fix_message_drop_day(now() - make_interval(secs => $1))")
-        .bind(age.as_secs_f64())
-        .fetch_one(conn)
-        .await?;
-    super::unsigned(row.0)
+    partitions::create_day(conn, DayTable::FixMessages, day).await
 }
 
 /// Inserts messages, whose days have partitions.

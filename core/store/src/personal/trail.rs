@@ -47,9 +47,9 @@ pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) 
         .await?;
     }
     for statement in [
-        "update webhook_attempt a set body_prefix = null from event_record v join webhook_delivery d using (event_id) \
+        "update webhook_attempt_log a set body_prefix = null from event_record v join webhook_delivery_log d using (event_id) \
          where v.reference = $1 and a.delivery_id = d.id",
-        "update webhook_delivery d set body_prefix = null from event_record v \
+        "update webhook_delivery_log d set body_prefix = null from event_record v \
          where v.reference = $1 and d.event_id = v.event_id",
     ] {
         sqlx::query(statement).bind(reference).execute(&mut *conn).await?;

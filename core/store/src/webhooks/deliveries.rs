@@ -1,5 +1,5 @@
 //! Deliveries: queued from the feed, read by the holder of their endpoint's lease, ended in batches; and the log of
-//! ended deliveries.
+//! ended deliveries, in partitions of a day.
 //!
 //! A delivery in flight is in its holder's memory only: reading writes nothing. The row leaves the queue in the
 //! transaction that writes its log, which requires that the fence of the lease is unchanged
@@ -12,6 +12,8 @@ use dvp_domain::envelope::BODY_BYTES_MAX;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::orders::events::RETENTION_DAYS;
+use crate::partitions::{self, DayTable};
 use crate::webhooks::leases::EndpointLease;
 
 /// Why a delivery exists.
@@ -59,7 +61,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
              insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, trace) \
              select endpoint, partner, event, type, origin, body, trace from new where fits \
          ) \
-         insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at) \
+         insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at) \
          select nextval('webhook_delivery_number'), endpoint, partner, event, type, origin, 'failed', \
                 clock_timestamp(), clock_timestamp() \
          from new where not fits",
@@ -229,7 +231,7 @@ const CLOSE: &str = held_leases!(
          update webhook_endpoint set failing_since = null, noticed_at = null \
          where failing_since is not null and id in (select endpoint_id from gone where state = 'delivered') \
      ), logged as ( \
-         insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, created_at, ended_at, \
+         insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, created_at, ended_at, \
                                        state, number, at, status, latency_ms, error, body_prefix) \
          select id, endpoint_id, partner_id, event_id, type, origin, created_at, clock_timestamp(), \
                 state, number, at, status, latency_ms, error, body_prefix \
@@ -247,7 +249,7 @@ const PUT_OFF: &str = held_leases!(
          from u, held s where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
          returning q.id \
      ), made as ( \
-         insert into webhook_attempt (delivery_id, number, at, status, latency_ms, error, body_prefix) \
+         insert into webhook_attempt_log (delivery_id, number, at, status, latency_ms, error, body_prefix) \
          select id, number, at, status, latency_ms, error, body_prefix from u join kept using (id) \
          where number is not null \
      ) \
@@ -357,7 +359,7 @@ pub async fn list_log(
               order by id desc limit $5) \
              union all \
              (select id, event_id, type, origin, state, null, created_at, ended_at \
-              from webhook_delivery \
+              from webhook_delivery_log \
               where endpoint_id = $1 and id < coalesce($2, 9223372036854775807) \
                 and ($3::text is null or event_id = $3) and ($4::text is null or state = $4) \
               order by id desc limit $5) \
@@ -380,10 +382,10 @@ pub async fn list_attempts(
     deliveries: &[i64],
 ) -> Result<Vec<LoggedAttempt>, StoreError> {
     let rows = sqlx::query_as(
-        "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt \
+        "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt_log \
          where delivery_id = any($2) \
          union all \
-         select id, number, at, status, latency_ms, error, body_prefix from webhook_delivery \
+         select id, number, at, status, latency_ms, error, body_prefix from webhook_delivery_log \
          where endpoint_id = $1 and id = any($2) and number is not null \
          order by 1, 2",
     )
@@ -394,35 +396,34 @@ pub async fn list_attempts(
     Ok(rows)
 }
 
-/// Deletes deliveries older than the feed's retention, waiting ones included, with their attempts, about `limit`.
-/// Returns their number.
+/// Deletes waiting deliveries older than the feed's retention, at most `limit`. Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
-        "with aged as ( \
-             select now() - make_interval(days => $2) as since \
-         ), waiting as ( \
-             delete from webhook_queue q \
-             using (select id, created_at from webhook_queue order by id limit $1) o, aged \
-             where q.id = o.id and o.created_at <= aged.since returning q.id \
-         ), ended as ( \
-             delete from webhook_delivery where ctid = any(array( \
-                 select o.ctid \
-                 from endpoint_lease l cross join aged cross join lateral ( \
-                     select created_at from webhook_delivery \
-                     where endpoint_id = l.endpoint_id order by id limit 1 \
-                 ) first cross join lateral ( \
-                     select ctid, created_at from webhook_delivery \
-                     where endpoint_id = l.endpoint_id order by id limit $1 \
-                 ) o \
-                 where first.created_at <= aged.since and o.created_at <= aged.since limit $1)) returning id \
-         ), old as ( \
-             select id from waiting union all select id from ended \
-         ), attempts as (delete from webhook_attempt where delivery_id = any(array(select id from old))) \
-         select id from old",
+        "delete from webhook_queue q \
+         using (select id, created_at from webhook_queue order by id limit $1) o \
+         where q.id = o.id and o.created_at <= now() - make_interval(days => $2)",
     )
     .bind(limit)
-    .bind(crate::orders::events::RETENTION_DAYS)
+    .bind(RETENTION_DAYS)
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// Drops the oldest day of the log whose rows are all older than the feed's retention. Returns how many rows it had.
+pub async fn drop_old_day(conn: &mut PgConnection) -> Result<u64, StoreError> {
+    let age = Duration::from_secs(u64::from(RETENTION_DAYS.unsigned_abs()) * 86_400);
+    let mut rows = 0_u64;
+    for table in DayTable::WEBHOOK_LOG {
+        rows = rows.saturating_add(partitions::drop_old_day(conn, table, age).await?);
+    }
+    Ok(rows)
+}
+
+/// Creates the log's partitions of this day and the next `days`.
+pub async fn create_log(conn: &mut PgConnection, days: i32) -> Result<(), StoreError> {
+    for table in DayTable::WEBHOOK_LOG {
+        partitions::create_ahead(conn, table, days).await?;
+    }
+    Ok(())
 }
