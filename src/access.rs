@@ -114,13 +114,14 @@ impl ServiceLocation {
         }
     }
 
-    /// The environment that the database belongs to, which must be the configured one.
+    /// The environment that the database belongs to. It and the cell must be the configured ones.
     pub(crate) async fn environment(&self, conn: &mut PgConnection) -> anyhow::Result<Environment> {
         let stamped = deployment::find_environment(conn).await?;
         let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
         if let Self::Configured(config) = self {
             let configured = config.environment;
             ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
+            deployment::check_cell(conn, config.cell()).await??;
         }
         Ok(stamped)
     }

@@ -18,6 +18,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use dvp_core::secrets::{MasterKey, UNNAMED, Vault};
+use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use serde::Deserialize;
@@ -41,6 +42,8 @@ pub(crate) struct Config {
     /// The roles of this process.
     #[serde(default = "every_role")]
     pub roles: Vec<Role>,
+    /// The cell that this deployment is, of several.
+    pub cell: Option<CellSection>,
     pub database: DatabaseSection,
     pub secrets: SecretsSection,
     pub api: Option<ApiSection>,
@@ -105,6 +108,13 @@ impl Role {
 
 fn every_role() -> Vec<Role> {
     Role::ALL.to_vec()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CellSection {
+    /// Three lowercase hex digits. Stamped into the database by `dvp migrate`.
+    pub id: CellId,
 }
 
 #[derive(Debug, Deserialize)]
@@ -192,6 +202,10 @@ impl Config {
         }
         ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
         Ok(())
+    }
+
+    pub(crate) fn cell(&self) -> Option<CellId> {
+        self.cell.as_ref().map(|section| section.id)
     }
 
     pub(crate) fn database(&self) -> anyhow::Result<Database> {

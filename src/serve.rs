@@ -98,10 +98,11 @@ async fn open_pools(config: &Config) -> anyhow::Result<Pools> {
         bail!("{complaint}");
     }
     let stamped = deployment::find_environment(&mut conn).await?;
-    drop(conn);
     let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
     let configured = config.environment;
     ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
+    deployment::check_cell(&mut conn, config.cell()).await??;
+    drop(conn);
     Ok(pools)
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dvp_store::operators::challenges::{self, Purpose};
 use dvp_store::operators::passkeys::{self, FoundPasskey, NewPasskey};
-use dvp_store::{PgConnection, StoreError};
+use dvp_store::{PgConnection, StoreError, ids};
 use serde::Serialize;
 use url::Host;
 use uuid::Uuid;
@@ -152,7 +152,7 @@ impl RelyingParty {
         let Ok(fixed) = fixed.encode();
         let Ok(dynamic) = dynamic.encode();
         let Ok(transports) = transports.encode();
-        let id = format!("pky_{}", Uuid::now_v7().simple());
+        let id = format!("pky_{}", ids::draw_here(conn).await?.simple());
         let new = NewPasskey {
             id: &id,
             operator_id: &operator.id,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use alloy::primitives::Address;
 use dvp_domain::asset::{Asset, Registry};
+use dvp_domain::cell::CellId;
 use dvp_domain::ids::Reference;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::terms::Terms;
@@ -96,6 +97,8 @@ impl Chains {
 
 #[derive(Debug)]
 pub struct Context {
+    /// Carried by the identifiers that are issued.
+    pub cell: Option<CellId>,
     pub registry: Registry,
     /// The sources of prices. Their offers change all the time.
     pub liquidity: Arc<Liquidity>,

@@ -3,12 +3,13 @@
 //! Invariant: the texts returned by [`issue`] exist nowhere else. The database holds a keyed hash of the API key and
 //! the sealed signing secret.
 
+use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
-use dvp_domain::ids::{KeyId, PartnerId};
+use dvp_domain::ids::KeyId;
 use dvp_store::StoreError;
 use dvp_store::partners::{self, NewKey};
+use dvp_store::{deployment, ids};
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use crate::secrets::{SealBroken, Vault};
 
@@ -23,18 +24,15 @@ pub const SCOPES: [&str; 7] = [
     "resting_orders:write",
 ];
 
-/// The number of characters of an API key that may be displayed: prefix, environment and four random digits.
-const SHOWN: usize = 13;
-
-/// A new partner's id.
-pub fn new_partner_id() -> String {
-    PartnerId::from_unique(Uuid::now_v7().simple()).into()
-}
+/// The random digits of an API key that may be displayed, after its prefix and environment; and with cells, where a proxy
+/// tells keys of partners that moved by them.
+const SHOWN_DIGITS: usize = 4;
+const SHOWN_DIGITS_IN_CELL: usize = 12;
 
 /// A key as it is shown to its holder, once.
 pub struct Issued {
     pub key_id: String,
-    /// `svc_{env}_` and 48 hex digits.
+    /// `svc_{env}_`, with cells `c{cell}_`, and 48 hex digits.
     pub api_key: String,
     /// 64 hex digits; used as they are, as text.
     pub signing_secret: String,
@@ -61,9 +59,12 @@ pub async fn issue(
 ) -> Result<Issued, IssueError> {
     let drawn = hex::encode(Vault::random()?);
     let digits: String = drawn.chars().take(48).collect();
+    let cell = deployment::find_cell(conn).await?;
+    let prefix = key_prefix(environment, cell);
+    let shown = prefix.len() + if cell.is_some() { SHOWN_DIGITS_IN_CELL } else { SHOWN_DIGITS };
     let issued = Issued {
-        key_id: KeyId::from_unique(Uuid::now_v7().simple()).into(),
-        api_key: format!("svc_{}_{digits}", environment.as_str()),
+        key_id: KeyId::from_unique(ids::draw(cell).simple()).into(),
+        api_key: format!("{prefix}{digits}"),
         signing_secret: hex::encode(Vault::random()?),
     };
     let key = NewKey {
@@ -72,10 +73,16 @@ pub async fn issue(
         env: environment.as_str(),
         key_hash: vault.api_key_hash(&issued.api_key),
         hash_key: vault.current_id().to_owned(),
-        key_prefix: issued.api_key.chars().take(SHOWN).collect(),
+        key_prefix: issued.api_key.chars().take(shown).collect(),
         sealed_secret: vault.seal(&issued.key_id, issued.signing_secret.as_bytes())?,
         scopes: scopes.to_vec(),
     };
     partners::ensure_key(conn, &key).await?;
     Ok(issued)
+}
+
+/// The part of an API key that names its environment and cell; a proxy finds the cell by it.
+fn key_prefix(environment: Environment, cell: Option<CellId>) -> String {
+    let environment = environment.as_str();
+    cell.map_or_else(|| format!("svc_{environment}_"), |cell| format!("svc_{environment}_c{cell}_"))
 }

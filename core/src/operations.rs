@@ -27,9 +27,8 @@ use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
 use dvp_store::orders::recalls::{self, NewRecall};
 use dvp_store::orders::{bank, screenings};
-use dvp_store::{Acquire as _, PgConnection, StoreError};
+use dvp_store::{Acquire as _, PgConnection, StoreError, ids};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 pub use self::action::Action;
 use crate::requests::{self, Maker, Wanted};
@@ -360,7 +359,7 @@ async fn carry_out(
             return if is_new { Ok(()) } else { Err(ResolveError::Returning) };
         }
         (Action::Recall { reason, information }, _) => {
-            let id = RecallId::from_unique(Uuid::now_v7().simple());
+            let id = RecallId::from_unique(ids::draw_here(conn).await?.simple());
             let (reason, information) = (*reason, information.as_deref());
             let new = NewRecall { id: &id, execution: reference, reason, information };
             let is_new = recalls::insert(conn, &new).await?;

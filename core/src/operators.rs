@@ -5,9 +5,8 @@ use std::time::Duration;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::sessions::{self, NewLink};
 use dvp_store::operators::{self as store, OperatorRow, identities};
-use dvp_store::{PgConnection, StoreError};
+use dvp_store::{PgConnection, StoreError, ids};
 use sha2::{Digest as _, Sha256};
-use uuid::Uuid;
 
 /// How long a sign-in link is good.
 pub const LINK_GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -53,7 +52,7 @@ pub async fn add(
     created_by: &str,
 ) -> Result<String, OperatorError> {
     check(name, roles)?;
-    let id = format!("opr_{}", Uuid::now_v7().simple());
+    let id = format!("opr_{}", ids::draw_here(conn).await?.simple());
     match store::insert(conn, &id, name, roles, created_by).await {
         Err(error) if error.constraint() == Some("operator_name_key") => {
             Err(OperatorError::NameTaken(name.to_owned()))

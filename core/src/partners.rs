@@ -1,9 +1,8 @@
 //! Operators' decisions about partners, over the command line and the console.
 
+use dvp_domain::ids::PartnerId;
 use dvp_store::partners::{self, PartnerRow};
-use dvp_store::{Acquire as _, PgConnection, StoreError};
-
-use crate::keys;
+use dvp_store::{Acquire as _, PgConnection, StoreError, ids};
 
 /// A partner's class, which decides its usual rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +67,7 @@ pub async fn create(
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(CreateError::Limit);
     }
-    let id = keys::new_partner_id();
+    let id = String::from(PartnerId::from_unique(ids::draw_here(conn).await?.simple()));
     if partners::insert_partner(conn, &id, name, tier.as_str(), limit).await? {
         Ok(id)
     } else {

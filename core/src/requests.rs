@@ -2,9 +2,8 @@
 
 use dvp_domain::ids::ApprovalId;
 use dvp_store::approvals::{self as store, Approval, Decision, NewApproval};
-use dvp_store::{Acquire as _, PgConnection, StoreError};
+use dvp_store::{Acquire as _, PgConnection, StoreError, ids};
 use serde_json::Value;
-use uuid::Uuid;
 
 /// The operator of a request, with reason and evidence.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +46,7 @@ pub(crate) async fn request(
     wanted: &Wanted<'_>,
     maker: Maker<'_>,
 ) -> Result<String, StoreError> {
-    let id = String::from(ApprovalId::from_unique(Uuid::now_v7().simple()));
+    let id = String::from(ApprovalId::from_unique(ids::draw_here(conn).await?.simple()));
     let Wanted { kind, subject, action, details, touches, version } = *wanted;
     let Maker { operator, reason, evidence } = maker;
     let maker = operator;

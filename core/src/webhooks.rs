@@ -14,6 +14,7 @@ use dvp_domain::ids::{EndpointId, EventId};
 use dvp_domain::sample;
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
+use dvp_store::ids;
 use dvp_store::orders::events::{self, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::StoredResponse;
@@ -25,7 +26,6 @@ use dvp_store::webhooks::{
 };
 use serde_json::json;
 use sqlx::{Acquire, PgConnection};
-use uuid::Uuid;
 
 use crate::context::now;
 use crate::secrets::{SealBroken, Vault};
@@ -262,7 +262,7 @@ async fn register(
     url: String,
     subscribed_types: Vec<String>,
 ) -> Result<CommandOutcome, WebhookError> {
-    let endpoint_id = String::from(EndpointId::from_unique(Uuid::now_v7().simple()));
+    let endpoint_id = String::from(EndpointId::from_unique(ids::draw_here(conn).await?.simple()));
     let secret = new_secret()?;
     let new = NewEndpoint {
         sealed_secret: vault.seal(&endpoint_id, secret.as_bytes())?,
@@ -343,7 +343,7 @@ async fn test(
     kind: Option<EventType>,
 ) -> Result<CommandOutcome, WebhookError> {
     let endpoint = active(conn, owner).await?;
-    let event_id = String::from(EventId::from_unique(Uuid::now_v7()));
+    let event_id = String::from(EventId::from_unique(ids::draw_here(conn).await?));
     let (at, livemode, version) = (now(), owner.tenant.livemode, endpoint.api_version.as_str());
     let (kind, body) = match kind {
         None => {
@@ -352,7 +352,7 @@ async fn test(
             (dvp_domain::envelope::TEST_PING, to_text(&envelope))
         }
         Some(kind) => {
-            let intent_id = format!("sample_{}", Uuid::now_v7().simple());
+            let intent_id = format!("sample_{}", ids::draw_here(conn).await?.simple());
             let object = serde_json::to_value(sample::snapshot(&intent_id, kind, at))
                 .map_err(|error| StoreError::corrupt("webhook_delivery_log", error))?;
             let reported = EnvelopeFields {

@@ -10,9 +10,9 @@ use dvp_rails::PayoutOrder;
 use dvp_rails::iso20022::instruction::check_payout;
 use dvp_rails::iso20022::schema::exponent;
 use dvp_store::beneficiaries::{self, DestinationRow, NewBeneficiary, NewDestination};
+use dvp_store::ids;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
-use uuid::Uuid;
 
 use super::named_partner;
 use crate::access::Access;
@@ -44,7 +44,7 @@ async fn create(args: BeneficiaryCreate) -> anyhow::Result<()> {
     }
     let mut access = Access::open(&destination.place).await?;
     let partner = named_partner(&mut access.conn, &partner).await?;
-    let id = format!("bene_{}", Uuid::now_v7().simple());
+    let id = format!("bene_{}", ids::draw_here(&mut access.conn).await?.simple());
     let new = NewBeneficiary {
         id: &id,
         partner_id: &partner.id,
@@ -82,7 +82,7 @@ async fn insert_destination(
     for part in [&args.swift_code, &args.bank].into_iter().flatten() {
         check_text("the bank", part)?;
     }
-    let id = format!("dest_{}", Uuid::now_v7().simple());
+    let id = format!("dest_{}", ids::draw_here(conn).await?.simple());
     let account = args.account.trim();
     let new = NewDestination {
         id: &id,

@@ -146,6 +146,7 @@ pub(super) fn context(
     let home = settling.next().context("a sandbox has a chain")??;
     let registry = registry(chains)?;
     Ok(Context {
+        cell: None,
         liquidity: Arc::new(liquidity(&registry, chains, pool)?),
         registry,
         payout_provider: simulated::PROVIDER.into(),

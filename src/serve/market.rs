@@ -48,6 +48,7 @@ pub(super) fn context(
         PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0, check_bank_payout),
     };
     Ok(Context {
+        cell: config.cell(),
         liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),
         registry,
         payout_provider: payout_provider.into(),

@@ -412,7 +412,33 @@ async fn configuration_errors_name_the_key() {
     assert!(ground.refused(&issue).contains("--env live: this is a test deployment"));
     let mut conn = PgConnection::connect(ground.database.url()).await.unwrap();
     let stored = conn.execute("update deployment set environment = 'live'").await.unwrap_err();
-    assert!(stored.to_string().contains("never changes"), "{stored}");
+    assert!(stored.to_string().contains("never change"), "{stored}");
+
+    // A cell is stamped once, into a database that is in use already.
+    let in_cell = |id: &str| ground.write("dvp.toml", &format!("{config}\n[cell]\nid = \"{id}\"\n"));
+    in_cell("00A");
+    assert!(ground.refused(&["serve"]).contains("three lowercase hex digits"));
+    in_cell("00a");
+    let said = "the database belongs to no cell yet (dvp migrate stamps it), and the configuration says [cell] id = \"00a\"";
+    assert!(ground.refused(&["serve"]).contains(said));
+    assert_eq!(ground.said(&["migrate"])["cell"], "00a");
+    let issued = ground.said(&["partner", "create", "--name", "cellular"]);
+    assert_eq!(&issued["partnerId"].as_str().unwrap()[17..20], "00a", "{issued}");
+    in_cell("00b");
+    for words in [&["serve"][..], &["migrate"], &["partner", "list"]] {
+        let complaint = ground.refused(words);
+        assert!(
+            complaint.contains("belongs to cell 00a, and the configuration says"),
+            "{words:?}: {complaint}"
+        );
+    }
+    ground.write("dvp.toml", &config);
+    assert!(ground.refused(&["serve"]).contains("the configuration has no section [cell]"));
+    for change in ["update deployment set cell = '00b'", "update deployment set cell = null"] {
+        let stored = conn.execute(change).await.unwrap_err();
+        assert!(stored.to_string().contains("never change"), "{stored}");
+    }
+    in_cell("00a");
     conn.execute("delete from _sqlx_migrations where version = 2").await.unwrap();
     let complaint = ground.refused(&["serve"]);
     assert!(complaint.contains("lacks 1 migrations (2 to 2): run dvp migrate"), "{complaint}");

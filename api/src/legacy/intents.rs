@@ -14,11 +14,11 @@ use dvp_domain::asset::Asset;
 use dvp_domain::intent::Side;
 use dvp_domain::money::{AmountError, Minor};
 use dvp_domain::time::Timestamp;
+use dvp_store::ids;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::legacy::{LegacyFilter, LegacyIntentRow, NewLegacyIntent};
 use serde::Serialize;
 use serde_json::{Value, json as value};
-use uuid::Uuid;
 
 use super::{listed_pair, wrapped};
 use crate::access::auth::Caller;
@@ -107,7 +107,7 @@ pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Result<Respo
     let created_at = api.now().to_utc();
     let (stage, run_at, expires_at) = beginning(request.strategy, created_at, request.constraints.ttl_ms);
     let row = LegacyIntentRow {
-        intent_id: Uuid::now_v7().to_string(),
+        intent_id: ids::draw(api.engine.context().cell).to_string(),
         request: serde_json::to_value(&request).map_err(|error| ApiError::Internal(error.to_string()))?,
         status: stage.to_owned(),
         client_ref,

@@ -13,6 +13,7 @@ pub mod asset;
 pub mod beneficiary;
 pub mod calendar;
 pub mod canonical;
+pub mod cell;
 pub mod chain;
 pub mod decision;
 pub mod envelope;

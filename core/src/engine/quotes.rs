@@ -5,8 +5,8 @@ use std::time::Instant;
 use dvp_domain::ids::QuoteId;
 use dvp_domain::liquidity::Market;
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
+use dvp_store::ids;
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
-use uuid::Uuid;
 
 use super::Engine;
 use super::error::EngineError;
@@ -48,7 +48,7 @@ impl Engine {
             holdings: holdings.as_ref(),
             now: self.now(),
         };
-        Ok(firm(&market, request, QuoteId::from_unique(Uuid::now_v7().simple())))
+        Ok(firm(&market, request, QuoteId::from_unique(ids::draw(self.context.cell).simple())))
     }
 
     /// Stores an indicative quote's context with its answer.

@@ -14,13 +14,13 @@ use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::LockTimes;
 use dvp_store::StoreError;
+use dvp_store::ids;
 use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::ranges::NewRestingRange;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::rows::Rows;
 use crate::context::Context;
@@ -89,7 +89,7 @@ fn new_event(
     let object = snapshot(terms, &reported.state, reported.kind, account_hash);
     let kind: EventType = reported.kind;
     Ok(NewEvent {
-        event_id: EventId::from_unique(Uuid::now_v7()).into(),
+        event_id: EventId::from_unique(ids::draw(context.cell)).into(),
         tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
         reference: terms.reference.to_string(),
         intent_id: terms.request.intent_id.clone(),

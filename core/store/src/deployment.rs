@@ -1,5 +1,6 @@
-//! The environment of a database: written once, compared at every start.
+//! The environment and the cell of a database: written once, compared at every start.
 
+use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
 use sqlx::PgConnection;
 
@@ -11,6 +12,28 @@ use super::StoreError;
 pub struct EnvironmentMismatch {
     pub stamped: Environment,
     pub configured: Environment,
+}
+
+/// The database belongs to another cell, or to none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}, and {}", stamped_text(.stamped), configured_text(.configured))]
+pub struct CellMismatch {
+    pub stamped: Option<CellId>,
+    pub configured: Option<CellId>,
+}
+
+fn stamped_text(stamped: &Option<CellId>) -> String {
+    match stamped {
+        Some(cell) => format!("the database belongs to cell {cell}"),
+        None => "the database belongs to no cell yet (dvp migrate stamps it)".to_owned(),
+    }
+}
+
+fn configured_text(configured: &Option<CellId>) -> String {
+    match configured {
+        Some(cell) => format!("the configuration says [cell] id = \"{cell}\""),
+        None => "the configuration has no section [cell]".to_owned(),
+    }
 }
 
 /// The database's environment. `None`: it has none yet.
@@ -35,4 +58,38 @@ pub async fn stamp(
         .await?;
     let stamped = find_environment(conn).await?.unwrap_or(configured);
     Ok(if stamped == configured { Ok(()) } else { Err(EnvironmentMismatch { stamped, configured }) })
+}
+
+/// The database's cell. `None`: it has none.
+pub async fn find_cell(conn: &mut PgConnection) -> Result<Option<CellId>, StoreError> {
+    let row: Option<(Option<String>,)> =
+        sqlx::query_as("select cell from deployment").fetch_optional(conn).await?;
+    let text = row.and_then(|(text,)| text);
+    text.map(|text| {
+        text.parse().map_err(|error| StoreError::corrupt("deployment", format_args!("cell {text}: {error}")))
+    })
+    .transpose()
+}
+
+/// Writes the cell into a stamped database that has none, and compares it in one that has.
+pub async fn stamp_cell(
+    conn: &mut PgConnection,
+    configured: Option<CellId>,
+) -> Result<Result<(), CellMismatch>, StoreError> {
+    if let Some(cell) = configured {
+        sqlx::query("update deployment set cell = $1 where cell is null")
+            .bind(cell.to_string())
+            .execute(&mut *conn)
+            .await?;
+    }
+    check_cell(conn, configured).await
+}
+
+/// Compares the database's cell with the configured one.
+pub async fn check_cell(
+    conn: &mut PgConnection,
+    configured: Option<CellId>,
+) -> Result<Result<(), CellMismatch>, StoreError> {
+    let stamped = find_cell(conn).await?;
+    Ok(if stamped == configured { Ok(()) } else { Err(CellMismatch { stamped, configured }) })
 }

@@ -19,6 +19,7 @@ pub mod deployment;
 pub mod fault;
 pub mod figures;
 pub mod fix;
+pub mod ids;
 pub mod lease;
 pub mod ledger;
 pub mod limits;

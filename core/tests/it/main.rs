@@ -12,6 +12,7 @@ mod bank_files;
 mod bank_intake;
 mod bank_statements;
 mod beneficiaries;
+mod cells;
 mod chains;
 mod commitment;
 mod compared;

@@ -318,6 +318,7 @@ fn context(market: &Market, liquidity: Liquidity, clock: Clock) -> Arc<Context> 
 
 fn context_under(market: &Market, liquidity: Liquidity, clock: Clock, screening: Screening) -> Arc<Context> {
     Arc::new(Context {
+        cell: market.cell,
         liquidity: Arc::new(liquidity),
         registry: market.registry.clone(),
         payout_provider: simulated::PROVIDER.into(),

@@ -3,6 +3,7 @@
 use dvp_core::context::ChainConfig;
 use dvp_core::secrets::MasterKey;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::cell::CellId;
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
@@ -20,6 +21,8 @@ pub const CHAIN_ID: u64 = 31_337;
 /// The market of a harness, and the providers' balances.
 #[derive(Debug, Clone)]
 pub struct Market {
+    /// The cell whose digits the identifiers carry.
+    pub cell: Option<CellId>,
     pub registry: Registry,
     pub providers: Vec<LiquidityProvider>,
     /// Initial balances of providers: provider, asset and minor units.
@@ -37,6 +40,7 @@ impl Market {
             |asset: &Asset| pairs.iter().any(|pair| [&pair.base, &pair.quote].contains(&&asset.symbol));
         let assets = assets().into_iter().filter(is_traded).collect();
         Self {
+            cell: None,
             registry: Registry { assets, pairs },
             providers: vec![north()],
             funds: Vec::new(),

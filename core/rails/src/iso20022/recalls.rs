@@ -7,6 +7,7 @@
 use dvp_domain::ids::RecallId;
 use dvp_domain::recall::{AfterAnswer, NEVER_REQUESTED, apply};
 use dvp_store::StoreError;
+use dvp_store::ids;
 use dvp_store::orders::bank::{self, BankPayment};
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::recalls::{self as store, Answered, AnsweredRecall, DueRecall, Giving, Recall};
@@ -186,7 +187,7 @@ async fn unrequested(
     file: &[u8; 32],
 ) -> Result<(), BankError> {
     let BankPayment { end_to_end_id, execution, .. } = payment;
-    let id = RecallId::from_unique(Uuid::now_v7().simple());
+    let id = RecallId::from_unique(ids::draw_here(tx).await?.simple());
     if !store::insert_unrequested(tx, &id, payment, &said.answer, file).await? {
         return Ok(());
     }

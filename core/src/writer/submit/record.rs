@@ -14,6 +14,7 @@ use dvp_domain::settlement::{accept, accept_and_begin, rest};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
+use dvp_store::ids;
 use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::legacy;
@@ -23,7 +24,6 @@ use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::ranges::NewRestingRange;
 use dvp_store::orders::resting_orders;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use super::DecidedSubmission;
 use super::holds::holder;
@@ -43,7 +43,7 @@ pub(super) fn gather_accepted(
 ) -> Result<Accepted, StoreError> {
     plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     let request = &submission.request;
-    let reference = Reference::from_unique(Uuid::now_v7().simple());
+    let reference = Reference::from_unique(ids::draw(context.cell).simple());
     take_levels(known, &plan)?;
     if let Some(quote) = &plan.quote_id {
         if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
@@ -99,7 +99,7 @@ pub(super) fn gather_resting(
     now: Timestamp,
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
-    let reference = Reference::from_unique(Uuid::now_v7().simple());
+    let reference = Reference::from_unique(ids::draw(context.cell).simple());
     let until = request.deadline.unix_secs();
     let accepted = accepted(context, request, &reference, &plan, (request.bounds.max_input(), until));
     let fault = || StoreError::corrupt("execution", "a resting order without a range");
