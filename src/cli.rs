@@ -7,6 +7,7 @@ mod audit;
 mod band;
 mod bank;
 mod beneficiary;
+mod cell;
 mod chain;
 mod execution;
 mod fix_options;
@@ -52,6 +53,9 @@ pub(crate) use self::bank::{BankAlarms, BankClearAlarm, BankCommand};
 pub(crate) use self::beneficiary::{
     BeneficiaryCommand, BeneficiaryCreate, BeneficiaryList, DestinationAdd, DestinationArgs,
     DestinationDisable, DestinationVerify,
+};
+pub(crate) use self::cell::{
+    CellCommand, CellMap, MoveCancel, MoveCommand, MoveRequest, MoveRun, MoveStatus, Moving,
 };
 pub(crate) use self::chain::{
     ChainCommand, ChainDeploy, ChainPlace, ChainRescan, ChainResume, ReconcileArgs, RelayCommand, RelayList,
@@ -134,6 +138,9 @@ pub(crate) enum Command {
     /// Partners: the callers of the service.
     #[command(subcommand)]
     Partner(PartnerCommand),
+    /// Cells: the databases among which partners are divided.
+    #[command(subcommand)]
+    Cell(CellCommand),
     /// Actions that move money: requested by one operator, approved by another.
     #[command(subcommand)]
     Approval(ApprovalCommand),

@@ -115,6 +115,8 @@ fn every_role() -> Vec<Role> {
 pub(crate) struct CellSection {
     /// Three lowercase hex digits. Stamped into the database by `dvp migrate`.
     pub id: CellId,
+    /// 64 hex digits, the same in all cells. Partners can move between cells that have it.
+    pub shared_key: Option<Secret>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -225,7 +227,11 @@ impl Config {
                 self.secrets.master_keys.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?
             }
         };
-        Vault::with_keys(keys).context("secrets")
+        let vault = Vault::with_keys(keys).context("secrets")?;
+        Ok(match self.cell.as_ref().and_then(|cell| cell.shared_key.as_ref()) {
+            Some(shared) => vault.with_shared(read_key(shared, "cell.shared_key")?),
+            None => vault,
+        })
     }
 }
 

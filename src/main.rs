@@ -77,6 +77,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => commands::migrate::run(args).await?,
         Command::Operator(command) => commands::operator::run(command).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
+        Command::Cell(command) => commands::cell::run(command).await?,
         Command::Approval(command) => commands::approval::run(command).await?,
         #[cfg(feature = "archive")]
         Command::Archive(command) => return commands::archive::run(command).await,

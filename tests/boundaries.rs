@@ -164,6 +164,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
             "fix_sessions",
             "ledger_operations",
             "ledger_rebuild",
+            "moves",
             "operations",
             "partners",
             "pauses",

@@ -266,7 +266,7 @@ impl Gateway {
                 livemode: harness.tenant.livemode,
                 begin_string: "FIX.4.4".into(),
                 password_hash: harness.engine.context().vault.fix_password_hash(&id, PASSWORD),
-                password_key: harness.engine.context().vault.current_id().to_owned(),
+                password_key: harness.engine.context().vault.hash_id().to_owned(),
                 client_comp_id: client,
                 service_comp_id: "DVP".into(),
                 default_appl_ver_id: None,

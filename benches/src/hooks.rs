@@ -43,7 +43,7 @@ pub async fn endpoint(harness: &DurableHarness, name: &str, url: &str) -> anyhow
         partner_id: partner_id.clone(),
         env: "test",
         key_hash: vault.api_key_hash(&key_id),
-        hash_key: vault.current_id().to_owned(),
+        hash_key: vault.hash_id().to_owned(),
         key_prefix: name.chars().take(8).collect(),
         sealed_secret: vault.seal(&key_id, b"secret").context("seal")?,
         scopes: vec![],

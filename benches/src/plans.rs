@@ -183,6 +183,7 @@ pub const SMALL: [(&str, &str); 58] = [
     ("order_view", "saved by operators"),
     ("partner", "partners"),
     ("partner_action", "made by operators"),
+    ("partner_move", "moves of partners"),
     ("pause", "set by operators"),
     ("pause_change", "made by operators"),
     ("price_band", "set by operators"),

@@ -19,6 +19,7 @@ use crate::invitations::{self, InvitationError, OPERATOR};
 use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
 use crate::makers::{self, MAKER, MakerError};
+use crate::moves::{self, MoveError, PARTNER_MOVE};
 use crate::operations::{self, EXECUTION, ResolveError};
 use crate::personal_data::{self, ErasureError, PERSONAL_DATA};
 use crate::requests::is_same_operator;
@@ -48,6 +49,8 @@ pub enum ApprovalError {
     Band(#[from] BandError),
     #[error(transparent)]
     Maker(#[from] MakerError),
+    #[error(transparent)]
+    Move(#[from] MoveError),
     #[error(transparent)]
     Credential(#[from] CredentialError),
     #[error(transparent)]
@@ -112,6 +115,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         CREDENTIAL => Ok(credentials::carry_out_requested(conn, request).await?),
         OPERATOR => Ok(invitations::carry_out_requested(conn, request, checker).await?),
         PERSONAL_DATA => Ok(personal_data::carry_out_requested(conn, request).await?),
+        PARTNER_MOVE => Ok(moves::carry_out_requested(conn, request, checker).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }

@@ -177,7 +177,7 @@ pub async fn request_password(
     let change = Change::SetPassword {
         session_id: session_id.to_owned(),
         password_hash: hex::encode(vault.fix_password_hash(session_id, &password)),
-        master_key: vault.current_id().to_owned(),
+        master_key: vault.hash_id().to_owned(),
     };
     let requested = request(conn, session_id, "set_password", &change, maker).await?;
     Ok((password, requested))

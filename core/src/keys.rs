@@ -72,7 +72,7 @@ pub async fn issue(
         partner_id: partner_id.to_owned(),
         env: environment.as_str(),
         key_hash: vault.api_key_hash(&issued.api_key),
-        hash_key: vault.current_id().to_owned(),
+        hash_key: vault.hash_id().to_owned(),
         key_prefix: issued.api_key.chars().take(shown).collect(),
         sealed_secret: vault.seal(&issued.key_id, issued.signing_secret.as_bytes())?,
         scopes: scopes.to_vec(),

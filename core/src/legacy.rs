@@ -269,7 +269,8 @@ async fn submit(
             Refusal::DuplicateClientReference
             | Refusal::InvalidPermit(_)
             | Refusal::Unpayable(_)
-            | Refusal::NotHeld,
+            | Refusal::NotHeld
+            | Refusal::PartnerMoving,
         )
         | Outcome::Unfilled(_)
         | Outcome::Written

@@ -31,6 +31,7 @@ pub mod legacy;
 pub mod limits;
 pub mod liquidity;
 pub mod makers;
+pub mod moves;
 pub mod operations;
 pub mod operators;
 pub mod partners;

@@ -8,6 +8,7 @@ use dvp_domain::intent::is_address;
 use dvp_domain::money::Minor;
 
 use super::PlaceArgs;
+use super::cell::MoveCommand;
 use super::key::EnvArg;
 
 #[derive(Debug, Subcommand)]
@@ -39,6 +40,9 @@ pub(crate) enum PartnerCommand {
     /// List the operators that disabled and enabled a partner, and their reasons.
     #[command(after_help = "Example:\n  dvp partner history --name acme --dir .dvp --json")]
     History(PartnerName),
+    /// Move a partner to another cell, while its orders flow.
+    #[command(subcommand)]
+    Move(MoveCommand),
     /// List the partners.
     #[command(after_help = "Example:\n  dvp partner list --dir .dvp --json")]
     List(PlaceArgs),

@@ -72,7 +72,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         default_appl_ver_id: args.default_appl_ver_id.clone(),
         username: username.clone(),
         password_hash: access.vault.fix_password_hash(&id, &password),
-        password_key: access.vault.current_id().to_owned(),
+        password_key: access.vault.hash_id().to_owned(),
     };
     let maker = args.maker.maker(access.environment)?;
     let before = fix_settings::find_settings(&mut access.conn, &id).await?;

@@ -7,7 +7,7 @@ use dvp_store::orders::legacy;
 use dvp_store::partners::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
 
-use super::{deposit, named_partner};
+use super::{deposit, named_partner, partner_move};
 use crate::access::Access;
 use crate::cli::{
     PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch, PlaceArgs,
@@ -24,6 +24,7 @@ pub(crate) async fn run(command: PartnerCommand) -> anyhow::Result<()> {
         PartnerCommand::Disable(args) => switch(args, false).await,
         PartnerCommand::Enable(args) => switch(args, true).await,
         PartnerCommand::History(args) => history(args).await,
+        PartnerCommand::Move(command) => partner_move::run(command).await,
         PartnerCommand::List(place) => list(place).await,
     }
 }

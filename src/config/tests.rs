@@ -113,6 +113,7 @@ fn the_example_contains_every_key() {
     // Keys with defaults are in the example, too.
     for key in [
         "environment",
+        "shared_key",
         "token",
         "roles",
         "url",

@@ -73,7 +73,7 @@ pub(super) async fn seed(
             default_appl_ver_id: version.map(ToOwned::to_owned),
             username: secrets.partner.name.clone(),
             password_hash: vault.fix_password_hash(&id, &secrets.fix_password),
-            password_key: vault.current_id().to_owned(),
+            password_key: vault.hash_id().to_owned(),
         };
         fix::upsert_session(&mut tx, &session).await?;
     }
@@ -119,7 +119,7 @@ async fn seed_partner(
         partner_id: partner.clone(),
         env: "test",
         key_hash: vault.api_key_hash(&secrets.api_key),
-        hash_key: vault.current_id().to_owned(),
+        hash_key: vault.hash_id().to_owned(),
         key_prefix: prefix,
         sealed_secret: vault.seal(&key_id, secrets.signing_secret.as_bytes()).context("signing secret")?,
         scopes: SCOPES.map(ToOwned::to_owned).to_vec(),

@@ -166,6 +166,7 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         Outcome::KeyUsed(UsedKey::Processing) => Err(ApiError::IdempotencyKeyProcessing),
         // The key was enabled when it was looked up, within the last second.
         Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::ApiKeyDisabled),
+        Outcome::Refused(Refusal::PartnerMoving) => Err(ApiError::PartnerMoving),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
         | Outcome::Refused(_)

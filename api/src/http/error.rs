@@ -83,6 +83,7 @@ codes! {
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
     InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
     ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
+    PartnerMoving "PARTNER_MOVING" SERVICE_UNAVAILABLE
 }
 
 /// Why a request failed.
@@ -144,6 +145,8 @@ pub(crate) enum ApiError {
     Busy,
     /// The route's time limit passed.
     TimedOut,
+    /// Another cell accepts the partner's new orders, or will accept them.
+    PartnerMoving,
 }
 
 /// Why a request was refused, for its line in the log.
@@ -155,6 +158,8 @@ pub(crate) struct RefusedRequest {
 
 /// How long a caller waits before asking again for a key under way, or a busy service. A floor, in seconds.
 const RETRY_SOON_SECS: u64 = 1;
+/// How long a caller waits that moves to another cell.
+const RETRY_MOVED_SECS: u64 = 5;
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -207,6 +212,7 @@ impl ApiError {
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Internal(_) => Code::InternalError,
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
+            Self::PartnerMoving => Code::PartnerMoving,
         }
     }
 
@@ -257,6 +263,9 @@ impl ApiError {
             }
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
+            Self::PartnerMoving => {
+                "new orders are not accepted here while the account moves; try again with the same idempotency key"
+            }
             Self::Internal(_) => "something went wrong on our side",
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 "the service cannot answer right now; try again with the same idempotency key"
@@ -273,6 +282,7 @@ impl ApiError {
             Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 Some(RETRY_SOON_SECS)
             }
+            Self::PartnerMoving => Some(RETRY_MOVED_SECS),
             _ => None,
         }
     }

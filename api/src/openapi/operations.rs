@@ -152,6 +152,7 @@ pub(crate) fn intent() -> Operation {
             Code::InvalidStrategy,
             Code::AmountOutOfRange,
             Code::ConstraintsNotMet,
+            Code::PartnerMoving,
         ],
     }
 }

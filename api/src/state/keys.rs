@@ -155,7 +155,7 @@ impl KeyCache {
                 let mut conn = engine.lookups().acquire().await?;
                 let row = partners::find_key(&mut conn, hashes).await?;
                 if let Some(row) = row.as_ref().filter(|row| row.has_old_hash) {
-                    let master_key = engine.context().vault.current_id();
+                    let master_key = engine.context().vault.hash_id();
                     partners::rehash_key(&mut conn, &row.key_id, hash, master_key).await?;
                 }
                 let found = row.map(|row| Arc::new(FoundKey { row, signing: OnceLock::new() }));

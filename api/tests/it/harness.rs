@@ -231,7 +231,7 @@ impl ApiHarness {
             partner_id,
             env,
             key_hash: vault.api_key_hash(&api_key),
-            hash_key: vault.current_id().to_owned(),
+            hash_key: vault.hash_id().to_owned(),
             key_prefix: api_key.chars().take(12).collect(),
             sealed_secret: vault.seal(&id, secret.as_bytes()).unwrap(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),

@@ -25,7 +25,7 @@ async fn session(scene: &Scene) -> String {
         default_appl_ver_id: None,
         username: "acme".into(),
         password_hash: vault.fix_password_hash("FIX.4.4:DVP->ACME", "old"),
-        password_key: vault.current_id().to_owned(),
+        password_key: vault.hash_id().to_owned(),
     };
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     fix::upsert_session(&mut conn, &new).await.unwrap();

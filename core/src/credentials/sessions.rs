@@ -84,7 +84,7 @@ pub async fn request_session(
         default_appl_ver_id: (new.begin_string == "FIXT.1.1").then(|| FIX50SP2.to_owned()),
         username,
         password_hash: hex::encode(vault.fix_password_hash(&session_id, &password)),
-        master_key: vault.current_id().to_owned(),
+        master_key: vault.hash_id().to_owned(),
         settings: Box::new(new.settings),
         max_slippage_bps: new.max_slippage_bps,
     };

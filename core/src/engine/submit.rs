@@ -89,6 +89,9 @@ fn log_outcome(outcome: &Outcome) {
             info!(status, "stored response replayed")
         }
         Outcome::Refused(Refusal::PartnerDisabled) => info!("intent refused: the partner is disabled"),
+        Outcome::Refused(Refusal::PartnerMoving) => {
+            info!("intent refused: the partner moves to another cell")
+        }
         Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing) => info!("idempotency key in use"),
         Outcome::Unfilled(why) => info!(why = why.as_str(), "resting order not filled"),
         Outcome::Refused(Refusal::NotHeld) => info!("firm quote refused: its output cannot be held"),

@@ -17,7 +17,7 @@ use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::insert_batch::Inserted;
 use dvp_store::orders::{executions, legacy, quotes};
-use dvp_store::{Fault, StoreError, fix};
+use dvp_store::{Fault, StoreError, fix, moves};
 use sqlx::{Connection as _, PgConnection};
 
 use super::rows::Rows;
@@ -74,7 +74,7 @@ pub(super) async fn commit(
     attempt: &Attempt<'_>,
     committing: &mut Vec<Committing>,
 ) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
-    let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
+    let mut tx = conn.begin_with(moves::BEGIN_ORDERS).await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
             let Written { done, mut rows, inserted, moved, numbers, holds } = written;
@@ -136,6 +136,7 @@ async fn write<'u>(
         })
         .collect();
     let mut known = submit::load(conn, context, &requested, trust, now).await?;
+    known.closed.extend(closed(conn, units, &outcomes).await?);
     let given_back = levels_given_back(taken());
     submit::lock_levels(conn, &mut known, &requested, given_back).await?;
     let handover = Arc::clone(&place.handover);
@@ -186,6 +187,24 @@ async fn write<'u>(
     let inserted = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
     Ok(Written { done, rows, inserted, moved, numbers, holds: known.holds })
+}
+
+/// The partners of undecided requests, other than submissions, whose new orders another cell accepts.
+async fn closed(
+    conn: &mut PgConnection,
+    units: &[&Unit],
+    outcomes: &[Option<Outcome>],
+) -> Result<Vec<String>, StoreError> {
+    let is_asked = |unit: &&Unit| {
+        unit.idempotency.is_some() && matches!(unit.work, Work::LegacyIntent(_) | Work::AnswerOnly)
+    };
+    let undecided = units.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
+    let asked: BTreeSet<&str> = undecided
+        .map(|(unit, _)| *unit)
+        .filter(is_asked)
+        .map(|unit| unit.flow.tenant.partner_id.as_str())
+        .collect();
+    if asked.is_empty() { Ok(Vec::new()) } else { moves::list_closed(conn, &Vec::from_iter(asked)).await }
 }
 
 async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
@@ -317,6 +336,9 @@ impl<'u> Gathering<'_, 'u> {
                 return Ok(Some(outcome));
             }
             Work::Quote(context) => quotes::upsert_context(conn, context).await?,
+            Work::LegacyIntent(_) | Work::AnswerOnly if self.known.is_closed(unit) => {
+                return Ok(Some(Outcome::Refused(Refusal::PartnerMoving)));
+            }
             Work::LegacyIntent(new) => legacy::insert(conn, new).await?,
             Work::FirmQuote(quote) => {
                 let balances = &self.rows.balances;
@@ -391,7 +413,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         let response = match (&outcome, &unit.idempotency) {
             (Outcome::KeyUsed(UsedKey::Replayed(response)), _) => Some(response.clone()),
             (
-                Outcome::Refused(Refusal::PartnerDisabled)
+                Outcome::Refused(Refusal::PartnerDisabled | Refusal::PartnerMoving)
                 | Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing),
                 _,
             )

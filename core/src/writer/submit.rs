@@ -54,6 +54,10 @@ pub(super) fn decide_one<'a>(
     if known.disabled.contains(&tenant.partner_id) {
         return Ok((Outcome::Refused(Refusal::PartnerDisabled), None));
     }
+    // A legacy order that was accepted here is executed here.
+    if asked.turn.is_none() && known.closed.contains(&tenant.partner_id) {
+        return Ok((Outcome::Refused(Refusal::PartnerMoving), None));
+    }
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
         return Ok((Outcome::Refused(Refusal::DuplicateIntent), None));
     }

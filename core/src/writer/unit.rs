@@ -246,6 +246,8 @@ pub enum Refusal {
     NotHeld,
     /// The partner is disabled.
     PartnerDisabled,
+    /// Another cell accepts the partner's new orders, or will accept them.
+    PartnerMoving,
 }
 
 impl Refusal {
@@ -258,6 +260,7 @@ impl Refusal {
             Self::Unpayable(_) => "unpayable",
             Self::NotHeld => "not_held",
             Self::PartnerDisabled => "partner_disabled",
+            Self::PartnerMoving => "partner_moving",
         }
     }
 }

@@ -14,6 +14,8 @@ pub struct Controls {
     pub bands: Vec<((String, String), Band)>,
     /// The disabled partners among the requested ones.
     pub disabled: Vec<String>,
+    /// Those among the requested ones whose new orders another cell accepts, or will accept.
+    pub closed: Vec<String>,
 }
 
 /// The kind of the row, two texts, and the numbers of a band.
@@ -25,7 +27,8 @@ pub async fn load(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Contr
         "select 'pause', scope, target, null::integer, null::text from pause \
          union all select 'band', input, output, deviation_bps, middle::text from price_band \
          where deviation_bps is not null \
-         union all select 'disabled', id, '', null, null from partner where id = any($1) and disabled_at is not null",
+         union all select 'disabled', id, '', null, null from partner where id = any($1) and disabled_at is not null \
+         union all select 'closed', id, '', null, null from partner where id = any($1) and closed_by is not null",
     )
     .bind(partner_ids)
     .fetch_all(conn)
@@ -39,6 +42,7 @@ pub async fn load(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Contr
                 pauses.push((Scope::parse(&first).ok_or_else(unknown)?, second));
             }
             "band" => controls.bands.push(((first, second), band(deviation_bps, middle.as_deref())?)),
+            "closed" => controls.closed.push(first),
             _ => controls.disabled.push(first),
         }
     }

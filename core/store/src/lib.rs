@@ -24,6 +24,7 @@ pub mod lease;
 pub mod ledger;
 pub mod limits;
 pub mod makers;
+pub mod moves;
 pub mod notify;
 pub mod operators;
 pub mod order_views;

@@ -35,6 +35,7 @@ mod limits;
 mod liquidity;
 mod makers;
 mod month;
+mod moves;
 mod network_fees;
 mod notify;
 mod older;

@@ -151,6 +151,9 @@ impl ReportContent {
                 Refusal::InvalidPermit(defect) => other(permit_text(*defect)),
                 Refusal::Unpayable(why) => other(format!("beneficiary: {why}")),
                 Refusal::PartnerDisabled => other("partner disabled".to_owned()),
+                Refusal::PartnerMoving => {
+                    other("partner moves to another cell, send a new order later".to_owned())
+                }
                 Refusal::NotHeld => other("not accepted".to_owned()),
             },
             Outcome::Unfilled(_) | Outcome::Written | Outcome::KeyUsed(_) => other("not accepted".to_owned()),

@@ -95,7 +95,7 @@ impl FixHarness {
                 default_appl_ver_id: (begin_string == "FIXT.1.1").then(|| "9".to_owned()),
                 username: "acme".into(),
                 password_hash: vault.fix_password_hash(&session_id, "secret"),
-                password_key: vault.current_id().to_owned(),
+                password_key: vault.hash_id().to_owned(),
             };
             upsert_session(&mut conn, &session).await.unwrap();
         }

@@ -30,7 +30,7 @@ use sqlx::PgConnection;
 use crate::context::Context;
 use crate::wallets::pending::PendingPermits;
 use crate::writer::batch::Trust;
-use crate::writer::unit::{KnownWallet, Submission};
+use crate::writer::unit::{KnownWallet, Submission, Unit};
 
 /// The state against which the submissions of a batch are checked, locked until the transaction ends.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) used_references: HashSet<(Tenant, String)>,
     /// Partners that are disabled.
     pub(super) disabled: HashSet<String>,
+    /// Partners whose new orders another cell accepts, or will accept.
+    pub(in crate::writer) closed: HashSet<String>,
     pub(super) pauses: Pauses,
     /// The limits in force and their use.
     pub(super) limits: Limits,
@@ -64,6 +66,11 @@ pub(in crate::writer) struct BatchSnapshot {
 }
 
 impl BatchSnapshot {
+    /// Whether another cell accepts the new orders of the unit's partner.
+    pub(in crate::writer) fn is_closed(&self, unit: &Unit) -> bool {
+        self.closed.contains(&unit.flow.tenant.partner_id)
+    }
+
     /// Whether a submission's permit has a nonce that its wallet has used, or that a live order holds.
     pub(super) fn has_known_nonce(&self, submission: &Submission) -> bool {
         let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
@@ -254,8 +261,9 @@ pub(in crate::writer) async fn load(
     let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
     let controls = controls::load(conn, &Vec::from_iter(partners)).await?;
     known.snapshot = context.liquidity.snapshot_under(&controls);
-    let Controls { pauses, disabled, .. } = controls;
+    let Controls { pauses, disabled, closed, .. } = controls;
     known.disabled = disabled.into_iter().collect();
+    known.closed = closed.into_iter().collect();
     known.destinations = load_destinations(conn, submissions).await?;
     known.pauses = pauses;
     known.limits = load_limits(conn, submissions, now).await?;

@@ -1,0 +1,557 @@
+//! The move of a partner from one cell to another while its orders flow.
+//!
+//! ```text
+//! source:  approved ──> closed ──> moved
+//! target:  arriving ─────────> copied ──> open
+//! ```
+//!
+//! Two operators decide it; then one runs it. Each arrow is a commit of one database, in the order arriving, closed,
+//! copied, moved, open; a run that ends anywhere is continued by the next. From `closed` on the source accepts nothing
+//! new of the partner, and the target accepts nothing before `open`: never both. `copied` holds all that the source ever
+//! accepted, so that a repeated request is answered as it was, and never accepted again. What is open at the source ends
+//! there.
+//!
+//! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source for good, and copied
+//! with its numbers, messages and ClOrdIDs.
+
+use std::time::{Duration, Instant};
+
+use dvp_domain::cell::CellId;
+use dvp_domain::ledger::Owner;
+use dvp_store::approvals::Approval;
+use dvp_store::fix::admin;
+use dvp_store::fix::commands::{self, SessionAction};
+use dvp_store::moves::{self, CopiedRows, MoveRow};
+use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fix_sessions;
+use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
+use crate::secrets::{SHARED, SealBroken, Vault};
+
+/// The kind of requests about moves.
+pub const PARTNER_MOVE: &str = "partner_move";
+const PAGE: i64 = 2_000;
+/// How long the process of a disabled session may take to let go of it.
+const RELEASE_WAIT: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What another operator approves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Wanted {
+    partner: String,
+    partner_id: String,
+    source: CellId,
+    target: CellId,
+}
+
+/// Why a partner does not move.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    #[error("there is no partner {0}")]
+    Unknown(String),
+    #[error("this database has no cell: configure [cell] and run dvp migrate")]
+    NoCell,
+    #[error("the partner is in cell {0} already")]
+    SameCell(CellId),
+    #[error("a move of the partner is under way: {0}")]
+    UnderWay(String),
+    #[error("no move of the partner was approved: request one")]
+    NotApproved,
+    #[error("the move {id} is {state}")]
+    State { id: String, state: String },
+    #[error(
+        "the move is from cell {source_cell} to cell {target}, and the configurations are of {given} and {given_target}"
+    )]
+    OtherCells { source_cell: String, target: String, given: String, given_target: String },
+    #[error("both cells need the same cell.shared_key")]
+    SharedKey,
+    #[error("the databases have schemas {0} and {1}: bring both to the same version")]
+    Schema(i64, i64),
+    #[error("the databases belong to a test and to a live deployment")]
+    Environment,
+    #[error("the partner cannot be moved now: {}", .0.join("; "))]
+    Obstacles(Vec<String>),
+    #[error("the target has the partner already, not from this move: a partner does not come back to a cell")]
+    Occupied,
+    #[error("another partner of the target has the name, a key, or a session of this one: {0}")]
+    Taken(String),
+    #[error("the copy has {copied} of {all} used intentIds")]
+    Incomplete { all: i64, copied: i64 },
+    #[error("a secret of {0} does not open with the master keys of its cell")]
+    Sealed(String),
+    #[error("operator and reason are needed")]
+    NoReason,
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for MoveError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Requests that a partner moves to another cell. The databases of both are compared when it is run.
+pub async fn request(
+    conn: &mut PgConnection,
+    partner: &str,
+    target: CellId,
+    maker: Maker<'_>,
+) -> Result<RequestedChange, MoveError> {
+    let found = partners::find_partner(conn, partner).await?;
+    let found = found.ok_or_else(|| MoveError::Unknown(partner.to_owned()))?;
+    let source = deployment::find_cell(conn).await?.ok_or(MoveError::NoCell)?;
+    if source == target {
+        return Err(MoveError::SameCell(source));
+    }
+    check_free(conn, &found.id).await?;
+    let wanted = Wanted { partner: found.name, partner_id: found.id, source, target };
+    let details = serde_json::to_value(&wanted).map_err(|error| StoreError::corrupt("approval", error))?;
+    let change =
+        SettingChange { kind: PARTNER_MOVE, subject: &wanted.partner_id, action: "move", details: &details };
+    Ok(requests::request_change(conn, change, maker).await?)
+}
+
+/// No move of the partner is unfinished, and it has not left.
+async fn check_free(conn: &mut PgConnection, partner_id: &str) -> Result<(), MoveError> {
+    match moves::find_latest(conn, partner_id).await? {
+        Some(latest) if !["open", "cancelled"].contains(&latest.state.as_str()) => {
+            Err(MoveError::UnderWay(format!("{} is {}", latest.id, latest.state)))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Records the decided move when another operator approves it. Nothing is closed yet.
+pub(crate) async fn carry_out_requested(
+    conn: &mut PgConnection,
+    request: &Approval,
+    checker: &str,
+) -> Result<(), MoveError> {
+    requests::check_unmoved(conn, request).await?;
+    let wanted: Wanted = serde_json::from_value(request.details.clone())
+        .map_err(|error| StoreError::corrupt("approval", error))?;
+    check_free(conn, &wanted.partner_id).await?;
+    let decided = row(&request.id, &wanted.partner_id, [wanted.source, wanted.target], "approved", checker);
+    Ok(moves::insert(conn, &decided).await?)
+}
+
+fn row(id: &str, partner_id: &str, [source, target]: [CellId; 2], state: &str, operator: &str) -> MoveRow {
+    MoveRow {
+        id: id.to_owned(),
+        partner_id: partner_id.to_owned(),
+        source: source.to_string(),
+        target: target.to_string(),
+        state: state.to_owned(),
+        operator: operator.trim().to_owned(),
+        since: chrono::DateTime::UNIX_EPOCH,
+    }
+}
+
+/// One of the two cells of a move.
+pub struct Side<'a> {
+    pub conn: &'a mut PgConnection,
+    pub vault: &'a Vault,
+}
+
+/// How far a move is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    pub id: String,
+    pub partner_id: String,
+    pub source: String,
+    pub target: String,
+    pub source_state: String,
+    pub target_state: Option<String>,
+    /// Executions at the source that have not ended. They end there.
+    pub open_at_source: i64,
+    /// What keeps the partner from being closed.
+    pub obstacles: Vec<String>,
+    pub sessions: Vec<SessionProgress>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionProgress {
+    pub session_id: String,
+    /// `waits`: for the end of its orders; `ready`, `moved`; `disabled`: it stays.
+    pub state: &'static str,
+}
+
+/// How far the partner's latest move is.
+pub async fn progress(
+    source: &mut Side<'_>,
+    target: Option<&mut Side<'_>>,
+    partner: &str,
+) -> Result<Progress, MoveError> {
+    let found = decided(source.conn, partner).await?;
+    let target_state = match target {
+        Some(target) => moves::find(target.conn, &found.id).await?.map(|row| row.state),
+        None => None,
+    };
+    let sessions = moves::list_sessions(source.conn, &found.partner_id).await?.into_iter().map(|one| {
+        let state = match (&one.moved_by, one.enabled, one.is_busy) {
+            (Some(_), _, _) => "moved",
+            (None, false, _) => "disabled",
+            (None, true, true) => "waits",
+            (None, true, false) => "ready",
+        };
+        SessionProgress { session_id: one.session_id, state }
+    });
+    let sessions = sessions.collect();
+    Ok(Progress {
+        open_at_source: moves::count_open(source.conn, &found.partner_id).await?,
+        obstacles: match found.state.as_str() {
+            "approved" => obstacles(source.conn, &found.partner_id).await?,
+            _ => Vec::new(),
+        },
+        id: found.id,
+        partner_id: found.partner_id,
+        source: found.source,
+        target: found.target,
+        source_state: found.state,
+        target_state,
+        sessions,
+    })
+}
+
+async fn decided(conn: &mut PgConnection, partner: &str) -> Result<MoveRow, MoveError> {
+    let found = partners::find_partner(conn, partner).await?;
+    let found = found.ok_or_else(|| MoveError::Unknown(partner.to_owned()))?;
+    let latest = moves::find_latest(conn, &found.id).await?;
+    let latest = latest.filter(|latest| ["approved", "closed", "moved"].contains(&latest.state.as_str()));
+    latest.ok_or(MoveError::NotApproved)
+}
+
+async fn obstacles(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
+    let livemode = deployment::find_environment(conn).await?.is_some_and(|environment| environment.is_live());
+    let owner = Owner::Partner { id: partner_id.to_owned(), livemode };
+    moves::list_obstacles(conn, partner_id, &owner.name(), SHARED).await
+}
+
+/// Moves the partner as far as it can be moved now. To run it again continues it.
+pub async fn run(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    partner: &str,
+    operator: &str,
+) -> Result<Progress, MoveError> {
+    if operator.trim().is_empty() {
+        return Err(MoveError::NoReason);
+    }
+    let found = decided(source.conn, partner).await?;
+    check_sides(source, target, &found).await?;
+    if found.state == "approved" {
+        arrive(source, target, &found, operator).await?;
+        close(source.conn, &found, operator).await?;
+    }
+    if found.state != "moved" {
+        copy(source, target, &found, operator).await?;
+        step(source.conn, &found.id, ["closed", "moved"], operator).await?;
+    }
+    open(target.conn, &found, operator).await?;
+    for session in moves::list_sessions(source.conn, &found.partner_id).await? {
+        let is_taken = session.moved_by.as_deref() == Some(found.id.as_str());
+        if is_taken || session.enabled && !session.is_busy {
+            move_session(source, target, &session.session_id, &found, operator).await?;
+        }
+    }
+    progress(source, Some(target), partner).await
+}
+
+async fn check_sides(source: &mut Side<'_>, target: &mut Side<'_>, found: &MoveRow) -> Result<(), MoveError> {
+    let given = deployment::find_cell(source.conn).await?.ok_or(MoveError::NoCell)?.to_string();
+    let given_target = deployment::find_cell(target.conn).await?.ok_or(MoveError::NoCell)?.to_string();
+    if (&given, &given_target) != (&found.source, &found.target) {
+        let (source_cell, target) = (found.source.clone(), found.target.clone());
+        return Err(MoveError::OtherCells { source_cell, target, given, given_target });
+    }
+    let schemas = (moves::schema_version(source.conn).await?, moves::schema_version(target.conn).await?);
+    if schemas.0 != schemas.1 {
+        return Err(MoveError::Schema(schemas.0, schemas.1));
+    }
+    let proof = source.vault.shared_proof();
+    if proof.is_none() || proof != target.vault.shared_proof() {
+        return Err(MoveError::SharedKey);
+    }
+    let environments =
+        (deployment::find_environment(source.conn).await?, deployment::find_environment(target.conn).await?);
+    if environments.0 != environments.1 {
+        return Err(MoveError::Environment);
+    }
+    Ok(())
+}
+
+async fn step(conn: &mut PgConnection, id: &str, states: [&str; 2], operator: &str) -> Result<(), MoveError> {
+    if moves::advance(conn, id, states, operator.trim()).await? {
+        return Ok(());
+    }
+    let now = moves::find(conn, id).await?.ok_or(MoveError::NotApproved)?;
+    if now.state == states[1] { Ok(()) } else { Err(MoveError::State { id: now.id, state: now.state }) }
+}
+
+/// The partner exists at the target, closed, with the intentIds that it has used so far: most of them, so that few are
+/// left to be copied while it is closed at both.
+async fn arrive(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    found: &MoveRow,
+    operator: &str,
+) -> Result<(), MoveError> {
+    let known = moves::find(target.conn, &found.id).await?;
+    if known.is_none() {
+        let (mut rows, _) =
+            moves::list_rows(source.conn, CopiedRows::Partner, &found.partner_id, "", PAGE).await?;
+        let closed_by = Value::from(found.id.as_str());
+        for row in &mut rows {
+            set(row, "closed_by", closed_by.clone());
+        }
+        let mut tx = target.conn.begin().await?;
+        let arrived = arrive_in(&mut tx, found, rows, operator).await;
+        if arrived.is_ok() {
+            tx.commit().await?;
+        } else {
+            tx.rollback().await?;
+        }
+        arrived?;
+    }
+    copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await
+}
+
+async fn arrive_in(
+    tx: &mut PgConnection,
+    found: &MoveRow,
+    rows: Vec<Value>,
+    operator: &str,
+) -> Result<(), MoveError> {
+    if let Some(earlier) = moves::find_latest(tx, &found.partner_id).await? {
+        // The source has ended the earlier move: this one was approved after it.
+        moves::advance(tx, &earlier.id, ["arriving", "cancelled"], operator.trim()).await?;
+        let is_left = ["cancelled", "arriving"].contains(&earlier.state.as_str())
+            && moves::set_closed(tx, &found.partner_id, [Some(&earlier.id), Some(&found.id)]).await?;
+        if !is_left {
+            return Err(MoveError::Occupied);
+        }
+    }
+    moves::insert_rows(tx, CopiedRows::Partner, rows).await.map_err(taken)?;
+    let arriving =
+        MoveRow { state: "arriving".to_owned(), operator: operator.trim().to_owned(), ..found.clone() };
+    moves::insert(tx, &arriving).await.map_err(taken)
+}
+
+fn taken(error: StoreError) -> MoveError {
+    match error.constraint() {
+        Some(constraint) if error.is_unique_violation() => MoveError::Taken(constraint.to_owned()),
+        _ => error.into(),
+    }
+}
+
+/// From the commit on the source accepts nothing new of the partner.
+async fn close(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Result<(), MoveError> {
+    let mut tx = conn.begin().await?;
+    moves::lock_orders(&mut tx).await?;
+    let hindering = obstacles(&mut tx, &found.partner_id).await?;
+    if !hindering.is_empty() {
+        tx.rollback().await?;
+        return Err(MoveError::Obstacles(hindering));
+    }
+    let is_closed = moves::set_closed(&mut tx, &found.partner_id, [None, Some(&found.id)]).await?
+        && moves::advance(&mut tx, &found.id, ["approved", "closed"], operator.trim()).await?;
+    if is_closed {
+        tx.commit().await?;
+        return Ok(());
+    }
+    tx.rollback().await?;
+    step(conn, &found.id, ["approved", "closed"], operator).await
+}
+
+/// Copies all that a closed partner has, in one transaction of the target.
+async fn copy(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    found: &MoveRow,
+    operator: &str,
+) -> Result<(), MoveError> {
+    let known = moves::find(target.conn, &found.id).await?.ok_or(MoveError::NotApproved)?;
+    if known.state != "arriving" {
+        return if known.state == "cancelled" {
+            Err(MoveError::State { id: known.id, state: known.state })
+        } else {
+            Ok(())
+        };
+    }
+    let mut tx = target.conn.begin().await?;
+    let copied = {
+        let mut inner = Side { conn: &mut tx, vault: target.vault };
+        copy_in(source, &mut inner, found, operator).await
+    };
+    if copied.is_ok() {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
+    copied
+}
+
+async fn copy_in(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    found: &MoveRow,
+    operator: &str,
+) -> Result<(), MoveError> {
+    // First, so that two runs at once copy one after the other.
+    if !moves::advance(target.conn, &found.id, ["arriving", "copied"], operator.trim()).await? {
+        return Ok(());
+    }
+    copy_rows(source, target, CopiedRows::Partner, &found.partner_id).await?;
+    copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await?;
+    let all = moves::count_intents(source.conn, &found.partner_id).await?;
+    let copied = moves::count_intents(target.conn, &found.partner_id).await?;
+    if all != copied {
+        return Err(MoveError::Incomplete { all, copied });
+    }
+    for kind in CopiedRows::AT_ONCE {
+        copy_rows(source, target, kind, &found.partner_id).await?;
+    }
+    Ok(())
+}
+
+async fn copy_rows(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    kind: CopiedRows,
+    partner_id: &str,
+) -> Result<(), MoveError> {
+    let mut after = String::new();
+    loop {
+        let (mut rows, last) = moves::list_rows(source.conn, kind, partner_id, &after, PAGE).await?;
+        let Some(last) = last else { return Ok(()) };
+        after = last;
+        for row in &mut rows {
+            for (column, owner) in sealed_columns(kind) {
+                reseal(row, column, owner, [source.vault, target.vault])?;
+            }
+        }
+        moves::insert_rows(target.conn, kind, rows).await.map_err(taken)?;
+    }
+}
+
+/// The encrypted columns of a row, and the column of the owner that they are bound to.
+const fn sealed_columns(kind: CopiedRows) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        CopiedRows::Keys => &[("sealed_secret", "id")],
+        CopiedRows::Endpoints => &[("sealed_secret", "id"), ("sealed_next", "id")],
+        CopiedRows::Partner
+        | CopiedRows::Intents
+        | CopiedRows::Instructions
+        | CopiedRows::Limits
+        | CopiedRows::LimitUse
+        | CopiedRows::Pauses
+        | CopiedRows::Beneficiaries
+        | CopiedRows::Destinations
+        | CopiedRows::Answers
+        | CopiedRows::Nonces => &[],
+    }
+}
+
+/// Encrypts a column's secret for the other cell. It is in the clear in memory only.
+fn reseal(row: &mut Value, column: &str, owner: &str, [from, to]: [&Vault; 2]) -> Result<(), MoveError> {
+    let Some(text) = row.get(column).and_then(Value::as_str) else { return Ok(()) };
+    let owner = row.get(owner).and_then(Value::as_str).unwrap_or_default();
+    let broken = |_: SealBroken| MoveError::Sealed(owner.to_owned());
+    let sealed = text.strip_prefix("\\x").and_then(|digits| hex::decode(digits).ok());
+    let sealed = sealed.ok_or_else(|| MoveError::Sealed(owner.to_owned()))?;
+    let secret = from.open(owner, &sealed).map_err(broken)?;
+    let again = to.seal(owner, &secret).map_err(broken)?;
+    set(row, column, Value::from(format!("\\x{}", hex::encode(again))));
+    Ok(())
+}
+
+fn set(row: &mut Value, column: &str, value: Value) {
+    if let Some(fields) = row.as_object_mut() {
+        fields.insert(column.to_owned(), value);
+    }
+}
+
+/// The target accepts the partner's new orders: the source never will again.
+async fn open(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Result<(), MoveError> {
+    let mut tx = conn.begin().await?;
+    let is_open = moves::set_closed(&mut tx, &found.partner_id, [Some(&found.id), None]).await?
+        && moves::advance(&mut tx, &found.id, ["copied", "open"], operator.trim()).await?;
+    if is_open {
+        tx.commit().await?;
+        return Ok(());
+    }
+    tx.rollback().await?;
+    step(conn, &found.id, ["copied", "open"], operator).await
+}
+
+/// Moves a session whose orders have ended: since the partner was closed, no further one can begin. It is disabled at
+/// the source and waited for, then copied.
+async fn move_session(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    session_id: &str,
+    found: &MoveRow,
+    operator: &str,
+) -> Result<(), MoveError> {
+    let mut tx = source.conn.begin().await?;
+    if moves::take_session(&mut tx, session_id, &found.id).await? {
+        let reason = format!("moved to cell {} by {}", found.target, found.id);
+        let command = fix_sessions::command(session_id, SessionAction::Disable, operator, &reason)
+            .map_err(|_| MoveError::NoReason)?;
+        commands::insert_command(&mut tx, &command, Some("disabled")).await?;
+    }
+    tx.commit().await?;
+    let deadline = Instant::now() + RELEASE_WAIT;
+    while admin::is_held(source.conn, &format!("fix:{session_id}")).await? {
+        if Instant::now() >= deadline {
+            // The next run goes on.
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let mut rows = moves::load_session(source.conn, session_id).await?;
+    reseal(&mut rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
+    let mut tx = target.conn.begin().await?;
+    let copied = moves::insert_session(&mut tx, &rows).await.map_err(taken);
+    if copied.is_ok() {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
+    copied.map(|_| ())
+}
+
+/// Ends a move before anything was copied: the partner stays at the source, and its orders are accepted there again.
+pub async fn cancel(
+    source: &mut PgConnection,
+    target: &mut PgConnection,
+    partner: &str,
+    operator: &str,
+) -> Result<MoveRow, MoveError> {
+    if operator.trim().is_empty() {
+        return Err(MoveError::NoReason);
+    }
+    let found = decided(source, partner).await?;
+    if found.state == "moved" {
+        return Err(MoveError::State { id: found.id, state: found.state });
+    }
+    // The target first: a run at the same time cannot copy any more, so that the source never becomes `moved`.
+    if moves::find(target, &found.id).await?.is_some() {
+        step(target, &found.id, ["arriving", "cancelled"], operator).await?;
+    }
+    let mut tx = source.begin().await?;
+    let is_ended = moves::advance(&mut tx, &found.id, ["approved", "cancelled"], operator.trim()).await?
+        || moves::advance(&mut tx, &found.id, ["closed", "cancelled"], operator.trim()).await?;
+    moves::set_closed(&mut tx, &found.partner_id, [Some(&found.id), None]).await?;
+    tx.commit().await?;
+    let now = moves::find(source, &found.id).await?.ok_or(MoveError::NotApproved)?;
+    if is_ended { Ok(now) } else { Err(MoveError::State { id: now.id, state: now.state }) }
+}

@@ -1,0 +1,410 @@
+//! Moves of partners between cells: their rows in both databases, and what is copied.
+//!
+//! A closed partner is exact: a batch of orders holds a lock shared from its begin on, and to close takes it alone. A
+//! batch therefore either is committed before the partner is closed, or reads that it is.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::{PgConnection, PgTransaction};
+
+use crate::StoreError;
+
+/// Begins a transaction that may accept orders.
+pub const BEGIN_ORDERS: &str = "begin; select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))";
+
+/// A row of `partner_move`.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct MoveRow {
+    pub id: String,
+    pub partner_id: String,
+    pub source: String,
+    pub target: String,
+    pub state: String,
+    pub operator: String,
+    pub since: DateTime<Utc>,
+}
+
+/// The closed ones among these partners.
+pub async fn list_closed(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar("select id from partner where id = any($1) and closed_by is not null");
+    Ok(rows.bind(partner_ids).fetch_all(conn).await?)
+}
+
+/// Inserts the move that two operators decided, into the database of its source.
+pub async fn insert(conn: &mut PgConnection, new: &MoveRow) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into partner_move (id, partner_id, source, target, state, operator) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(&new.id)
+    .bind(&new.partner_id)
+    .bind(&new.source)
+    .bind(&new.target)
+    .bind(&new.state)
+    .bind(&new.operator)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<MoveRow>, StoreError> {
+    let row = sqlx::query_as(
+        "select id, partner_id, source, target, state, operator, since from partner_move where id = $1",
+    );
+    Ok(row.bind(id).fetch_optional(conn).await?)
+}
+
+/// The latest move of a partner in this database.
+pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Option<MoveRow>, StoreError> {
+    let row = sqlx::query_as(
+        "select id, partner_id, source, target, state, operator, since from partner_move where partner_id = $1 \
+         order by id desc limit 1",
+    );
+    Ok(row.bind(partner_id).fetch_optional(conn).await?)
+}
+
+/// Takes a move from one state to the next. `false`: it was not in that state.
+pub async fn advance(
+    conn: &mut PgConnection,
+    id: &str,
+    [from, to]: [&str; 2],
+    operator: &str,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update partner_move set state = $3, operator = $4, since = clock_timestamp() where id = $1 and state = $2",
+    )
+    .bind(id)
+    .bind(from)
+    .bind(to)
+    .bind(operator)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Waits for the batches in progress; until the transaction ends, none begins.
+pub async fn lock_orders(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// Closes a partner, or opens it, for a move.
+pub async fn set_closed(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    [before, after]: [Option<&str>; 2],
+) -> Result<bool, StoreError> {
+    let done =
+        sqlx::query("update partner set closed_by = $3 where id = $1 and closed_by is not distinct from $2")
+            .bind(partner_id)
+            .bind(before)
+            .bind(after)
+            .execute(conn)
+            .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// What keeps a partner from being moved, as texts for an operator.
+pub async fn list_obstacles(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    owner: &str,
+    hash_key: &str,
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select format('it has %s available and %s reserved of %s (minor units): pay them out first', available, reserved, \
+                       asset) \
+         from account_balance where owner_kind = 'partner' and owner = $2 and available + reserved > 0 \
+         union all select format('it is the maker of provider %s: end that first', provider_id) \
+         from maker where partner_id = $1 and ended_at is null \
+         union all select format('key %s has no cell in it, or was not used since shared_key was configured: rotate and \
+                                  revoke it first', id) \
+         from api_key where partner_id = $1 and revoked_at is null \
+                        and (hash_key <> $3 or key_prefix !~ '^svc_(test|live)_c[0-9a-f]{3}_[0-9a-f]{12}$') \
+         union all select format('the password of session %s was not used since shared_key was configured: log on, or set \
+                                  it anew', session_id) \
+         from fix_session where partner_id = $1 and enabled and password_key <> $3",
+    );
+    Ok(rows.bind(partner_id).bind(owner).bind(hash_key).fetch_all(conn).await?)
+}
+
+/// The number of a partner's used intentIds.
+pub async fn count_intents(conn: &mut PgConnection, partner_id: &str) -> Result<i64, StoreError> {
+    let row = sqlx::query_scalar("select count(*) from intent where partner_id = $1");
+    Ok(row.bind(partner_id).fetch_one(conn).await?)
+}
+
+/// The number of a partner's executions that have not ended.
+pub async fn count_open(conn: &mut PgConnection, partner_id: &str) -> Result<i64, StoreError> {
+    let row =
+        sqlx::query_scalar("select count(*) from execution where partner_id = $1 and terminal_at is null");
+    Ok(row.bind(partner_id).fetch_one(conn).await?)
+}
+
+/// Rows of a partner that are copied. Rows of a later kind refer to rows of earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopiedRows {
+    Partner,
+    Intents,
+    Keys,
+    Instructions,
+    Limits,
+    LimitUse,
+    Pauses,
+    Beneficiaries,
+    Destinations,
+    Endpoints,
+    Answers,
+    Nonces,
+}
+
+impl CopiedRows {
+    /// Those that belong to the partner as a whole and are copied at once, when it is closed.
+    pub const AT_ONCE: [Self; 10] = [
+        Self::Keys,
+        Self::Instructions,
+        Self::Limits,
+        Self::LimitUse,
+        Self::Pauses,
+        Self::Beneficiaries,
+        Self::Destinations,
+        Self::Endpoints,
+        Self::Answers,
+        Self::Nonces,
+    ];
+
+    /// A key of the row, and the row, of one partner after a key.
+    const fn list(self) -> &'static str {
+        match self {
+            Self::Partner => {
+                "select id, to_jsonb(t) - 'closed_by' from partner t where id = $1 and id > $2 order by 1 limit $3"
+            }
+            // The personal data of rejected intents stays behind.
+            Self::Intents => {
+                "select intent_id, to_jsonb(t) || case when reference is null \
+                        then jsonb_build_object('request', '{}'::jsonb, 'personal_erased_at', now()) else '{}' end \
+                 from intent t where partner_id = $1 and intent_id > $2 order by 1 limit $3"
+            }
+            Self::Keys => {
+                "select id, to_jsonb(t) from api_key t \
+                 where partner_id = $1 and revoked_at is null and id > $2 order by 1 limit $3"
+            }
+            Self::Instructions => {
+                "select asset, to_jsonb(t) from settlement_instruction t \
+                 where partner_id = $1 and asset > $2 order by 1 limit $3"
+            }
+            Self::Limits => {
+                "select asset || ' ' || period, to_jsonb(t) from order_limit t \
+                 where scope = 'partner' and target = $1 and asset || ' ' || period > $2 order by 1 limit $3"
+            }
+            Self::LimitUse => {
+                "select asset, to_jsonb(t) from limit_usage t \
+                 where scope = 'partner' and target = $1 and day = (now() at time zone 'UTC')::date and asset > $2 \
+                 order by 1 limit $3"
+            }
+            Self::Pauses => {
+                "select scope, to_jsonb(t) from pause t \
+                 where scope = 'partner' and target = $1 and scope > $2 order by 1 limit $3"
+            }
+            Self::Beneficiaries => {
+                "select id, to_jsonb(t) from beneficiary t where partner_id = $1 and id > $2 order by 1 limit $3"
+            }
+            Self::Destinations => {
+                "select d.id, to_jsonb(d) from destination d join beneficiary b on b.id = d.beneficiary_id \
+                 where b.partner_id = $1 and d.id > $2 order by 1 limit $3"
+            }
+            Self::Endpoints => {
+                "select e.id, to_jsonb(e) || jsonb_build_object('failing_since', null, 'noticed_at', null) \
+                 from webhook_endpoint e join api_key k on k.id = e.key_id \
+                 where e.partner_id = $1 and k.revoked_at is null and e.id > $2 order by 1 limit $3"
+            }
+            Self::Answers => {
+                "select concat_ws(' ', method, path, key), to_jsonb(t) from idempotency t \
+                 where partner_id = $1 and concat_ws(' ', method, path, key) > $2 order by 1 limit $3"
+            }
+            Self::Nonces => {
+                "select key_id || ' ' || nonce, to_jsonb(t) from request_nonce t \
+                 where partner_id = $1 and key_id || ' ' || nonce > $2 order by 1 limit $3"
+            }
+        }
+    }
+
+    /// Inserts an array of rows.
+    const fn insert(self) -> &'static str {
+        match self {
+            Self::Partner => {
+                "insert into partner select * from jsonb_populate_recordset(null::partner, $1) \
+                 on conflict (id) do update set name = excluded.name, tier = excluded.tier, \
+                     limit_per_minute = excluded.limit_per_minute, disabled_at = excluded.disabled_at"
+            }
+            Self::Intents => {
+                "insert into intent select * from jsonb_populate_recordset(null::intent, $1) on conflict do nothing"
+            }
+            // Processes find new keys by their time.
+            Self::Keys => {
+                "insert into api_key select * from jsonb_populate_recordset(null::api_key, \
+                     (select jsonb_agg(row || jsonb_build_object('created_at', now())) \
+                      from jsonb_array_elements($1) row))"
+            }
+            Self::Instructions => {
+                "insert into settlement_instruction \
+                 select * from jsonb_populate_recordset(null::settlement_instruction, $1)"
+            }
+            Self::Limits => {
+                "insert into order_limit select * from jsonb_populate_recordset(null::order_limit, $1)"
+            }
+            Self::LimitUse => {
+                "insert into limit_usage select * from jsonb_populate_recordset(null::limit_usage, $1)"
+            }
+            Self::Pauses => "insert into pause select * from jsonb_populate_recordset(null::pause, $1)",
+            Self::Beneficiaries => {
+                "insert into beneficiary select * from jsonb_populate_recordset(null::beneficiary, $1)"
+            }
+            Self::Destinations => {
+                "insert into destination select * from jsonb_populate_recordset(null::destination, $1)"
+            }
+            // Events of this database from now on.
+            Self::Endpoints => {
+                "insert into webhook_endpoint select * from jsonb_populate_recordset(null::webhook_endpoint, \
+                     (select jsonb_agg(row || jsonb_build_object('from_position', (select position from feed_counter))) \
+                      from jsonb_array_elements($1) row))"
+            }
+            Self::Answers => {
+                "insert into idempotency select * from jsonb_populate_recordset(null::idempotency, $1) \
+                 on conflict do nothing"
+            }
+            Self::Nonces => {
+                "insert into request_nonce select * from jsonb_populate_recordset(null::request_nonce, $1) \
+                 on conflict do nothing"
+            }
+        }
+    }
+}
+
+/// Rows of a partner after a key, and the last row's key.
+pub async fn list_rows(
+    conn: &mut PgConnection,
+    kind: CopiedRows,
+    partner_id: &str,
+    after: &str,
+    limit: i64,
+) -> Result<(Vec<Value>, Option<String>), StoreError> {
+    let rows: Vec<(String, Value)> =
+        sqlx::query_as(kind.list()).bind(partner_id).bind(after).bind(limit).fetch_all(conn).await?;
+    let last = rows.last().map(|(key, _)| key.clone());
+    Ok((rows.into_iter().map(|(_, row)| row).collect(), last))
+}
+
+/// Inserts copied rows.
+pub async fn insert_rows(
+    conn: &mut PgConnection,
+    kind: CopiedRows,
+    rows: Vec<Value>,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(kind.insert()).bind(Value::Array(rows)).execute(conn).await?;
+    Ok(done.rows_affected())
+}
+
+/// A FIX session of a partner in the course of its move.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct MovingSession {
+    pub session_id: String,
+    pub enabled: bool,
+    pub moved_by: Option<String>,
+    /// It has orders that have not ended, or reports that are not made yet.
+    pub is_busy: bool,
+}
+
+/// The sessions of a partner.
+pub async fn list_sessions(
+    conn: &mut PgConnection,
+    partner_id: &str,
+) -> Result<Vec<MovingSession>, StoreError> {
+    let rows = sqlx::query_as(
+        "select s.session_id, s.enabled, s.moved_by, \
+                exists (select from fix_parked p where p.session_id = s.session_id) \
+                or s.drop_copy and exists (select from execution e where e.partner_id = s.partner_id and terminal_at is null) \
+                or s.drop_copy and exists (select from event v where v.partner_id = s.partner_id \
+                                                                 and v.position > s.feed_position) \
+                or exists (select from fix_order o join execution e on e.reference = o.reference \
+                           where o.session_id = s.session_id and e.terminal_at is null) \
+                or exists (select from event v join fix_order o on o.reference = v.reference \
+                           where v.partner_id = s.partner_id and v.position > s.feed_position \
+                             and o.session_id = s.session_id) as is_busy \
+         from fix_session s where s.partner_id = $1 order by 1",
+    );
+    Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
+/// Disables a session for good. Its process lets go of it.
+pub async fn take_session(conn: &mut PgConnection, session_id: &str, id: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update fix_session set enabled = false, moved_by = $2 where session_id = $1 and enabled and moved_by is null",
+    );
+    Ok(done.bind(session_id).bind(id).execute(conn).await?.rows_affected() == 1)
+}
+
+/// A session with its row, messages for resends, and orders.
+#[derive(Debug, Clone)]
+pub struct SessionRows {
+    pub session: Value,
+    pub messages: Value,
+    pub orders: Value,
+}
+
+pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<SessionRows, StoreError> {
+    let (session, messages, orders) = sqlx::query_as(
+        "select to_jsonb(s) - 'moved_by', \
+                (select coalesce(jsonb_agg(to_jsonb(m)), '[]') from fix_outbound m where m.session_id = s.session_id), \
+                (select coalesce(jsonb_agg(to_jsonb(o)), '[]') from fix_order o where o.session_id = s.session_id) \
+         from fix_session s where s.session_id = $1",
+    )
+    .bind(session_id)
+    .fetch_one(conn)
+    .await?;
+    Ok(SessionRows { session, messages, orders })
+}
+
+/// Inserts a session, which reports this database's events from now on. `false`: it is here already.
+pub async fn insert_session(tx: &mut PgTransaction<'_>, rows: &SessionRows) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(
+        "insert into fix_session select * from jsonb_populate_record(null::fix_session, $1 || jsonb_build_object( \
+             'enabled', true, 'feed_position', (select position from feed_counter))) \
+         on conflict (session_id) do nothing",
+    )
+    .bind(&rows.session)
+    .execute(&mut **tx)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        return Ok(false);
+    }
+    for (statement, rows) in [
+        (
+            "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1)",
+            &rows.messages,
+        ),
+        ("insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1)", &rows.orders),
+    ] {
+        sqlx::query(statement).bind(rows).execute(&mut **tx).await?;
+    }
+    Ok(true)
+}
+
+/// The beginnings of the keys that came to this cell from another one and are used here, and the SenderCompIDs of the
+/// sessions that log on here.
+pub async fn list_map(conn: &mut PgConnection) -> Result<(Vec<String>, Vec<String>), StoreError> {
+    let keys = sqlx::query_scalar(
+        "select key_prefix from api_key k join partner p on p.id = k.partner_id \
+         where k.revoked_at is null and p.closed_by is null \
+           and substring(key_prefix from '_c([0-9a-f]{3})_') <> (select cell from deployment) order by 1",
+    );
+    let keys = keys.fetch_all(&mut *conn).await?;
+    let sessions = sqlx::query_scalar(
+        "select distinct client_comp_id from fix_session where moved_by is null order by client_comp_id",
+    );
+    Ok((keys, sessions.fetch_all(conn).await?))
+}
+
+/// The version of the schema, which both databases of a move must have.
+pub async fn schema_version(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    Ok(sqlx::query_scalar("select max(version) from _sqlx_migrations where success").fetch_one(conn).await?)
+}

@@ -1,0 +1,223 @@
+//! A partner's move between two databases, ended anywhere and continued.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dvp_core::engine::SubmitCommand;
+use dvp_core::moves::{self, MoveError, Side};
+use dvp_core::requests::Maker;
+use dvp_core::secrets::Vault;
+use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey};
+use dvp_core::{approvals, keys, partners};
+use dvp_domain::environment::Environment;
+use dvp_domain::intent::IntentRequest;
+use dvp_store::deployment;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::intents::Tenant;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+
+use crate::scenes;
+
+const NAME: &str = "mover";
+const SHARED: [u8; 32] = [9; 32];
+
+struct Cells {
+    source: Harness,
+    target: Harness,
+    vaults: [Vault; 2],
+    tenant: Tenant,
+}
+
+async fn cell(id: &str) -> Harness {
+    let mut market = scenes::market();
+    market.cell = id.parse().ok();
+    let harness = Harness::new(market).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    deployment::stamp(&mut conn, Environment::Test).await.unwrap().unwrap();
+    deployment::stamp_cell(&mut conn, id.parse().ok()).await.unwrap().unwrap();
+    drop(conn);
+    harness
+}
+
+impl Cells {
+    async fn new() -> Self {
+        let (source, target) = (cell("00a").await, cell("00b").await);
+        let vaults = [1, 2].map(|byte| Vault::new([byte; 32]).with_shared(SHARED));
+        let mut conn = source.pool().acquire().await.unwrap();
+        let id = partners::create(&mut conn, NAME, partners::Tier::Standard, None).await.unwrap();
+        drop(conn);
+        Self { source, target, vaults, tenant: Tenant { partner_id: id, livemode: false } }
+    }
+
+    /// Two operators decide that it moves.
+    async fn decide(&self) {
+        let mut conn = self.source.pool().acquire().await.unwrap();
+        let maker = Maker { operator: "jo", reason: "full", evidence: "plan 3" };
+        let target = "00b".parse().unwrap();
+        let requested = moves::request(&mut conn, NAME, target, maker).await.unwrap();
+        approvals::approve(&mut conn, &requested.approval.id, "kim", "").await.unwrap();
+    }
+
+    async fn run(&self) -> Result<moves::Progress, MoveError> {
+        let mut source = self.source.pool().acquire().await.unwrap();
+        let mut target = self.target.pool().acquire().await.unwrap();
+        let [from, to] = &self.vaults;
+        let mut from = Side { conn: &mut source, vault: from };
+        let mut to = Side { conn: &mut target, vault: to };
+        moves::run(&mut from, &mut to, NAME, "jo").await
+    }
+
+    async fn cancel(&self) -> Result<(), MoveError> {
+        let mut source = self.source.pool().acquire().await.unwrap();
+        let mut target = self.target.pool().acquire().await.unwrap();
+        moves::cancel(&mut source, &mut target, NAME, "jo").await.map(|_| ())
+    }
+
+    async fn submit(&self, at: &Harness, request: IntentRequest, key: Option<IdempotencyPart>) -> Outcome {
+        let command = SubmitCommand { tenant: self.tenant.clone(), request, idempotency: key, fix: None };
+        at.engine.submit(command).await.unwrap().outcome
+    }
+
+    /// Whether a cell accepts a new order.
+    async fn takes(&self, at: &Harness) -> bool {
+        match self.submit(at, order("000123456789"), None).await {
+            Outcome::Accepted(_) => true,
+            Outcome::Refused(Refusal::PartnerMoving) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn intents(&self, at: &Harness) -> BTreeSet<String> {
+        let rows: Vec<(String,)> = sqlx::query_as("select intent_id from intent where partner_id = $1")
+            .bind(&self.tenant.partner_id)
+            .fetch_all(at.pool())
+            .await
+            .unwrap();
+        rows.into_iter().map(|(id,)| id).collect()
+    }
+}
+
+fn key_of(tenant: &Tenant, key: uuid::Uuid) -> IdempotencyPart {
+    scenes::key_of(tenant, key, "/v1/intents")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_ended_anywhere_is_continued_and_never_are_both_cells_open() {
+    let cells = Cells::new().await;
+    let key = uuid::Uuid::new_v4();
+    let first = order("000123456789");
+    let part = key_of(&cells.tenant, key);
+    let accepted = cells.submit(&cells.source, first.clone(), Some(part.clone())).await;
+    assert!(matches!(accepted, Outcome::Accepted(_)), "{accepted:?}");
+    cells.decide().await;
+    let (mut done, mut seen) = (None, BTreeSet::new());
+    for millis in (0..).step_by(3) {
+        let ended = tokio::time::timeout(Duration::from_millis(millis), cells.run()).await;
+        if let Ok(progress) = ended {
+            done = Some(progress.unwrap());
+        }
+        let here = cells.takes(&cells.source).await;
+        let there = if cells.target.count("select count(*) from partner").await == 1 {
+            false
+        } else {
+            cells.takes(&cells.target).await
+        };
+        assert!(!(here && there), "both cells are open after {millis} ms");
+        seen.insert((here, there));
+        if done.is_some() {
+            break;
+        }
+    }
+    let progress = done.unwrap();
+    assert_eq!((progress.source_state.as_str(), progress.target_state.as_deref()), ("moved", Some("open")));
+    assert!(seen.contains(&(true, false)) && seen.contains(&(false, true)), "{seen:?}");
+    // All that the source accepted is known at the target: the same request is answered as it was, another one under the
+    // same id is refused, and the source takes neither.
+    assert!(cells.intents(&cells.source).await.is_subset(&cells.intents(&cells.target).await));
+    let again = cells.submit(&cells.target, first.clone(), Some(part)).await;
+    assert!(matches!(again, Outcome::KeyUsed(UsedKey::Replayed(StoredResponse { .. }))), "{again:?}");
+    let other = key_of(&cells.tenant, uuid::Uuid::new_v4());
+    let duplicate = cells.submit(&cells.target, first, Some(other)).await;
+    assert!(matches!(duplicate, Outcome::Refused(Refusal::DuplicateIntent)), "{duplicate:?}");
+    assert!(cells.run().await.is_ok(), "to run it again changes nothing");
+    assert!(cells.takes(&cells.target).await && !cells.takes(&cells.source).await);
+    assert!(matches!(cells.cancel().await, Err(MoveError::State { .. })));
+    // Its steps are in both audit logs.
+    let steps = "select count(*) from audit_entry where source = 'partner_move'";
+    assert_eq!((cells.source.count(steps).await, cells.target.count(steps).await), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_at_the_close_are_committed_before_it_and_copied_or_refused() {
+    let cells = Cells::new().await;
+    cells.decide().await;
+    let submitting = async {
+        let mut accepted = BTreeSet::new();
+        loop {
+            let orders: Vec<IntentRequest> = (0..16).map(|_| order("000123456789")).collect();
+            let ids: Vec<String> = orders.iter().map(|order| order.intent_id.clone()).collect();
+            let all = orders.into_iter().map(|order| cells.submit(&cells.source, order, None));
+            let outcomes = futures_util::future::join_all(all).await;
+            let mut is_closed = false;
+            for (id, outcome) in ids.into_iter().zip(outcomes) {
+                match outcome {
+                    Outcome::Accepted(_) => {
+                        accepted.insert(id);
+                    }
+                    Outcome::Refused(Refusal::PartnerMoving) => is_closed = true,
+                    other => panic!("{other:?}"),
+                }
+            }
+            if is_closed {
+                return accepted;
+            }
+        }
+    };
+    let moving = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cells.run().await.unwrap()
+    };
+    let (accepted, _) = tokio::join!(submitting, moving);
+    assert!(accepted.len() > 16);
+    assert_eq!(cells.intents(&cells.source).await, accepted);
+    assert_eq!(cells.intents(&cells.target).await, accepted, "an accepted order is not known at the target");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_sealed_anew_and_what_cannot_move_says_so() {
+    let cells = Cells::new().await;
+    let [from, to] = &cells.vaults;
+    let mut conn = cells.source.pool().acquire().await.unwrap();
+    let id = &cells.tenant.partner_id;
+    assert!(matches!(cells.run().await, Err(MoveError::NotApproved)));
+    // A key whose hash only this cell can make.
+    let own = Vault::new([1; 32]);
+    let old = keys::issue(&mut conn, &own, id, Environment::Test, &[]).await.unwrap();
+    let issued = keys::issue(&mut conn, from, id, Environment::Test, &[]).await.unwrap();
+    cells.decide().await;
+    let Err(MoveError::Obstacles(named)) = cells.run().await else { panic!("it moved") };
+    assert!(named.len() == 1 && named[0].contains(&old.key_id), "{named:?}");
+    assert!(cells.takes(&cells.source).await, "what was refused closed nothing");
+    // Ended and decided again.
+    cells.cancel().await.unwrap();
+    assert!(matches!(cells.run().await, Err(MoveError::NotApproved)));
+    cells.decide().await;
+    dvp_store::partners::revoke_key(&mut conn, &old.key_id).await.unwrap();
+    cells.run().await.unwrap();
+
+    let kept: (Vec<u8>, Vec<u8>) =
+        sqlx::query_as("select key_hash, sealed_secret from api_key where partner_id = $1")
+            .bind(id)
+            .fetch_one(cells.target.pool())
+            .await
+            .unwrap();
+    assert_eq!(kept.0, to.api_key_hash(&issued.api_key));
+    assert_eq!(to.open(&issued.key_id, &kept.1).unwrap(), issued.signing_secret.as_bytes());
+    assert!(from.open(&issued.key_id, &kept.1).is_err());
+    let mut there = cells.target.pool().acquire().await.unwrap();
+    let (mapped, _) = dvp_store::moves::list_map(&mut there).await.unwrap();
+    assert_eq!(mapped, [issued.api_key.chars().take(26).collect::<String>()]);
+    let (mapped, _) = dvp_store::moves::list_map(&mut conn).await.unwrap();
+    assert_eq!(mapped, Vec::<String>::new());
+}
