@@ -205,7 +205,8 @@ fn alerts(text: &str) -> Vec<[String; 3]> {
 #[test]
 fn every_alert_has_two_tests_and_a_page_and_its_metrics_exist() {
     let known = known();
-    let mut pages: BTreeSet<String> = BTreeSet::from(["README", "failover", "restore"].map(str::to_owned));
+    let mut pages: BTreeSet<String> =
+        BTreeSet::from(["README", "cells", "failover", "restore"].map(str::to_owned));
     let index = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
     for path in files("deploy/prometheus/rules", "yml") {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -418,4 +419,44 @@ fn pgbackrest_archives_for_the_servers_that_patroni_runs() {
     assert!(
         page.lines().filter(|line| line.contains("pgbackrest --")).all(|line| line.contains("--stanza=dvp"))
     );
+}
+
+#[test]
+fn haproxy_takes_its_file_and_every_cell_is_whole() {
+    let folder = root().join("deploy/haproxy");
+    let text = fs::read_to_string(folder.join("haproxy.cfg")).unwrap();
+    let documented = fs::read_to_string(root().join("docs/cells.md")).unwrap();
+    let cells = fs::read_to_string(folder.join("dvp-cells.map")).unwrap();
+    let cells = cells.lines().filter(|line| !line.starts_with('#'));
+    let cells: Vec<&str> = cells.map(|line| line.split_once(' ').unwrap().0).collect();
+    assert_eq!(cells, ["00a", "00b"]);
+    let rest = "errorfile 500 /etc/haproxy/unavailable.http";
+    for cell in cells {
+        for (backend, needs) in [("rest", rest), ("fix", "send-proxy-v2 check")] {
+            let section = text.split(&format!("\nbackend {backend}_{cell}\n")).nth(1).unwrap();
+            let section = section.split("\n\n").next().unwrap();
+            assert!(section.contains(needs) && section.contains("GET /readyz"), "{backend}_{cell}");
+        }
+    }
+    // What a cell without a process answers is the API's own error.
+    let answer = fs::read_to_string(folder.join("unavailable.http")).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("retry-after: 5"));
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        (&body["success"], &body["error"]["code"]),
+        (&Value::Bool(false), &"SERVICE_UNAVAILABLE".into())
+    );
+    for file in ["haproxy.cfg", "unavailable.http", "dvp-cells.map", "dvp-keys.map", "dvp-sessions.map"] {
+        assert!(documented.contains(&format!("`{file}`")), "docs/cells.md does not name {file}");
+    }
+    // As it is, but for the folder and the certificate, which are elsewhere.
+    let own = text.replace(" ssl crt /etc/haproxy/dvp.pem", "");
+    let own = own.replace("/etc/haproxy", &folder.display().to_string());
+    let place = std::env::temp_dir().join(format!("dvp-haproxy-{}.cfg", std::process::id()));
+    fs::write(&place, own).unwrap();
+    let checked = Command::new("haproxy").args(["-c", "-q", "-f"]).arg(&place).output();
+    fs::remove_file(&place).unwrap();
+    let checked = checked.expect("no haproxy: apt-get install haproxy");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
