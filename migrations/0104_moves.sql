@@ -30,6 +30,16 @@ create trigger partner_move_audited after insert or update on partner_move
 alter table fix_session add column moved_by text,
     add constraint fix_session_moved_is_disabled check (moved_by is null or not enabled);
 
+-- The last event of each order of the sessions that came here: what a status request or a repeated order is answered
+-- with. The order and its other events are in the cell that accepted it.
+create table moved_event (
+    reference  text not null,
+    type       text not null,
+    sequence   bigint not null,
+    object     json not null,
+    constraint moved_event_pkey primary key (reference)
+);
+
 alter table approval drop constraint approval_kind_known;
 alter table approval add constraint approval_kind_known
     check (kind in ('execution', 'ledger', 'limit', 'band', 'maker', 'credential', 'operator', 'personal_data',

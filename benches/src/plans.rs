@@ -179,6 +179,7 @@ pub const SMALL: [(&str, &str); 58] = [
     ("operator_passkey", "keys of people"),
     ("operator_password", "people"),
     ("operator_session", "sessions of people, for 90 days"),
+    ("moved_event", "one row an order of a session that moved"),
     ("order_limit", "set by operators"),
     ("order_view", "saved by operators"),
     ("partner", "partners"),

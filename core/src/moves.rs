@@ -310,7 +310,9 @@ async fn arrive(
             moves::list_rows(source.conn, CopiedRows::Partner, &found.partner_id, "", PAGE).await?;
         let closed_by = Value::from(found.id.as_str());
         for row in &mut rows {
-            set(row, "closed_by", closed_by.clone());
+            let mut fields = parsed(row)?;
+            set(&mut fields, "closed_by", closed_by.clone());
+            *row = fields.to_string();
         }
         let mut tx = target.conn.begin().await?;
         let arrived = arrive_in(&mut tx, found, rows, operator).await;
@@ -327,7 +329,7 @@ async fn arrive(
 async fn arrive_in(
     tx: &mut PgConnection,
     found: &MoveRow,
-    rows: Vec<Value>,
+    rows: Vec<String>,
     operator: &str,
 ) -> Result<(), MoveError> {
     if let Some(earlier) = moves::find_latest(tx, &found.partner_id).await? {
@@ -339,7 +341,7 @@ async fn arrive_in(
             return Err(MoveError::Occupied);
         }
     }
-    moves::insert_rows(tx, CopiedRows::Partner, rows).await.map_err(taken)?;
+    moves::insert_rows(tx, CopiedRows::Partner, &rows).await.map_err(taken)?;
     let arriving =
         MoveRow { state: "arriving".to_owned(), operator: operator.trim().to_owned(), ..found.clone() };
     moves::insert(tx, &arriving).await.map_err(taken)
@@ -435,10 +437,10 @@ async fn copy_rows(
         after = last;
         for row in &mut rows {
             for (column, owner) in sealed_columns(kind) {
-                reseal(row, column, owner, [source.vault, target.vault])?;
+                *row = reseal(row, column, owner, [source.vault, target.vault])?;
             }
         }
-        moves::insert_rows(target.conn, kind, rows).await.map_err(taken)?;
+        moves::insert_rows(target.conn, kind, &rows).await.map_err(taken)?;
     }
 }
 
@@ -460,17 +462,22 @@ const fn sealed_columns(kind: CopiedRows) -> &'static [(&'static str, &'static s
     }
 }
 
-/// Encrypts a column's secret for the other cell. It is in the clear in memory only.
-fn reseal(row: &mut Value, column: &str, owner: &str, [from, to]: [&Vault; 2]) -> Result<(), MoveError> {
-    let Some(text) = row.get(column).and_then(Value::as_str) else { return Ok(()) };
-    let owner = row.get(owner).and_then(Value::as_str).unwrap_or_default();
+/// The row with a column's secret encrypted for the other cell. It is in the clear in memory only.
+fn reseal(row: &str, column: &str, owner: &str, [from, to]: [&Vault; 2]) -> Result<String, MoveError> {
+    let mut fields = parsed(row)?;
+    let Some(text) = fields.get(column).and_then(Value::as_str) else { return Ok(row.to_owned()) };
+    let owner = fields.get(owner).and_then(Value::as_str).unwrap_or_default();
     let broken = |_: SealBroken| MoveError::Sealed(owner.to_owned());
     let sealed = text.strip_prefix("\\x").and_then(|digits| hex::decode(digits).ok());
     let sealed = sealed.ok_or_else(|| MoveError::Sealed(owner.to_owned()))?;
     let secret = from.open(owner, &sealed).map_err(broken)?;
     let again = to.seal(owner, &secret).map_err(broken)?;
-    set(row, column, Value::from(format!("\\x{}", hex::encode(again))));
-    Ok(())
+    set(&mut fields, column, Value::from(format!("\\x{}", hex::encode(again))));
+    Ok(fields.to_string())
+}
+
+fn parsed(row: &str) -> Result<Value, StoreError> {
+    serde_json::from_str(row).map_err(|error| StoreError::corrupt("partner", error))
 }
 
 fn set(row: &mut Value, column: &str, value: Value) {
@@ -518,7 +525,7 @@ async fn move_session(
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     let mut rows = moves::load_session(source.conn, session_id).await?;
-    reseal(&mut rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
+    rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
     let mut tx = target.conn.begin().await?;
     let copied = moves::insert_session(&mut tx, &rows).await.map_err(taken);
     if copied.is_ok() {

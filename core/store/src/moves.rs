@@ -4,7 +4,6 @@
 //! batch therefore either is committed before the partner is closed, or reads that it is.
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
@@ -176,53 +175,53 @@ impl CopiedRows {
     const fn list(self) -> &'static str {
         match self {
             Self::Partner => {
-                "select id, to_jsonb(t) - 'closed_by' from partner t where id = $1 and id > $2 order by 1 limit $3"
+                "select id, (to_jsonb(t) - 'closed_by')::text from partner t where id = $1 and id > $2 order by 1 limit $3"
             }
             // The personal data of rejected intents stays behind.
             Self::Intents => {
-                "select intent_id, to_jsonb(t) || case when reference is null \
-                        then jsonb_build_object('request', '{}'::jsonb, 'personal_erased_at', now()) else '{}' end \
+                "select intent_id, (to_jsonb(t) || case when reference is null \
+                        then jsonb_build_object('request', '{}'::jsonb, 'personal_erased_at', now()) else '{}' end)::text \
                  from intent t where partner_id = $1 and intent_id > $2 order by 1 limit $3"
             }
             Self::Keys => {
-                "select id, to_jsonb(t) from api_key t \
+                "select id, to_jsonb(t)::text from api_key t \
                  where partner_id = $1 and revoked_at is null and id > $2 order by 1 limit $3"
             }
             Self::Instructions => {
-                "select asset, to_jsonb(t) from settlement_instruction t \
+                "select asset, to_jsonb(t)::text from settlement_instruction t \
                  where partner_id = $1 and asset > $2 order by 1 limit $3"
             }
             Self::Limits => {
-                "select asset || ' ' || period, to_jsonb(t) from order_limit t \
+                "select asset || ' ' || period, to_jsonb(t)::text from order_limit t \
                  where scope = 'partner' and target = $1 and asset || ' ' || period > $2 order by 1 limit $3"
             }
             Self::LimitUse => {
-                "select asset, to_jsonb(t) from limit_usage t \
+                "select asset, to_jsonb(t)::text from limit_usage t \
                  where scope = 'partner' and target = $1 and day = (now() at time zone 'UTC')::date and asset > $2 \
                  order by 1 limit $3"
             }
             Self::Pauses => {
-                "select scope, to_jsonb(t) from pause t \
+                "select scope, to_jsonb(t)::text from pause t \
                  where scope = 'partner' and target = $1 and scope > $2 order by 1 limit $3"
             }
             Self::Beneficiaries => {
-                "select id, to_jsonb(t) from beneficiary t where partner_id = $1 and id > $2 order by 1 limit $3"
+                "select id, to_jsonb(t)::text from beneficiary t where partner_id = $1 and id > $2 order by 1 limit $3"
             }
             Self::Destinations => {
-                "select d.id, to_jsonb(d) from destination d join beneficiary b on b.id = d.beneficiary_id \
+                "select d.id, to_jsonb(d)::text from destination d join beneficiary b on b.id = d.beneficiary_id \
                  where b.partner_id = $1 and d.id > $2 order by 1 limit $3"
             }
             Self::Endpoints => {
-                "select e.id, to_jsonb(e) || jsonb_build_object('failing_since', null, 'noticed_at', null) \
+                "select e.id, (to_jsonb(e) || jsonb_build_object('failing_since', null, 'noticed_at', null))::text \
                  from webhook_endpoint e join api_key k on k.id = e.key_id \
                  where e.partner_id = $1 and k.revoked_at is null and e.id > $2 order by 1 limit $3"
             }
             Self::Answers => {
-                "select concat_ws(' ', method, path, key), to_jsonb(t) from idempotency t \
+                "select concat_ws(' ', method, path, key), to_jsonb(t)::text from idempotency t \
                  where partner_id = $1 and concat_ws(' ', method, path, key) > $2 order by 1 limit $3"
             }
             Self::Nonces => {
-                "select key_id || ' ' || nonce, to_jsonb(t) from request_nonce t \
+                "select key_id || ' ' || nonce, to_jsonb(t)::text from request_nonce t \
                  where partner_id = $1 and key_id || ' ' || nonce > $2 order by 1 limit $3"
             }
         }
@@ -232,63 +231,67 @@ impl CopiedRows {
     const fn insert(self) -> &'static str {
         match self {
             Self::Partner => {
-                "insert into partner select * from jsonb_populate_recordset(null::partner, $1) \
+                "insert into partner select * from jsonb_populate_recordset(null::partner, $1::jsonb) \
                  on conflict (id) do update set name = excluded.name, tier = excluded.tier, \
                      limit_per_minute = excluded.limit_per_minute, disabled_at = excluded.disabled_at"
             }
             Self::Intents => {
-                "insert into intent select * from jsonb_populate_recordset(null::intent, $1) on conflict do nothing"
+                "insert into intent select * from jsonb_populate_recordset(null::intent, $1::jsonb) on conflict do nothing"
             }
             // Processes find new keys by their time.
             Self::Keys => {
                 "insert into api_key select * from jsonb_populate_recordset(null::api_key, \
-                     (select jsonb_agg(row || jsonb_build_object('created_at', now())) \
-                      from jsonb_array_elements($1) row))"
+                     (select jsonb_agg(one || jsonb_build_object('created_at', now())) \
+                      from jsonb_array_elements($1::jsonb) one))"
             }
             Self::Instructions => {
                 "insert into settlement_instruction \
-                 select * from jsonb_populate_recordset(null::settlement_instruction, $1)"
+                 select * from jsonb_populate_recordset(null::settlement_instruction, $1::jsonb)"
             }
             Self::Limits => {
-                "insert into order_limit select * from jsonb_populate_recordset(null::order_limit, $1)"
+                "insert into order_limit select * from jsonb_populate_recordset(null::order_limit, $1::jsonb)"
             }
             Self::LimitUse => {
-                "insert into limit_usage select * from jsonb_populate_recordset(null::limit_usage, $1)"
+                "insert into limit_usage select * from jsonb_populate_recordset(null::limit_usage, $1::jsonb)"
             }
-            Self::Pauses => "insert into pause select * from jsonb_populate_recordset(null::pause, $1)",
+            Self::Pauses => {
+                "insert into pause select * from jsonb_populate_recordset(null::pause, $1::jsonb)"
+            }
             Self::Beneficiaries => {
-                "insert into beneficiary select * from jsonb_populate_recordset(null::beneficiary, $1)"
+                "insert into beneficiary select * from jsonb_populate_recordset(null::beneficiary, $1::jsonb)"
             }
             Self::Destinations => {
-                "insert into destination select * from jsonb_populate_recordset(null::destination, $1)"
+                "insert into destination select * from jsonb_populate_recordset(null::destination, $1::jsonb)"
             }
             // Events of this database from now on.
             Self::Endpoints => {
-                "insert into webhook_endpoint select * from jsonb_populate_recordset(null::webhook_endpoint, \
-                     (select jsonb_agg(row || jsonb_build_object('from_position', (select position from feed_counter))) \
-                      from jsonb_array_elements($1) row))"
+                "with new as (insert into webhook_endpoint \
+                     select * from jsonb_populate_recordset(null::webhook_endpoint, (select jsonb_agg( \
+                         one || jsonb_build_object('from_position', (select position from feed_counter))) \
+                         from jsonb_array_elements($1::jsonb) one)) returning id) \
+                 insert into endpoint_lease (endpoint_id) select id from new"
             }
             Self::Answers => {
-                "insert into idempotency select * from jsonb_populate_recordset(null::idempotency, $1) \
+                "insert into idempotency select * from jsonb_populate_recordset(null::idempotency, $1::jsonb) \
                  on conflict do nothing"
             }
             Self::Nonces => {
-                "insert into request_nonce select * from jsonb_populate_recordset(null::request_nonce, $1) \
+                "insert into request_nonce select * from jsonb_populate_recordset(null::request_nonce, $1::jsonb) \
                  on conflict do nothing"
             }
         }
     }
 }
 
-/// Rows of a partner after a key, and the last row's key.
+/// Rows of a partner after a key, as JSON, and the last row's key. They stay text: a number of JSON may be an amount.
 pub async fn list_rows(
     conn: &mut PgConnection,
     kind: CopiedRows,
     partner_id: &str,
     after: &str,
     limit: i64,
-) -> Result<(Vec<Value>, Option<String>), StoreError> {
-    let rows: Vec<(String, Value)> =
+) -> Result<(Vec<String>, Option<String>), StoreError> {
+    let rows: Vec<(String, String)> =
         sqlx::query_as(kind.list()).bind(partner_id).bind(after).bind(limit).fetch_all(conn).await?;
     let last = rows.last().map(|(key, _)| key.clone());
     Ok((rows.into_iter().map(|(_, row)| row).collect(), last))
@@ -298,10 +301,10 @@ pub async fn list_rows(
 pub async fn insert_rows(
     conn: &mut PgConnection,
     kind: CopiedRows,
-    rows: Vec<Value>,
-) -> Result<u64, StoreError> {
-    let done = sqlx::query(kind.insert()).bind(Value::Array(rows)).execute(conn).await?;
-    Ok(done.rows_affected())
+    rows: &[String],
+) -> Result<(), StoreError> {
+    sqlx::query(kind.insert()).bind(format!("[{}]", rows.join(","))).execute(conn).await?;
+    Ok(())
 }
 
 /// A FIX session of a partner in the course of its move.
@@ -343,31 +346,36 @@ pub async fn take_session(conn: &mut PgConnection, session_id: &str, id: &str) -
     Ok(done.bind(session_id).bind(id).execute(conn).await?.rows_affected() == 1)
 }
 
-/// A session with its row, messages for resends, and orders.
+/// A session with its row, messages for resends, orders, and the last event of each order; arrays of JSON.
 #[derive(Debug, Clone)]
 pub struct SessionRows {
-    pub session: Value,
-    pub messages: Value,
-    pub orders: Value,
+    pub session: String,
+    pub messages: String,
+    pub orders: String,
+    pub events: String,
 }
 
 pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<SessionRows, StoreError> {
-    let (session, messages, orders) = sqlx::query_as(
-        "select to_jsonb(s) - 'moved_by', \
-                (select coalesce(jsonb_agg(to_jsonb(m)), '[]') from fix_outbound m where m.session_id = s.session_id), \
-                (select coalesce(jsonb_agg(to_jsonb(o)), '[]') from fix_order o where o.session_id = s.session_id) \
+    let (session, messages, orders, events) = sqlx::query_as(
+        "select (to_jsonb(s) - 'moved_by')::text, \
+                (select coalesce(jsonb_agg(to_jsonb(m)), '[]')::text from fix_outbound m where m.session_id = s.session_id), \
+                (select coalesce(jsonb_agg(to_jsonb(o)), '[]')::text from fix_order o where o.session_id = s.session_id), \
+                (select coalesce(jsonb_agg(to_jsonb(v)), '[]')::text from fix_order o cross join lateral ( \
+                     select reference, type, sequence, object from event_record r where r.reference = o.reference \
+                     union all select reference, type, sequence, object from moved_event m where m.reference = o.reference \
+                     order by sequence desc limit 1) v where o.session_id = s.session_id) \
          from fix_session s where s.session_id = $1",
     )
     .bind(session_id)
     .fetch_one(conn)
     .await?;
-    Ok(SessionRows { session, messages, orders })
+    Ok(SessionRows { session, messages, orders, events })
 }
 
 /// Inserts a session, which reports this database's events from now on. `false`: it is here already.
 pub async fn insert_session(tx: &mut PgTransaction<'_>, rows: &SessionRows) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
-        "insert into fix_session select * from jsonb_populate_record(null::fix_session, $1 || jsonb_build_object( \
+        "insert into fix_session select * from jsonb_populate_record(null::fix_session, $1::jsonb || jsonb_build_object( \
              'enabled', true, 'feed_position', (select position from feed_counter))) \
          on conflict (session_id) do nothing",
     )
@@ -379,10 +387,17 @@ pub async fn insert_session(tx: &mut PgTransaction<'_>, rows: &SessionRows) -> R
     }
     for (statement, rows) in [
         (
-            "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1)",
+            "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1::jsonb)",
             &rows.messages,
         ),
-        ("insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1)", &rows.orders),
+        (
+            "insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb)",
+            &rows.orders,
+        ),
+        (
+            "insert into moved_event select * from jsonb_populate_recordset(null::moved_event, $1::jsonb)",
+            &rows.events,
+        ),
     ] {
         sqlx::query(statement).bind(rows).execute(&mut **tx).await?;
     }

@@ -78,10 +78,13 @@ pub struct Latest {
     pub object: serde_json::Value,
 }
 
-/// The latest event of an execution, however old: events that have left the feed are in the history.
+/// The latest event of an execution, however old: events that have left the feed are in the history, and those of orders
+/// that another cell accepted came with their session.
 pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
     let row: Option<(String, i64, serde_json::Value)> = sqlx::query_as(
-        "select type, sequence, object from event_record where reference = $1 order by sequence desc limit 1",
+        "select type, sequence, object from event_record where reference = $1 \
+         union all select type, sequence, object from moved_event where reference = $1 \
+         order by sequence desc limit 1",
     )
     .bind(reference)
     .fetch_optional(conn)
