@@ -35,7 +35,7 @@ async fn a_cell_is_stamped_once_and_never_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_events_partners_operators_and_keys_carry_the_cell() {
-    let mut market = scenes::market();
+    let mut market = scenes::market().with_funds("north", "USD", 100_000_000_000);
     let mine = cell("00a");
     market.cell = Some(mine);
     let harness = Harness::new(market).await;

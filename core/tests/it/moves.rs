@@ -30,7 +30,7 @@ struct Cells {
 }
 
 async fn cell(id: &str) -> Harness {
-    let mut market = scenes::market();
+    let mut market = scenes::market().with_funds("north", "USD", 100_000_000_000);
     market.cell = id.parse().ok();
     let harness = Harness::new(market).await;
     let mut conn = harness.pool().acquire().await.unwrap();
