@@ -90,7 +90,7 @@ impl FixClient {
     }
 
     /// `None`: the connection was closed without an answer.
-    async fn try_log_on(
+    pub(crate) async fn try_log_on(
         socket: Box<dyn Stream>,
         [sender, target]: [String; 2],
         username: String,

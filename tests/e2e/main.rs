@@ -14,6 +14,7 @@ mod alerts;
 mod bands;
 mod beneficiaries;
 mod browser;
+mod cells;
 mod chain_faults;
 mod chain_isolation;
 mod chain_verdict;

@@ -1,0 +1,557 @@
+//! Two cells behind haproxy: one address for both, a partner that moves while orders flow, and a cell that fails.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use alloy::primitives::U256;
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+use dvp_domain::cell::CellId;
+use dvp_sandbox::embedded::{TestDatabase, random_hex};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::serve::Ground;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PASSWORD: &str = "secret-1";
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A process that is killed when the test ends.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command, log: &std::path::Path) -> Self {
+        let file = fs::File::create(log).unwrap();
+        Self(command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Cell {
+    id: &'static str,
+    database: String,
+    deployment: Deployment,
+    /// REST, FIX and metrics.
+    ports: [u16; 3],
+    relayer: PrivateKeySigner,
+}
+
+struct Scene {
+    ground: Ground,
+    _second: TestDatabase,
+    cells: [Cell; 2],
+    wallets: Vec<PrivateKeySigner>,
+    /// REST and FIX of the proxy.
+    proxy: [u16; 2],
+}
+
+impl Scene {
+    async fn prepare() -> Self {
+        let (ground, second) = tokio::join!(Ground::prepare(), TestDatabase::create());
+        let mut conn = PgConnection::connect(second.url()).await.unwrap();
+        conn.execute("drop schema public cascade; create schema public").await.unwrap();
+        let accounts = ground.anvil.accounts();
+        let keys: Vec<PrivateKeySigner> =
+            accounts.iter().map(|one| PrivateKeySigner::from_bytes(&one.private_key).unwrap()).collect();
+        let [admin, relayer, second_relayer, solver, acme, jo, mika, globex, initech, fix, ..] =
+            keys.as_slice()
+        else {
+            panic!("too few accounts")
+        };
+        let rpc = ground.anvil.rpc_url();
+        // Contracts of its own for the second cell.
+        let plan = DeployPlan {
+            tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
+            solvers: vec![solver.address()],
+            relayers: vec![second_relayer.address()],
+            operators: vec![jo.address(), mika.address()],
+            ..DeployPlan::default()
+        };
+        let other = deploy(&rpc, admin, &plan, None).await.unwrap();
+        let wallets = vec![acme.clone(), globex.clone(), initech.clone(), fix.clone()];
+        for deployment in [&ground.deployment, &other] {
+            let grant =
+                TokenGrant { token: deployment.tokens[0].address, amount: U256::from(100_000_000_000_u64) };
+            let funded = fund_wallets(&rpc, admin, deployment, &wallets, &[grant]).await.unwrap();
+            funded.mined().await.unwrap();
+        }
+        let ports = || [free_port(), free_port(), free_port()];
+        let cells = [
+            Cell {
+                id: "00a",
+                database: ground.database.url().to_owned(),
+                deployment: ground.deployment.clone(),
+                ports: ports(),
+                relayer: relayer.clone(),
+            },
+            Cell {
+                id: "00b",
+                database: second.url().to_owned(),
+                deployment: other,
+                ports: ports(),
+                relayer: second_relayer.clone(),
+            },
+        ];
+        let scene = Self { _second: second, wallets, proxy: [free_port(), free_port()], cells, ground };
+        let shared = random_hex(32);
+        scene.ground.write("shared", &shared);
+        for cell in &scene.cells {
+            scene.configure(cell, &solver.address().to_string());
+        }
+        scene
+    }
+
+    fn configure(&self, cell: &Cell, solver: &str) {
+        let Cell { id, deployment, ports: [rest, fix, metrics], relayer, .. } = cell;
+        let dir = self.ground.path("").display().to_string();
+        let (rpc, token) = (self.ground.anvil.rpc_url(), deployment.tokens[0].address);
+        self.ground.write(&format!("{id}-contracts.json"), &serde_json::to_string(deployment).unwrap());
+        self.ground.write(&format!("{id}-master"), &random_hex(32));
+        self.ground.write(&format!("{id}-relayer"), &hex::encode(relayer.to_bytes()));
+        let config = format!(
+            r#"
+environment = "test"
+[cell]
+id = "{id}"
+shared_key = "file:{dir}/shared"
+[database]
+url = "env:CELL_DATABASE_{id}"
+max_connections = 20
+[secrets]
+master_key = "file:{dir}/{id}-master"
+[api]
+listen = "127.0.0.1:{rest}"
+proxies = ["127.0.0.0/8"]
+[fix]
+listen = "127.0.0.1:{fix}"
+proxies = ["127.0.0.0/8"]
+[metrics]
+listen = "127.0.0.1:{metrics}"
+[settlement]
+fill_window = "1h"
+timelock_margin = "1d"
+[rails]
+offramp = "simulated"
+payout = "simulated"
+[[chains]]
+name = "anvil"
+chain_id = {chain}
+rpc_urls = ["{rpc}"]
+deployment = "{dir}/{id}-contracts.json"
+relayer_keys = ["file:{dir}/{id}-relayer"]
+confirmations = 1
+payout_gate = [{{ wait = "1 block" }}]
+poll_interval = "200ms"
+[[assets]]
+symbol = "USDC"
+exponent = 6
+chain = "anvil"
+address = "{token}"
+[[assets]]
+symbol = "USD"
+exponent = 2
+currency = "USD"
+[[pairs]]
+base = "USDC"
+quote = "USD"
+reference_price = "1"
+protocol_fee_bps = 5
+payout_fee_minor = "50"
+[[liquidity.providers]]
+id = "north"
+wallet = "{solver}"
+spread_bps = 10
+"#,
+            chain = deployment.chain_id
+        );
+        self.ground.write(&format!("{id}.toml"), &config);
+    }
+
+    fn dvp(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+        command.args(words).env_remove("NO_COLOR").stdin(Stdio::null());
+        for cell in &self.cells {
+            command.env(format!("CELL_DATABASE_{}", cell.id), &cell.database);
+        }
+        command
+    }
+
+    fn config(&self, id: &str) -> String {
+        self.ground.path(&format!("{id}.toml")).display().to_string()
+    }
+
+    fn said(&self, id: &str, words: &[&str]) -> Value {
+        let output = self.dvp(words).args(["--json", "--config", &self.config(id)]).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn refused(&self, id: &str, words: &[&str]) -> String {
+        let output = self.dvp(words).args(["--config", &self.config(id)]).output().unwrap();
+        assert!(!output.status.success(), "{words:?} went well");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn serve(&self, id: &str) -> Running {
+        let log = self.ground.path(&format!("{id}.log"));
+        Running::start(self.dvp(&["serve"]).args(["--config", &self.config(id)]), &log)
+    }
+
+    /// A partner of a cell, with its key and its FIX session.
+    fn partner(&self, id: &str, name: &str) -> Value {
+        self.said(id, &["partner", "create", "--name", name, "--tier", "enterprise", "--limit", "600000"]);
+        let add = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", name];
+        self.said(id, &[&add[..], &["--partner", name, "--password", PASSWORD]].concat());
+        self.said(id, &["key", "issue", "--partner", name, "--env", "test"])
+    }
+
+    /// A partner's view of a cell, through the proxy.
+    fn service(&self, cell: usize, keys: &Value) -> Value {
+        let deployment = &self.cells[cell].deployment;
+        let wallet =
+            |one: &PrivateKeySigner| json!({"privateKey": format!("0x{}", hex::encode(one.to_bytes()))});
+        json!({
+            "http": format!("http://127.0.0.1:{}", self.proxy[0]),
+            "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
+            "chain": {
+                "rpcUrl": self.ground.anvil.rpc_url(), "chainId": deployment.chain_id, "name": "anvil",
+                "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
+                "tokens": [{"address": deployment.tokens[0].address}],
+                "wallets": self.wallets.iter().map(wallet).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    /// The committed configuration with the addresses of this test.
+    fn haproxy(&self) -> Running {
+        let dir = self.ground.path("haproxy");
+        fs::create_dir(&dir).unwrap();
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/haproxy");
+        for name in ["unavailable.http", "dvp-cells.map", "dvp-keys.map", "dvp-sessions.map"] {
+            fs::copy(root.join(name), dir.join(name)).unwrap();
+        }
+        let shown = dir.display();
+        let mut config = fs::read_to_string(root.join("haproxy.cfg")).unwrap();
+        let [rest, fix] = self.proxy;
+        let replace = |config: &mut String, piece: &str, by: &str| {
+            assert!(config.contains(piece), "{piece}");
+            *config = config.replace(piece, by);
+        };
+        replace(&mut config, "maxconn 20000", "maxconn 1000");
+        replace(&mut config, "/run/haproxy/dvp.sock", &format!("{shown}/dvp.sock"));
+        replace(&mut config, " ssl crt /etc/haproxy/dvp.pem", "");
+        replace(&mut config, "/etc/haproxy", &shown.to_string());
+        replace(&mut config, "bind :443", &format!("bind 127.0.0.1:{rest}"));
+        replace(&mut config, "bind :9880", &format!("bind 127.0.0.1:{fix}"));
+        let mut text = String::new();
+        let mut metrics = 0;
+        for line in config.lines() {
+            if let Some((_, id)) =
+                line.split_once("backend rest_").or_else(|| line.split_once("backend fix_"))
+            {
+                metrics = self.cells.iter().find(|cell| cell.id == id).map_or(metrics, |cell| cell.ports[2]);
+            }
+            // One process a cell.
+            if !line.trim_start().starts_with("server a2") && !line.trim_start().starts_with("server b2") {
+                text.push_str(&line.replace("port 9100", &format!("port {metrics}")));
+                text.push('\n');
+            }
+        }
+        for (cell, address) in self.cells.iter().zip(["10.0.10.1", "10.0.11.1"]) {
+            replace(&mut text, &format!("{address}:8080"), &format!("127.0.0.1:{}", cell.ports[0]));
+            replace(&mut text, &format!("{address}:9880"), &format!("127.0.0.1:{}", cell.ports[1]));
+        }
+        let file = dir.join("haproxy.cfg");
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-f").arg(&file).arg("-db");
+        Running::start(&mut command, &dir.join("log"))
+    }
+
+    fn map(&self) -> Value {
+        let dir = self.ground.path("haproxy");
+        let socket = dir.join("dvp.sock");
+        let [one, other] = ["00a", "00b"].map(|id| self.config(id));
+        let words = ["cell", "map", "--json", "--config", &one, "--config", &other];
+        let output = self.dvp(&words).arg("--dir").arg(dir).arg("--socket").arg(socket).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// How many executions both cells have of each of these intents, and how many of them completed.
+    async fn ended(&self, intents: &[String]) -> Vec<(String, usize, usize)> {
+        let mut all: Vec<(String, usize, usize)> = intents.iter().map(|id| (id.clone(), 0, 0)).collect();
+        for cell in &self.cells {
+            let mut conn = PgConnection::connect(&cell.database).await.unwrap();
+            let rows: Vec<(String, String)> =
+                sqlx::query_as("select intent_id, state_name from execution where intent_id = any($1)")
+                    .bind(intents)
+                    .fetch_all(&mut conn)
+                    .await
+                    .unwrap();
+            for (id, state) in rows {
+                let one = all.iter_mut().find(|(intent, ..)| *intent == id).unwrap();
+                (one.1, one.2) = (one.1 + 1, one.2 + usize::from(state == "completed"));
+            }
+        }
+        all
+    }
+}
+
+/// Orders of one partner, one after the other, each repeated under its key until it is answered.
+struct Flow {
+    partner: Partner,
+    /// The partner's view of its cell, and of the one that it moves to: there its permits name other contracts.
+    views: Vec<(&'static str, Value)>,
+    wallet: usize,
+    accepted: Vec<(String, Uuid, Value, Value)>,
+    refused_as_moving: usize,
+}
+
+impl Flow {
+    fn new(views: Vec<(&'static str, Value)>, wallet: usize) -> Self {
+        let partner = Partner::of(&Box::new(views[0].1.clone()));
+        Self { partner, views, wallet, accepted: Vec::new(), refused_as_moving: 0 }
+    }
+
+    /// The cells of the accepted orders, in their order.
+    fn cells(&self) -> Vec<String> {
+        let cell = |answer: &Value| CellId::of_id(answer["reference"].as_str().unwrap()).unwrap().to_string();
+        self.accepted.iter().map(|(.., answer)| cell(answer)).collect()
+    }
+
+    /// One order, until it is accepted, or its permit is refused because its partner has moved.
+    async fn order(&mut self) {
+        let (cell, view) = self.views[0].clone();
+        let view = Box::new(view);
+        let here = self.cells().iter().filter(|other| *other == cell).count();
+        let nonce = u64::try_from(here).unwrap();
+        let body = Partner::of(&view).order_from(&view, self.wallet, "000123456789", nonce).await;
+        let operation = Uuid::new_v4();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.partner.try_submit(&body, operation).await {
+                Some((202, answer)) => {
+                    let id = body["intentId"].as_str().unwrap().to_owned();
+                    self.accepted.push((id, operation, body, answer));
+                    return;
+                }
+                Some((503, answer)) if answer["error"]["code"] == "PARTNER_MOVING" => {
+                    self.refused_as_moving += 1
+                }
+                Some((503, answer)) => assert_eq!(answer["error"]["code"], "SERVICE_UNAVAILABLE", "{answer}"),
+                // The other cell has its own contracts: the partner signs for them from now on.
+                Some((400 | 422, answer)) if self.views.len() > 1 => {
+                    assert_ne!(answer["error"]["code"], "INVALID_SIGNATURE", "{answer}");
+                    self.views.remove(0);
+                    return;
+                }
+                Some((status, answer)) => panic!("{status} {answer}"),
+                None => {}
+            }
+            assert!(Instant::now() < deadline, "an order is not accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Orders until it is stopped.
+    async fn run(mut self, stopped: Arc<AtomicBool>) -> Self {
+        while !stopped.load(Ordering::Relaxed) {
+            self.order().await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        self
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.accepted.iter().map(|(id, ..)| id.clone()).collect()
+    }
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Logs on through the proxy, again while the session is not served yet.
+async fn log_on(scene: &Scene, name: &str) -> FixClient {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let socket = Box::new(TcpStream::connect(("127.0.0.1", scene.proxy[1])).await.unwrap());
+        let ids = [name.to_owned(), "DVP".to_owned()];
+        match FixClient::try_log_on(socket, ids, name.to_owned(), PASSWORD.to_owned()).await {
+            Some(client) => return client,
+            None => assert!(Instant::now() < deadline, "no Logon of {name} is answered"),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails_alone() {
+    let version = Command::new("haproxy").arg("-v").output();
+    assert!(version.is_ok_and(|done| done.status.success()), "no haproxy: apt-get install haproxy");
+    let scene = Scene::prepare().await;
+    for cell in &scene.cells {
+        scene.said(cell.id, &["migrate"]);
+        let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
+        scene.said(cell.id, &[&deposit[..], &["--amount-minor", "100000000"]].concat());
+    }
+    let acme = scene.partner("00a", "ACME");
+    let initech = scene.partner("00a", "INITECH");
+    let globex = scene.partner("00b", "GLOBEX");
+    let _first = scene.serve("00a");
+    let mut second = scene.serve("00b");
+    let _proxy = scene.haproxy();
+    until("the proxy's socket", async || scene.ground.path("haproxy/dvp.sock").exists()).await;
+    let map = scene.map();
+    assert_eq!(map["sessions"], json!({"ACME": "00a", "GLOBEX": "00b", "INITECH": "00a"}));
+    assert_eq!(map["keys"], json!({}));
+
+    // Through one address each partner reaches its own cell, over both interfaces; an unknown key is one anywhere.
+    let mut flows = [
+        Flow::new(vec![("00a", scene.service(0, &acme)), ("00b", scene.service(1, &acme))], 0),
+        Flow::new(vec![("00b", scene.service(1, &globex))], 1),
+        Flow::new(vec![("00a", scene.service(0, &initech))], 2),
+    ];
+    for (flow, cell) in flows.iter_mut().zip(["00a", "00b", "00a"]) {
+        flow.partner.is_served().await;
+        flow.order().await;
+        assert_eq!(flow.cells(), [cell]);
+    }
+    let unknown = format!("svc_test_c00b_{}", "0".repeat(48));
+    let nobody = Partner::with_keys(&Box::new(scene.service(1, &acme)), &unknown, "x");
+    assert_eq!(nobody.get("/v1/events").await.0, 401);
+    drop(log_on(&scene, "GLOBEX").await);
+    let mut acme_fix = log_on(&scene, "ACME").await;
+    let view = Box::new(scene.service(0, &acme));
+    let order = flows[0].partner.order(&view, 3, "000123456789").await;
+    acme_fix.new_order("F-1", "000123456789", &order["permit"]).await;
+    acme_fix.report(|report| report.get(11) == "F-1" && report.get(39) == "2").await;
+
+    // A move needs two operators, and nothing of it happens before.
+    let both = ["--to-config", &scene.config("00b"), "--name", "ACME"].map(str::to_owned);
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    let run = [&["partner", "move", "run", "--operator", "jo"][..], &both].concat();
+    assert!(scene.refused("00a", &run).contains("no move of the partner was approved"));
+    let why = ["--operator", "jo", "--reason", "cell 00a is full", "--evidence", "plan 3"];
+    let request = ["partner", "move", "request", "--name", "ACME", "--to", "00b"];
+    let requested = scene.said("00a", &[&request[..], &why].concat());
+    let id = requested["id"].as_str().unwrap();
+    assert!(scene.refused("00a", &run).contains("no move of the partner was approved"));
+    let approve = ["approval", "approve", "--id", id, "--operator"];
+    assert!(scene.refused("00a", &[&approve[..], &["Jo"]].concat()).contains("another operator"));
+    scene.said("00a", &[&approve[..], &["kim"]].concat());
+    let status = scene
+        .said("00a", &[&["partner", "move", "run", "--operator", "jo", "--dry-run"][..], &both].concat());
+    assert_eq!((&status["sourceState"], &status["targetState"]), (&json!("approved"), &Value::Null));
+    assert_eq!(status["obstacles"], json!([]));
+
+    // It moves while its own orders and those of others flow.
+    let stopped = Arc::new(AtomicBool::new(false));
+    let running = flows.map(|flow| tokio::spawn(flow.run(Arc::clone(&stopped))));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let moved = scene.said("00a", &run);
+    assert_eq!((&moved["sourceState"], &moved["targetState"]), (&json!("moved"), &json!("open")), "{moved}");
+    let again = scene.said("00a", &run);
+    assert_eq!(again["targetState"], "open", "{again}");
+    // Until the map says it, new orders come to the source, which refuses them.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let map = scene.map();
+    assert_eq!(map["keys"].as_object().unwrap().values().collect::<Vec<_>>(), ["00b"], "{map}");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    stopped.store(true, Ordering::Relaxed);
+    let mut flows = Vec::new();
+    for flow in running {
+        flows.push(flow.await.unwrap());
+    }
+    let [acme_flow, globex_flow, initech_flow] = flows.as_mut_slice() else { panic!("three flows") };
+    let cells = acme_flow.cells();
+    let (at_source, at_target) = cells.split_at(cells.iter().position(|cell| cell == "00b").unwrap());
+    assert!(at_source.len() > 1 && at_source.iter().all(|cell| cell == "00a"), "{cells:?}");
+    assert!(at_target.len() > 1 && at_target.iter().all(|cell| cell == "00b"), "{cells:?}");
+    assert!(acme_flow.refused_as_moving > 0, "no order came while it moved");
+    assert_eq!(globex_flow.refused_as_moving + initech_flow.refused_as_moving, 0);
+
+    // Every acknowledged order exists once and ends, where it was accepted.
+    let all = [acme_flow.ids(), globex_flow.ids(), initech_flow.ids()].concat();
+    until("every order's end", async || {
+        let ended = scene.ended(&all).await;
+        assert!(ended.iter().all(|(_, count, _)| *count == 1), "{ended:?}");
+        ended.iter().all(|(_, _, completed)| *completed == 1)
+    })
+    .await;
+    // A repeated request is answered as it was by the source; the intentId is used up under any other key.
+    let (intent, operation, body, answer) = acme_flow.accepted[0].clone();
+    let partner = &acme_flow.partner;
+    assert_eq!(partner.try_submit(&body, operation).await, Some((202, answer.clone())));
+    let (status, other) = partner.try_submit(&body, Uuid::new_v4()).await.unwrap();
+    assert_eq!((status, &other["error"]["code"]), (409, &json!("ALREADY_EXISTS")), "{other}");
+    assert_eq!(scene.ended(&[intent]).await[0].1, 1);
+    // What it had before is read in its cell, by its id.
+    let reference = answer["reference"].as_str().unwrap();
+    let (status, read) = partner.get(&format!("/v1/executions/{reference}?refType=executionId")).await;
+    assert_eq!((status, &read["status"]), (200, &json!("completed")), "{read}");
+
+    // The session follows when its orders have ended, with its numbers and ClOrdIDs.
+    until("the session", async || {
+        let moved = scene.said("00a", &run);
+        moved["sessions"][0]["state"] == "moved"
+    })
+    .await;
+    assert_eq!(scene.map()["sessions"]["ACME"], "00b");
+    drop(acme_fix);
+    let listed = scene.said("00b", &["fix-session", "list"]);
+    let sessions = listed["sessions"].as_array().unwrap();
+    let here = sessions.iter().find(|one| one["sessionId"] == "FIX.4.4:DVP->ACME").unwrap();
+    assert!(here["nextOut"].as_i64().unwrap() > 2, "{here}");
+    let mut acme_fix = log_on(&scene, "ACME").await;
+    let view = Box::new(scene.service(1, &acme));
+    let order = partner.order(&view, 3, "000123456789").await;
+    acme_fix.new_order("F-1", "000123456789", &order["permit"]).await;
+    let known = acme_fix.report(|report| report.get(11) == "F-1").await;
+    assert_ne!(known.get(150), "0", "a used ClOrdID is no new order");
+    acme_fix.new_order("F-2", "000123456789", &order["permit"]).await;
+    acme_fix.report(|report| report.get(11) == "F-2" && report.get(39) == "2").await;
+
+    // A cell that fails: its callers are told so, the other's notice nothing.
+    second.kill();
+    let (status, down) = globex_flow.partner.get("/v1/events").await;
+    assert_eq!((status, &down["error"]["code"]), (503, &json!("SERVICE_UNAVAILABLE")), "{down}");
+    let before = initech_flow.accepted.len();
+    for _ in 0..3 {
+        initech_flow.order().await;
+    }
+    assert_eq!(initech_flow.accepted.len(), before + 3);
+    let _second = scene.serve("00b");
+    globex_flow.partner.is_served().await;
+    globex_flow.order().await;
+    drop(log_on(&scene, "GLOBEX").await);
+}
