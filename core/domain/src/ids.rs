@@ -100,6 +100,11 @@ id!(
     RecallId,
     "rcl_"
 );
+id!(
+    /// A transfer of inventory to another cell.
+    TransferId,
+    "trf_"
+);
 
 #[cfg(test)]
 mod tests {

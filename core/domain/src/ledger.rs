@@ -29,12 +29,14 @@
 //! One wallet receives and pays on the chain: that of the solver, the provider of the largest slice. The parts that
 //! belong to others are posted as claims (`claims`): the solver owes each provider its part of the input and the house
 //! its fee, and each other provider owes the solver its part of an output in tokens. A provider's wallet holds what is
-//! available and reserved for it, less its claim. [`operation`] has the postings of operators.
+//! available and reserved for it, less its claim. [`operation`] has the postings of operators, and
+//! [`crate::transfer`] those of transfers to and from other cells.
 
 pub mod operation;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::CellId;
 use crate::fees::Collection;
 use crate::intent::IntentRequest;
 use crate::money::Minor;
@@ -96,6 +98,9 @@ pub enum Account {
     Owed(String),
     /// A wallet or bank outside the service.
     External(String),
+    /// Inventory on its way to another cell; negative: what came from there. It is outside of this cell's wallets and bank
+    /// accounts.
+    Transit(CellId),
     /// Funds locked on the chain.
     Escrow,
     /// Output that providers have handed over and recipients have not received yet.
@@ -121,6 +126,7 @@ impl Account {
             Self::Claim(Claimant::House) => ("house", String::new(), "claim"),
             Self::Owed(provider) => ("provider", provider.clone(), "owed"),
             Self::External(who) => ("external", who.clone(), "total"),
+            Self::Transit(cell) => ("external", format!("transit:{cell}"), "total"),
             Self::Escrow => ("escrow", String::new(), "total"),
             Self::Clearing => ("clearing", String::new(), "total"),
             Self::Debt(execution) => ("debt", execution.clone(), "total"),
@@ -192,6 +198,9 @@ pub enum PostingReason {
     Transfer,
     SettleClaim,
     Gift,
+    TransferOut,
+    TransferIn,
+    TransferBack,
 }
 
 impl PostingReason {
@@ -222,6 +231,9 @@ impl PostingReason {
             Self::Transfer => "transfer",
             Self::SettleClaim => "settle_claim",
             Self::Gift => "gift",
+            Self::TransferOut => "transfer_out",
+            Self::TransferIn => "transfer_in",
+            Self::TransferBack => "transfer_back",
         }
     }
 }
@@ -234,11 +246,11 @@ pub struct Posting {
 }
 
 impl Posting {
-    const fn new(reason: PostingReason) -> Self {
+    pub(crate) const fn new(reason: PostingReason) -> Self {
         Self { reason, moves: Vec::new() }
     }
 
-    fn add(&mut self, asset: &str, from: Account, to: Account, amount: impl Into<Precise>) {
+    pub(crate) fn add(&mut self, asset: &str, from: Account, to: Account, amount: impl Into<Precise>) {
         let amount = amount.into();
         if !amount.is_zero() && from != to {
             self.moves.push(Move { asset: asset.to_owned(), from, to, amount });
@@ -253,6 +265,7 @@ impl Posting {
                 Account::Claim(_)
                 | Account::Owed(_)
                 | Account::External(_)
+                | Account::Transit(_)
                 | Account::Escrow
                 | Account::Clearing
                 | Account::Debt(_)

@@ -47,5 +47,6 @@ pub mod terms;
 pub mod text;
 pub mod time;
 pub mod trace;
+pub mod transfer;
 pub mod webhook;
 pub mod windows;

@@ -1,7 +1,7 @@
 //! The differences between the service's books, the chain and the bank, and what to do about them.
 //!
-//! [`bank`] compares bank accounts with the ledger, [`wallets`] the balances of wallets. This module compares three records
-//! of every settlement: the service's own execution, the events that the indexer stored, and the contracts' state at one
+//! [`bank`] compares bank accounts with the ledger, [`wallets`] the balances of wallets, [`transfers`] what is on its way to
+//! other cells. This module compares three records of every settlement: the service's own execution, the events that the indexer stored, and the contracts' state at one
 //! final block. A difference is a [`Break`].
 //!
 //! Invariants: nothing here acts, it proposes; a settlement in progress is not a break (the events may be ahead of the
@@ -17,6 +17,7 @@ use crate::time::Timestamp;
 
 pub mod bank;
 mod settled;
+pub mod transfers;
 pub mod wallets;
 
 /// The kinds of breaks.
@@ -75,10 +76,14 @@ pub enum BreakKind {
     UnknownEntry,
     /// A statement does not begin where the one before it ended.
     StatementGap,
+    /// A transfer to or from another cell has had no end for too long.
+    TransferOverdue,
+    /// The account of what is in transit to and from another cell is not what the transfers say.
+    TransitDiffers,
 }
 
 impl BreakKind {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::LockWithoutExecution,
         Self::ExecutionWithoutLock,
         Self::AmountMismatch,
@@ -105,6 +110,8 @@ impl BreakKind {
         Self::DuplicateEntry,
         Self::UnknownEntry,
         Self::StatementGap,
+        Self::TransferOverdue,
+        Self::TransitDiffers,
     ];
 
     /// Its name in rows, logs and reports.
@@ -136,6 +143,8 @@ impl BreakKind {
             Self::DuplicateEntry => "duplicate_entry",
             Self::UnknownEntry => "unknown_entry",
             Self::StatementGap => "statement_gap",
+            Self::TransferOverdue => "transfer_overdue",
+            Self::TransitDiffers => "transit_differs",
         }
     }
 
@@ -166,6 +175,8 @@ pub enum SuggestedAction {
     Rescan,
     /// Ask the bank for the statement, or what became of the payment.
     AskBank,
+    /// Ask the other cell for its receipt or refusal, and compare the lists of both.
+    AskCell,
     /// Post what happened outside: a deposit, an operation, or the payment's end.
     Post,
 }
@@ -182,6 +193,7 @@ impl SuggestedAction {
             Self::Resolve => "resolve",
             Self::Rescan => "rescan",
             Self::AskBank => "ask_bank",
+            Self::AskCell => "ask_cell",
             Self::Post => "post",
         }
     }
@@ -209,7 +221,7 @@ pub struct Break {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// `bank:<account>`, `wallet:<address>` or `escrow`.
+    /// `bank:<account>`, `wallet:<address>`, `escrow`, or `transit:<cell>`.
     pub account: String,
     pub asset: String,
     /// Minor units that the account outside has more than the ledger; negative: less.
@@ -406,6 +418,8 @@ pub struct Patience {
     pub recall_answer_ms: i64,
     /// From the bank's acceptance of a recall to the return of the payment.
     pub recall_return_ms: i64,
+    /// Of a transfer to or from another cell without an end.
+    pub transfer_ms: i64,
 }
 
 impl Default for Patience {
@@ -420,6 +434,7 @@ impl Default for Patience {
             expiring_ms: minutes(20),
             recall_answer_ms: minutes(21 * 24 * 60),
             recall_return_ms: minutes(5 * 24 * 60),
+            transfer_ms: minutes(4 * 24 * 60),
         }
     }
 }

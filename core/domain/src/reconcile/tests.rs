@@ -17,6 +17,7 @@ const MOMENT: Moment = Moment {
         expiring_ms: 600_000,
         recall_answer_ms: 60_000,
         recall_return_ms: 60_000,
+        transfer_ms: 60_000,
     },
 };
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
