@@ -172,6 +172,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
             "reconciliation",
             "requests",
             "retention",
+            "transfers",
             "webhooks",
             "writer",
         ],

@@ -197,6 +197,7 @@ pub const SMALL: [(&str, &str); 59] = [
     ("relayer_account", "accounts of a chain"),
     ("service_secret", "secrets of the service"),
     ("settlement_instruction", "set by operators"),
+    ("transfer", "entered by operators"),
     ("wallet_balance", "one row a wallet and token"),
     ("webhook_dispatcher", "one row"),
     ("webhook_endpoint", "endpoints of partners"),

@@ -23,6 +23,7 @@ use crate::moves::{self, MoveError, PARTNER_MOVE};
 use crate::operations::{self, EXECUTION, ResolveError};
 use crate::personal_data::{self, ErasureError, PERSONAL_DATA};
 use crate::requests::is_same_operator;
+use crate::transfers::{self, TRANSFER, TransferError};
 
 /// Why a request was neither approved nor denied.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,8 @@ pub enum ApprovalError {
     Invitation(#[from] InvitationError),
     #[error(transparent)]
     Erasure(#[from] ErasureError),
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -116,6 +119,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         OPERATOR => Ok(invitations::carry_out_requested(conn, request, checker).await?),
         PERSONAL_DATA => Ok(personal_data::carry_out_requested(conn, request).await?),
         PARTNER_MOVE => Ok(moves::carry_out_requested(conn, request, checker).await?),
+        TRANSFER => Ok(transfers::carry_out_requested(conn, request, checker).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }

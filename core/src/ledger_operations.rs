@@ -226,7 +226,7 @@ async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), Led
     }
 }
 
-async fn known(conn: &mut PgConnection, owner: &Owner) -> Result<(), LedgerError> {
+pub(crate) async fn known(conn: &mut PgConnection, owner: &Owner) -> Result<(), LedgerError> {
     if balances::is_known(conn, Some(owner), None).await? {
         Ok(())
     } else {
@@ -234,7 +234,7 @@ async fn known(conn: &mut PgConnection, owner: &Owner) -> Result<(), LedgerError
     }
 }
 
-async fn spend(
+pub(crate) async fn spend(
     conn: &mut PgConnection,
     owner: &Owner,
     asset: &str,

@@ -49,6 +49,7 @@ pub mod secrets;
 pub mod statements;
 mod statuses;
 pub mod trace;
+pub mod transfers;
 pub mod wallets;
 pub mod webhooks;
 pub mod workflow;

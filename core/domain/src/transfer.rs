@@ -25,7 +25,7 @@ use crate::cell::CellId;
 use crate::ids::TransferId;
 use crate::ledger::{Account, Owner, Part, Posting, PostingReason};
 use crate::money::Minor;
-use crate::text::{ID_MAX, check_line};
+use crate::text::is_id;
 use crate::time::{Timestamp, iso};
 
 /// What is transferred. Both cells have the same.
@@ -181,8 +181,9 @@ impl Transfer {
     /// # Errors
     /// The first defect.
     pub fn check(&self) -> Result<(), TransferFault> {
-        for (field, text) in [("provider", &self.provider), ("asset", &self.asset)] {
-            if text.is_empty() || check_line(text, ID_MAX).is_err() {
+        let Self { id, provider, asset, .. } = self;
+        for (field, text) in [("id", id.as_str()), ("provider", provider), ("asset", asset)] {
+            if !is_id(text) {
                 return Err(TransferFault::Text(field));
             }
         }

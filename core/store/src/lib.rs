@@ -40,6 +40,7 @@ pub mod reconcile;
 pub mod retention;
 pub mod search;
 pub mod secrets;
+pub mod transfers;
 pub mod webhooks;
 
 pub use self::fault::Fault;

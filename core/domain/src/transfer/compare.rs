@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::message::Listed;
 use super::{Direction, State};
 use crate::ids::TransferId;
-use crate::money::Minor;
 use crate::time::Timestamp;
 
 /// How two records of one transfer differ.
@@ -190,6 +189,7 @@ impl<'a> Sides<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::money::Minor;
 
     const HOUR: i64 = 3_600_000;
     const START: i64 = 1_800_000_000_000;
