@@ -3,6 +3,7 @@
 //! Unknown keys are refused, and errors name the key. A secret is never in the file: it is
 //! `env:NAME` or `file:PATH`. [`Config::parse`] is the last place that checks rules across keys.
 
+pub(crate) mod cell;
 pub(crate) mod chain;
 pub(crate) mod database;
 pub(crate) mod gate;
@@ -23,6 +24,7 @@ use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use serde::Deserialize;
 
+use self::cell::CellSection;
 use self::chain::ChainSection;
 use self::database::DatabaseSection;
 pub(crate) use self::listeners::BankSection;
@@ -112,15 +114,6 @@ fn every_role() -> Vec<Role> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CellSection {
-    /// Three lowercase hex digits. Stamped into the database by `dvp migrate`.
-    pub id: CellId,
-    /// 64 hex digits, the same in all cells. Partners can move between cells that have it.
-    pub shared_key: Option<Secret>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct SecretsSection {
     /// 64 hex digits. Everything derived and sealed hangs on it.
     pub master_key: Option<Secret>,
@@ -168,6 +161,9 @@ impl Config {
         chain::check_gates(&config.chains, &config.assets)?;
         if let Some(forward) = config.fix.as_ref().and_then(|fix| fix.forward.as_ref()) {
             forward.check()?;
+        }
+        if let Some(cell) = &config.cell {
+            cell.check()?;
         }
         if let Some(bank) = &config.bank {
             bank.check()?;

@@ -21,6 +21,7 @@ use anyhow::{Context as _, bail};
 use dvp_api::Limits;
 use dvp_console::{ConsoleSettings, SessionPolicy};
 use dvp_core::liquidity::Liquidity;
+use dvp_core::reconciliation;
 use dvp_core::retention::Ages;
 use dvp_core::rotation;
 use dvp_core::secrets::Vault;
@@ -185,6 +186,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         worker: Some(WorkerParts {
             ages: Ages::default(),
             rails: Rails { offramp: RailUse::of(offramp), payout: RailUse::of(payout) },
+            books: bank.as_ref().map(|_| reconciliation::PATIENCE),
             bank,
             delivery: hooks.delivery(),
         }),

@@ -16,7 +16,7 @@ use dvp_console::{Console, ConsoleSettings};
 use dvp_core::chain::WalletReaders;
 use dvp_core::context::{ChainConfig as SettlementChain, Context};
 use dvp_core::engine::Engine;
-use dvp_core::reconciliation;
+use dvp_core::reconciliation::{self, BooksPatience};
 use dvp_core::retention::{self, Ages};
 use dvp_core::secrets::Vault;
 use dvp_core::workflow::{self, RailUse};
@@ -101,6 +101,8 @@ pub(crate) struct WorkerParts {
     pub rails: Rails,
     /// The bank of the payout rail, when it is spoken to in files.
     pub bank: Option<BankParts>,
+    /// Compare bank statements and transfers between cells with the ledger, with this patience.
+    pub books: Option<BooksPatience>,
     pub delivery: DeliveryConfig,
     /// Retention periods.
     pub ages: Ages,
@@ -109,18 +111,15 @@ pub(crate) struct WorkerParts {
 /// Takes a bank's files in, and stands for the bank where there is none.
 pub(crate) struct BankParts {
     pub files: BankFiles,
-    /// How long statements and the ledger may differ by what is on its way.
-    pub patience: Duration,
     #[cfg(feature = "sandbox")]
     pub simulated: Option<Bank>,
 }
 
 impl BankParts {
     /// A bank of its own at the other end.
-    pub(crate) fn of(files: BankFiles, patience: Duration) -> Self {
+    pub(crate) fn of(files: BankFiles) -> Self {
         Self {
             files,
-            patience,
             #[cfg(feature = "sandbox")]
             simulated: None,
         }
@@ -317,10 +316,12 @@ impl Parts {
     }
 
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
-        let WorkerParts { rails, bank, delivery, ages } = worker;
-        if let Some(bank) = bank {
-            let comparing = reconciliation::run(engine.clone(), bank.patience, self.workers.subscribe());
+        let WorkerParts { rails, bank, books, delivery, ages } = worker;
+        if let Some(patience) = books {
+            let comparing = reconciliation::run(engine.clone(), patience, self.workers.subscribe());
             self.tasks.spawn(named("bank reconciliation", comparing));
+        }
+        if let Some(bank) = bank {
             self.tasks.spawn(named("bank files", bank.files.run(self.workers.subscribe())));
             #[cfg(feature = "sandbox")]
             if let Some(bank) = bank.simulated {

@@ -1,9 +1,10 @@
-//! Compares the bank's statements with the ledger: every twenty seconds, one process at a time, and for `dvp reconcile`.
-//! [`wallets`] compares the chain's balances; the chain side runs it at a final block.
+//! Compares the bank's statements, and transfers between cells, with the ledger: every twenty seconds, one process at a
+//! time, and for `dvp reconcile`. [`wallets`] compares the chain's balances; the chain side runs it at a final block.
 //!
 //! A comparison takes in what was posted since the last one, finds pairs among what has none yet, and keeps the rest as a
 //! run with its breaks. What a later statement or posting explains is gone from the next run.
 
+mod transfers;
 pub mod wallets;
 
 use std::time::Duration;
@@ -30,8 +31,18 @@ const EVERY: Duration = Duration::from_secs(20);
 const RUNS: i64 = 200;
 /// A transaction that can write, and sees one moment.
 const SNAPSHOT: &str = "begin isolation level repeatable read";
-/// How long a posting may be without an entry, and an entry without a posting: over a weekend and a holiday.
-pub const PATIENCE: Duration = Duration::from_secs(4 * 86_400);
+/// How long something may be on its way before it is a break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BooksPatience {
+    /// A posting without an entry at the bank, and an entry without a posting.
+    pub bank: Duration,
+    /// A transfer to or from another cell without an end.
+    pub transfer: Duration,
+}
+
+/// Over a weekend and a holiday.
+pub const PATIENCE: BooksPatience =
+    BooksPatience { bank: Duration::from_secs(4 * 86_400), transfer: Duration::from_secs(4 * 86_400) };
 
 /// What a comparison came to.
 #[derive(Debug, Clone)]
@@ -43,16 +54,18 @@ pub struct BankReport {
     pub pairs: usize,
     /// Postings and entries on their way.
     pub in_transit: usize,
+    /// Transfers between cells on their way.
+    pub transfers: usize,
     pub breaks: Vec<Break>,
 }
 
 /// Compares again and again until `stop` turns true.
-pub async fn run(engine: Engine, patience: Duration, mut stop: watch::Receiver<bool>) {
+pub async fn run(engine: Engine, patience: BooksPatience, mut stop: watch::Receiver<bool>) {
     let owner = Uuid::new_v4();
     while !*stop.borrow() {
         let (pool, now) = (engine.pool(), engine.context().clock.now());
         if let Err(error) = guarded(pool, now, patience, owner).await {
-            warn!(%error, "comparing the bank's statements with the ledger failed, will retry");
+            warn!(%error, "comparing the bank's statements and transfers with the ledger failed, will retry");
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -61,38 +74,51 @@ pub async fn run(engine: Engine, patience: Duration, mut stop: watch::Receiver<b
     }
 }
 
-async fn guarded(pool: &PgPool, now: Timestamp, patience: Duration, owner: Uuid) -> Result<(), StoreError> {
+async fn guarded(
+    pool: &PgPool,
+    now: Timestamp,
+    patience: BooksPatience,
+    owner: Uuid,
+) -> Result<(), StoreError> {
     let Some(lease) = Lease::acquire(pool, LEASE, owner, LEASE_TIME).await? else { return Ok(()) };
     let report = compare_bank(pool, now, patience).await;
     lease.release(pool).await?;
     let Some(report) = report? else { return Ok(()) };
-    let BankReport { run_id, accounts, pairs, in_transit, breaks } = &report;
-    info!(run_id, accounts, pairs, in_transit, breaks = breaks.len(), "bank statements compared");
+    let BankReport { run_id, accounts, pairs, in_transit, transfers, breaks } = &report;
+    info!(run_id, accounts, pairs, in_transit, transfers, breaks = breaks.len(), "bank statements compared");
     Ok(())
 }
 
-/// Compares once and keeps the run. `None`: the bank has sent no statement so far.
+/// Compares once and keeps the run. `None`: the bank has sent no statement so far, and no cell a transfer.
 pub async fn compare_bank(
     pool: &PgPool,
     now: Timestamp,
-    patience: Duration,
+    patience: BooksPatience,
 ) -> Result<Option<BankReport>, StoreError> {
     let started_at = now.to_utc();
-    let patience_ms = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
+    let millis = |patience: Duration| i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     let mut tx = pool.begin_with(SNAPSHOT).await?;
     store::begin_comparison(&mut tx).await?;
     let accounts = store::list_accounts(&mut tx).await?;
-    if accounts.is_empty() {
+    let transfers = transfers::compare(&mut tx, now, millis(patience.transfer)).await?;
+    if accounts.is_empty() && transfers.accounts == 0 {
         tx.rollback().await?;
         return Ok(None);
     }
-    let mut report = BankReport { run_id: 0, accounts: 0, pairs: 0, in_transit: 0, breaks: Vec::new() };
-    let mut subjects = 0;
+    let mut report = BankReport {
+        run_id: 0,
+        accounts: 0,
+        pairs: 0,
+        in_transit: 0,
+        transfers: transfers.open,
+        breaks: transfers.breaks,
+    };
+    let mut subjects = transfers.accounts;
     for (account, currency) in &accounts {
         store::take_postings(&mut tx, account, currency).await?;
         let loaded = store::load_account(&mut tx, account, currency).await?;
         let Comparison { breaks, paired_postings, paired_entries, in_transit } =
-            compare(&loaded, now, patience_ms);
+            compare(&loaded, now, millis(patience.bank));
         store::mark_paired(&mut tx, &paired_postings, &paired_entries).await?;
         subjects += loaded.ledger.len() + loaded.entries.len();
         report.accounts += 1;

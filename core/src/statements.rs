@@ -226,12 +226,13 @@ pub async fn balances(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<
 }
 
 /// Funds that are reserved, in progress or owed at a time: reserved balances, claims, debts of providers, funds in the
-/// escrow and in clearing, and debts of orders.
+/// escrow and in clearing, debts of orders, and what went to other cells less what came from them.
 pub async fn exposure(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
     let mut found = list_balances_before(conn, at).await?;
     found.retain(|one| {
         matches!(one.part.as_str(), "reserved" | "claim" | "owed")
             || matches!(one.owner_kind.as_str(), "escrow" | "clearing" | "debt")
+            || one.owner_kind == "external" && one.owner.starts_with("transit:")
     });
     Ok(found)
 }
@@ -248,6 +249,7 @@ mod tests {
         let others = [
             Account::Claim(Claimant::House),
             Account::External("provider:north".into()),
+            Account::Transit("00b".parse().unwrap()),
             Account::Escrow,
             Account::Clearing,
             Account::Debt("exe_1".into()),

@@ -32,8 +32,8 @@ pub(crate) enum LedgerCommand {
     /// Every account's balance: the trial balance, with the claims between providers and the house.
     #[command(after_help = "Example:\n  dvp ledger balances --dir .dvp --json")]
     Balances(PlaceArgs),
-    /// Hold every kept balance against its entries, and the entries of each asset against zero. Exit code 1 when
-    /// anything differs.
+    /// Hold every kept balance against its entries, the entries of each asset against zero, and what is in transit to and
+    /// from other cells against the transfers. Exit code 1 when anything differs.
     #[command(after_help = "Example:\n  dvp ledger check --dir .dvp --json")]
     Check(PlaceArgs),
     /// Make kept balances, closings and the fees of closed days again from the entries.

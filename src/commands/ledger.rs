@@ -11,10 +11,12 @@ use dvp_core::requests::Maker;
 use dvp_core::statements::account_name;
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::{Adjusted, Operation};
+use dvp_domain::reconcile::transfers::TransitBalance;
 use dvp_store::approvals::{self, Approval, Filter};
 use dvp_store::ledger;
 use dvp_store::ledger::closings::{BalanceAt, list_balances_before};
 use dvp_store::ledger::rebuild::Change;
+use dvp_store::transfers::list_transit;
 use serde_json::{Value, json};
 
 use super::approval::{line, view};
@@ -181,7 +183,9 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut access = Access::open(&place).await?;
     let disagreements = ledger::list_disagreements(&mut access.conn).await?;
     let unbalanced = ledger::list_unbalanced(&mut access.conn).await?;
-    let is_right = disagreements.is_empty() && unbalanced.is_empty();
+    let mut transit = list_transit(&mut access.conn).await?;
+    transit.retain(|one| one.judge().is_some());
+    let is_right = disagreements.is_empty() && unbalanced.is_empty() && transit.is_empty();
     let differing: Vec<Value> = disagreements
         .iter()
         .map(|one| {
@@ -191,7 +195,15 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
         .collect();
     let sums: Vec<Value> =
         unbalanced.iter().map(|(asset, sum)| json!({"asset": asset, "sum": sum})).collect();
-    print(place.json, &json!({"ok": is_right, "disagreements": differing, "unbalanced": sums}), || {
+    let moved: Vec<Value> = transit
+        .iter()
+        .map(|one| {
+            json!({"cell": one.cell, "asset": one.asset, "ledger": one.ledger.to_string(),
+                   "transfers": one.transfers.to_string()})
+        })
+        .collect();
+    let value = json!({"ok": is_right, "disagreements": differing, "unbalanced": sums, "transit": moved});
+    print(place.json, &value, || {
         let mut lines: Vec<String> = disagreements
             .iter()
             .map(|one| {
@@ -202,6 +214,7 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
             })
             .collect();
         lines.extend(unbalanced.iter().map(|(asset, sum)| format!("{asset}: all entries sum to {sum}")));
+        lines.extend(transit.iter().filter_map(TransitBalance::judge).map(|found| found.detail));
         if is_right {
             lines.push("every balance is the sum of its entries, and all entries sum to zero".to_owned());
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dvp_chain_indexer::reconcile::{Options, Report, reconcile};
 use dvp_core::context::now;
 use dvp_core::reconciliation::{self, BankReport, compare_bank};
-use dvp_domain::reconcile::Break;
+use dvp_domain::reconcile::{Break, Patience};
 use dvp_domain::time::Timestamp;
 use dvp_store::reconcile as store;
 use serde_json::{Value, json};
@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::access::ServiceLocation;
 use crate::chains;
 use crate::cli::ReconcileArgs;
-use crate::config::BankSection;
 use crate::output::print;
 
 pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
@@ -29,13 +28,12 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let config = chains::find(&args.chain, &place)?;
     let pool = place.pool(2).await?;
     let ended_within = Duration::from_secs(args.hours.saturating_mul(3_600));
-    let options = Options { ended_within, full: args.full, ..Options::default() };
-    let report = reconcile(&pool, &config, &options).await?;
-    let patience = match &place {
-        ServiceLocation::Configured(config) => config.bank.as_ref().map(BankSection::patience),
-        ServiceLocation::Sandbox { .. } => None,
+    let (patience, books_patience) = match &place {
+        ServiceLocation::Configured(config) => (config.patience(), config.books_patience()),
+        ServiceLocation::Sandbox { .. } => (Patience::default(), reconciliation::PATIENCE),
     };
-    let bank = compare_bank(&pool, now(), patience.unwrap_or(reconciliation::PATIENCE)).await?;
+    let report = reconcile(&pool, &config, &Options { patience, ended_within, full: args.full }).await?;
+    let bank = compare_bank(&pool, now(), books_patience).await?;
     let breaks: Vec<&Break> = report.breaks.iter().chain(bank.iter().flat_map(|bank| &bank.breaks)).collect();
     print(json, &view(&report, bank.as_ref(), &breaks), || lines(&report, bank.as_ref(), &breaks))?;
     Ok(if breaks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -44,8 +42,9 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
 fn view(report: &Report, bank: Option<&BankReport>, breaks: &[&Break]) -> Value {
     let Report { run_id, chain_id, block_number, block_hash, since, subjects, queries, .. } = report;
     let bank = bank.map(|bank| {
-        let BankReport { run_id, accounts, pairs, in_transit, .. } = bank;
-        json!({"runId": run_id, "accounts": accounts, "newPairs": pairs, "inTransit": in_transit})
+        let BankReport { run_id, accounts, pairs, in_transit, transfers, .. } = bank;
+        json!({"runId": run_id, "accounts": accounts, "newPairs": pairs, "inTransit": in_transit,
+               "openTransfers": transfers})
     });
     json!({
         "runId": run_id, "chainId": chain_id, "blockNumber": block_number, "blockHash": block_hash.to_string(),
@@ -75,8 +74,11 @@ fn lines(report: &Report, bank: Option<&BankReport>, breaks: &[&Break]) -> Vec<S
     lines.push(bank.map_or_else(
         || "the bank has sent no statement".to_owned(),
         |bank| {
-            let BankReport { accounts, pairs, in_transit, .. } = bank;
-            format!("bank accounts compared: {accounts}, new pairs: {pairs}, in transit: {in_transit}")
+            let BankReport { accounts, pairs, in_transit, transfers, .. } = bank;
+            format!(
+                "bank accounts compared: {accounts}, new pairs: {pairs}, in transit: {in_transit}, open transfers \
+                 between cells: {transfers}"
+            )
         },
     ));
     lines

@@ -477,7 +477,7 @@ impl BankSection {
     }
 
     pub(crate) fn patience(&self) -> Duration {
-        self.statement_patience.map_or(reconciliation::PATIENCE, |span| span.0)
+        self.statement_patience.map_or(reconciliation::PATIENCE.bank, |span| span.0)
     }
 
     pub(crate) fn check(&self) -> anyhow::Result<()> {

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use dvp_core::reconciliation::{self, BooksPatience};
 use dvp_core::workflow::RailUse;
 use dvp_domain::reconcile::Patience;
 use dvp_rails::Rail;
 use serde::Deserialize;
 
 use super::Config;
+use super::listeners::BankSection;
 use super::value::{Span, within};
 
 /// The most calls of a rail at a time.
@@ -50,6 +52,16 @@ impl RailCallsSection {
 }
 
 impl Config {
+    /// What the comparison with the bank and with other cells takes for too long.
+    pub(crate) fn books_patience(&self) -> BooksPatience {
+        let usual = reconciliation::PATIENCE;
+        let transfer = self.cell.as_ref().and_then(|cell| cell.transfer_within);
+        BooksPatience {
+            bank: self.bank.as_ref().map_or(usual.bank, BankSection::patience),
+            transfer: transfer.map_or(usual.transfer, |span| span.0),
+        }
+    }
+
     /// What the comparison of the books takes for too long.
     pub(crate) fn patience(&self) -> Patience {
         let usual = Patience::default();
@@ -64,6 +76,9 @@ impl Config {
         if let Some(bank) = &self.bank {
             patience.recall_answer_ms = millis(&bank.recall_answer_within, usual.recall_answer_ms);
             patience.recall_return_ms = millis(&bank.recall_return_within, usual.recall_return_ms);
+        }
+        if let Some(cell) = &self.cell {
+            patience.transfer_ms = millis(&cell.transfer_within, usual.transfer_ms);
         }
         patience
     }

@@ -557,3 +557,36 @@ fn the_first_master_key_is_the_current_one() {
     assert!(parse(both).unwrap_err().to_string().contains("either"));
     assert!(parse(String::new()).unwrap_err().to_string().contains("either"));
 }
+
+/// The least configuration with a section of the cell 00a.
+fn in_cell(more: &str) -> Result<Config, String> {
+    let text = format!("{LEAST}[cell]\nid = \"00a\"\n{more}");
+    Config::parse(&text).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn a_cell_and_its_peers_are_checked() {
+    let peer = |id: &str, keys: &str| format!("[[cell.peers]]\nid = \"{id}\"\npublic_keys = [{keys}]\n");
+    let key = format!("\"{}\"", "0f".repeat(32));
+    let signing = "signing_key = \"env:DVP_CELL_KEY\"\n";
+    let config = in_cell(&format!("{signing}transfer_within = \"2d\"\n{}", peer("00b", &key))).unwrap();
+    let day = 86_400;
+    assert_eq!(config.books_patience().transfer, Duration::from_secs(2 * day));
+    assert_eq!(config.patience().transfer_ms, 2 * 86_400_000);
+    assert_eq!(in_cell("").unwrap().books_patience().transfer, Duration::from_secs(4 * day));
+    for (more, says) in [
+        (peer("00b", &key), "cell.peers needs cell.signing_key"),
+        (format!("{signing}{}", peer("00a", &key)), "cell.peers[0].id: 00a is this cell"),
+        (
+            format!("{signing}{}{}", peer("00b", &key), peer("00b", &key)),
+            "cell.peers[1].id: 00b is there twice",
+        ),
+        (format!("{signing}{}", peer("00b", "")), "cell.peers[0].public_keys names none"),
+        (format!("{signing}{}", peer("00b", "\"0f\"")), "cell.peers[0].public_keys: 0f"),
+        ("earlier_keys = [\"x\"]\n".to_owned(), "cell.earlier_keys: x"),
+        ("transfer_within = \"1s\"\n".to_owned(), "cell.transfer_within"),
+    ] {
+        let found = in_cell(&more).err().unwrap_or_default();
+        assert!(found.contains(says), "{more}: {found}");
+    }
+}

@@ -330,4 +330,29 @@ pub(super) const BOOKS: &[Metric] = &[
         "postings without an entry in a bank statement and entries without a posting, on their way",
     )
     .only("after a comparison with a bank"),
+    metric(
+        "dvp_transfers_open",
+        Gauge,
+        &[("direction", Of(&["out", "in"]))],
+        "transfers to or from other cells that have no end so far",
+    )
+    .only("once there was a transfer"),
+    metric(
+        "dvp_transfer_oldest_open_seconds",
+        Gauge,
+        &[("direction", Of(&["out", "in"]))],
+        "age of the oldest transfer to or from another cell that has no end so far; 0 without one",
+    )
+    .only("once there was a transfer"),
+    metric(
+        "dvp_transfers_open_minor",
+        Gauge,
+        &[
+            ("cell", Named("the other cell")),
+            ("asset", Named("the asset")),
+            ("direction", Of(&["out", "in"])),
+        ],
+        "minor units in transfers to or from another cell that have no end so far",
+    )
+    .only("once there was a transfer"),
 ];

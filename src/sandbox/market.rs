@@ -12,7 +12,6 @@ use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, PoolKind, ReferenceSource,
 };
-use dvp_core::reconciliation;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::secrets::Vault;
 use dvp_core::writer::ORDER_PLACES;
@@ -114,7 +113,7 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyh
             bank.deposit(&prefunding(partner, currency), currency, prefunded).await?;
         }
     }
-    Ok(BankParts { files, patience: reconciliation::PATIENCE, simulated: Some(bank) })
+    Ok(BankParts { files, simulated: Some(bank) })
 }
 
 /// What all providers have of a token at first: their wallet holds as much.

@@ -151,7 +151,7 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
             let files = BankFiles::open(pool.clone(), &bank.folder, bank.accounts.clone()).await;
             let files = files.with_context(|| format!("bank.folder {}", bank.folder.display()))?;
             let files = bank.paced(files);
-            (Arc::new(files.clone()), Some(BankParts::of(files, bank.patience())))
+            (Arc::new(files.clone()), Some(BankParts::of(files)))
         }
     };
     let authorities = match &config.webhooks.ca {
@@ -160,7 +160,9 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
     };
     let ages = config.retention.ages()?;
     let (offramp, payout) = (rails.offramp_calls.of(offramp), rails.payout_calls.of(payout));
-    Ok(WorkerParts { rails: Rails { offramp, payout }, bank, delivery: delivery(config, authorities), ages })
+    let books = (bank.is_some() || config.cell.is_some()).then(|| config.books_patience());
+    let rails = Rails { offramp, payout };
+    Ok(WorkerParts { rails, bank, books, delivery: delivery(config, authorities), ages })
 }
 
 fn delivery(config: &Config, authorities: Vec<CertificateDer<'static>>) -> DeliveryConfig {

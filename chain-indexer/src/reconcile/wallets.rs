@@ -35,6 +35,8 @@ impl Comparison<'_> {
     pub(super) async fn wallets(&mut self) -> Result<(), ReconcileError> {
         let Some(contracts) = &self.at else { return Ok(()) };
         let at = AtBlock { chain_id: self.scope.chain_id, contracts };
+        let (now, patience_ms) = (self.moment.now, self.moment.patience.transfer_ms);
+        self.in_flight.add_transfers(self.conn, now, patience_ms).await?;
         let report = compare_wallets(self.conn, &at, &self.in_flight, self.moment.now).await?;
         self.breaks.extend(report.breaks);
         self.balances = report.balances;

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
+use dvp_domain::money::Minor;
+use dvp_domain::reconcile::transfers::explains;
 use dvp_domain::reconcile::wallets::{BalanceCheck, Moved, TokenHolder, WalletBalance, moved};
 use dvp_domain::reconcile::{Break, OnChain};
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::reconcile::wallets::{self as store, NewWalletBalance};
+use dvp_store::transfers::list_moving;
 use dvp_store::{PgConnection, StoreError};
 
 /// How long a balance may differ: a transfer that no order asked for is posted within it.
@@ -28,9 +31,13 @@ pub trait TokenBalances {
     fn balance(&self, token: &str, address: &str) -> impl Future<Output = Result<i128, Self::Error>>;
 }
 
-/// What settlements in flight have moved on the chain by the block, less what they have moved in the ledger.
+/// What settlements in flight have moved on the chain by the block, less what they have moved in the ledger; and what
+/// transfers between cells may have left in a wallet, or brought there.
 #[derive(Debug, Default)]
-pub struct InFlight(BTreeMap<(TokenHolder, String), i128>);
+pub struct InFlight {
+    settlements: BTreeMap<(TokenHolder, String), i128>,
+    transfers: Vec<(TokenHolder, String, Minor)>,
+}
 
 impl InFlight {
     /// Adds settlements, each with its state on the chain at the block.
@@ -52,13 +59,33 @@ impl InFlight {
         Ok(())
     }
 
+    /// Adds the transfers between cells that are on their way and not too old.
+    pub async fn add_transfers(
+        &mut self,
+        conn: &mut PgConnection,
+        now: Timestamp,
+        patience_ms: i64,
+    ) -> Result<(), StoreError> {
+        let refused_after = now.plus_millis(patience_ms.saturating_neg());
+        let moving = list_moving(conn, refused_after.to_utc()).await?;
+        let here = moving.into_iter().filter(|one| one.may_be_here(now, patience_ms));
+        self.transfers.extend(here.map(|one| (TokenHolder::Provider(one.provider), one.asset, one.amount)));
+        Ok(())
+    }
+
     fn move_by(&mut self, holder: TokenHolder, asset: String, amount: i128) {
-        let sum = self.0.entry((holder, asset)).or_default();
+        let sum = self.settlements.entry((holder, asset)).or_default();
         *sum = sum.saturating_add(amount);
     }
 
     fn of(&self, holder: &TokenHolder, asset: &str) -> i128 {
-        self.0.get(&(holder.clone(), asset.to_owned())).copied().unwrap_or_default()
+        self.settlements.get(&(holder.clone(), asset.to_owned())).copied().unwrap_or_default()
+    }
+
+    /// A surplus, if transfers explain all of it.
+    fn explained(&self, holders: &BTreeSet<TokenHolder>, asset: &str, surplus: i128) -> i128 {
+        let of = self.transfers.iter().filter(|(holder, of, _)| of == asset && holders.contains(holder));
+        if surplus > 0 && explains(surplus, of.map(|(_, _, amount)| *amount)) { surplus } else { 0 }
     }
 }
 
@@ -132,6 +159,8 @@ pub async fn compare_wallets<B: TokenBalances>(
             for address in &place.addresses {
                 held = held.saturating_add(at.balance(token, address).await?);
             }
+            let surplus = held.saturating_sub(ledger.saturating_add(unposted));
+            unposted = unposted.saturating_add(in_flight.explained(&place.holders, asset, surplus));
             let since = differing.get(&(place.account.clone(), asset.clone()));
             let balance = WalletBalance {
                 whose: place.whose.clone(),
@@ -172,6 +201,25 @@ mod tests {
         let wallets = wallets.iter().map(|(id, address)| ((*id).to_owned(), (*address).to_owned()));
         let places = places("0x0".to_owned(), wallets.collect());
         places.iter().skip(1).map(|place| format!("{} in {}", place.whose, place.account)).collect()
+    }
+
+    #[test]
+    fn transfers_explain_a_surplus_of_their_own_providers_wallet_only() {
+        let holder = |id: &str| TokenHolder::Provider(id.to_owned());
+        let transfer = |id: &str, asset: &str, amount| (holder(id), asset.to_owned(), Minor::new(amount));
+        let transfers = vec![transfer("a", "USDC", 5), transfer("a", "USDC", 7), transfer("b", "WETH", 9)];
+        let in_flight = InFlight { transfers, ..InFlight::default() };
+        let explained = |ids: &[&str], asset, surplus| {
+            in_flight.explained(&ids.iter().map(|id| holder(id)).collect(), asset, surplus)
+        };
+        for surplus in [5, 7, 12] {
+            assert_eq!(explained(&["a"], "USDC", surplus), surplus);
+        }
+        for surplus in [-5, 0, 6, 17] {
+            assert_eq!(explained(&["a"], "USDC", surplus), 0);
+        }
+        assert_eq!((explained(&["b"], "USDC", 5), explained(&["a"], "WETH", 9)), (0, 0));
+        assert_eq!(explained(&["a", "b"], "WETH", 9), 9);
     }
 
     #[test]

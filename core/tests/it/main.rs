@@ -60,6 +60,7 @@ mod statements;
 mod statuses;
 mod times;
 mod tls;
+mod transfers;
 mod unavailable;
 mod unknown;
 mod unwritable;
