@@ -172,6 +172,12 @@ impl Access {
         Ok(())
     }
 
+    /// The configured providers and assets.
+    pub(crate) fn listed(&self) -> dvp_core::transfers::Listed {
+        let Listed { assets, providers } = &self.listed;
+        dvp_core::transfers::Listed { providers: providers.clone(), assets: assets.keys().cloned().collect() }
+    }
+
     /// How many decimals each asset has.
     pub(crate) fn decimals(&self) -> HashMap<String, u8> {
         self.listed.assets.clone()

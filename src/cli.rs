@@ -28,6 +28,7 @@ mod receipt;
 mod secret;
 mod secrets;
 mod statement;
+mod transfer;
 mod webhook;
 
 use std::net::SocketAddr;
@@ -96,6 +97,10 @@ pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;
 pub(crate) use self::secrets::SecretsCommand;
 pub(crate) use self::statement::{RangeArgs, ReportAt, ReportCommand, ReportFees, StatementArgs};
+pub(crate) use self::transfer::{
+    TransferApprove, TransferCommand, TransferCompare, TransferConfirm, TransferDocument, TransferExport,
+    TransferList, TransferReject, TransferRequest, TransferShow, TransferWhy,
+};
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
 };
@@ -154,6 +159,9 @@ pub(crate) enum Command {
     /// The ledger: operators' postings, with two operators each, and its balances.
     #[command(subcommand)]
     Ledger(LedgerCommand),
+    /// Transfers of inventory to and from other cells: two operators on each side, and signed documents between them.
+    #[command(subcommand)]
+    Transfer(TransferCommand),
     /// Statements of accounts: opening balance, entries, closing balance.
     ///
     /// In minor units, with the asset and its decimals. The closing balance is the opening one and the entries.

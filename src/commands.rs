@@ -31,6 +31,7 @@ pub(crate) mod receipt;
 pub(crate) mod reconcile;
 pub(crate) mod secrets;
 pub(crate) mod statement;
+pub(crate) mod transfer;
 pub(crate) mod webhook;
 
 use anyhow::Context as _;

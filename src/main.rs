@@ -83,6 +83,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Archive(command) => return commands::archive::run(command).await,
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
+        Command::Transfer(command) => return commands::transfer::run(command).await,
         Command::Statement(args) => commands::statement::run(args).await?,
         Command::Report(command) => commands::statement::report(command).await?,
         Command::Limit(command) => commands::limit::run(command).await?,

@@ -60,6 +60,7 @@ mod serve;
 mod signers;
 mod suffixes;
 mod traces;
+mod transfers;
 mod two_chains;
 mod two_operators;
 mod webhooks;

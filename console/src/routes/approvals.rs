@@ -130,7 +130,7 @@ pub(crate) async fn show(
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),
         note: request.note.clone().unwrap_or_default(),
-        fields: fields(&request.details, |asset| console.decimals(asset)),
+        fields: fields(&request.details, &|asset| console.decimals(asset)),
         version: request.version,
         moved_to: moved_to.filter(|_| is_open),
         is_open,
@@ -148,12 +148,13 @@ async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Approval, 
 }
 
 /// What means nothing to an operator, or is shown beside.
-const UNSHOWN: [&str; 6] = ["passwordHash", "masterKey", "partnerId", "before", "change", "livemode"];
+const UNSHOWN: [&str; 7] =
+    ["passwordHash", "masterKey", "partnerId", "before", "change", "livemode", "refusal"];
 /// Sealed: an operator sees that it is set.
 const SEALED: &str = "logonSecret";
 
 /// The fields of a request's details. Of a session's settings, those that the request changes.
-fn fields(details: &Value, decimals: impl Fn(&str) -> u8) -> Vec<(String, String)> {
+fn fields(details: &Value, decimals: &dyn Fn(&str) -> u8) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let before = details.get("before");
     let asset = details["asset"].as_str();
@@ -165,6 +166,7 @@ fn fields(details: &Value, decimals: impl Fn(&str) -> u8) -> Vec<(String, String
                 let shown = asset.map(|asset| format!("{} {asset}", view::amount(&minor, decimals(asset))));
                 all.push(("Amount".to_owned(), shown.unwrap_or_else(|| format!("{minor} minor units"))));
             }
+            ("transfer", Value::Object(_)) => all.extend(fields(value, decimals)),
             ("settings", Value::Object(settings)) => {
                 all.extend(settings.iter().filter_map(|(name, value)| {
                     let shown = changed(name, value, before.and_then(|before| before.get(name)))?;
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn an_approver_sees_an_amount_in_units_of_its_asset() {
-        let shown = |details: Value| fields(&details, |_| 2);
+        let shown = |details: Value| fields(&details, &|_| 2);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let limit = json!({"amountMinor": 1_000_000, "asset": "USD", "target": "", "period": "order"});
         let expected = [pair("Amount", "10,000.00 USD"), pair("Asset", "USD"), pair("Period", "order")];
@@ -313,5 +315,9 @@ mod tests {
         assert_eq!(shown(json!({"amount": "5"})), [pair("Amount", "5 minor units")]);
         let removed = json!({"amountMinor": null, "asset": "USD"});
         assert_eq!(shown(removed), [pair("Asset", "USD")]);
+        let transfer =
+            json!({"action": "send", "refusal": "{}", "transfer": {"amountMinor": "500", "asset": "USD"}});
+        let expected = [pair("Action", "send"), pair("Amount", "5.00 USD"), pair("Asset", "USD")];
+        assert_eq!(shown(transfer), expected);
     }
 }

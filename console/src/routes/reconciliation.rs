@@ -110,6 +110,9 @@ fn describe(action: &str) -> &'static str {
         "ask_bank" => {
             "Request the statement, or the payment's status, from the bank; recall the payment if it is wrong."
         }
+        "ask_cell" => {
+            "Ask the other cell for its receipt or refusal; `dvp transfer compare` compares the lists of both."
+        }
         "post" => "Request the posting of what happened outside; another operator approves it.",
         _ => "",
     }
@@ -176,6 +179,7 @@ fn ledger_account(found: &KeptBreak) -> Option<String> {
     match found.account.as_deref()?.split_once(':') {
         Some(("bank", _)) => Some("external:bank".to_owned()),
         Some(("wallet", address)) => Some(format!("external:{address}")),
+        Some(("transit", cell)) => Some(format!("external:transit:{cell}")),
         _ => (found.account.as_deref() == Some("escrow")).then(|| "escrow".to_owned()),
     }
 }

@@ -11,10 +11,12 @@ use dvp_core::statements::account_name;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
+use dvp_domain::reconcile::transfers::KnownTransfer;
 use dvp_store::changes::Subject;
 use dvp_store::ledger::balances;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::pauses::PauseRow;
+use dvp_store::transfers::{self, Filter};
 use dvp_store::{PgConnection, bands, limits, partners, pauses};
 use serde::Deserialize;
 
@@ -27,8 +29,9 @@ use crate::routes::{operations, statement};
 use crate::state::Console;
 use crate::view::{self, Page};
 
-/// The most balances of the list.
+/// The most balances of the list, and the most transfers.
 const BALANCES: i64 = 500;
+const TRANSFERS: i64 = 100;
 
 pub(crate) async fn show(
     State(console): State<Console>,
@@ -39,6 +42,8 @@ pub(crate) async fn show(
     let set = limits::list(&mut conn).await?;
     let widths = bands::list(&mut conn).await?;
     let paused = pauses::list(&mut conn).await?;
+    let open = Filter { is_open: true, limit: TRANSFERS, ..Filter::default() };
+    let moving = transfers::list(&mut conn, &open).await?;
     drop(conn);
     let amount = |minor: &str, asset: &str| Cell::number(view::amount(minor, console.decimals(asset)));
     let balances = held.iter().map(|row| {
@@ -57,6 +62,20 @@ pub(crate) async fn show(
         "Nobody holds anything.",
         balances,
     );
+    let moving = moving.iter().map(|kept| {
+        let KnownTransfer { id, cell, provider, asset, amount: minor, state, since } = &kept.known;
+        vec![
+            Cell::text(id.to_string()),
+            Cell::text(state.as_str()),
+            Cell::text(cell.to_string()),
+            Cell::text(provider),
+            Cell::text(asset),
+            amount(&minor.to_string(), asset),
+            Cell::time(since.to_utc()),
+        ]
+    });
+    let headings = ["Id", "State", "Other cell", "Provider", "Asset", "#Amount", "Since"];
+    let transfers = Block::table("Transfers between cells", &headings, "None is open.", moving);
     let limits = set.iter().map(|row| {
         vec![
             Cell::text(view::words(&row.scope)),
@@ -108,6 +127,7 @@ pub(crate) async fn show(
                 ("Exposure", Cell::link("Show what is reserved or owed", "/treasury/exposure")),
             ],
         ),
+        transfers,
         balances,
     ];
     let all = all.into_iter().filter(|block| !block.is_bare()).collect();
