@@ -126,6 +126,10 @@ firm_ttl = "60s"
     }
 }
 
+fn receive(file: &str) -> Vec<&str> {
+    [&["transfer", "request", "receive", "--document", file], &BY_JO[..]].concat()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_cells_transfer_inventory_by_files_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +160,6 @@ async fn two_cells_transfer_inventory_by_files_alone() {
     let doctored = fs::read_to_string(&sent).unwrap().replace("\"600\"", "\"6000\"");
     a.write("doctored", &doctored);
     let doctored = a.path("doctored");
-    let receive = |file: &str| [&["transfer", "request", "receive", "--document", file], &BY_JO[..]].concat();
     let said = b.refused(&receive(doctored.to_str().unwrap()));
     assert!(said.contains("transfer_signature_wrong"), "{said}");
     let said = a.refused(&receive(sent_text));
