@@ -1,6 +1,11 @@
 -- Transfers of inventory to and from other cells. Each cell has its own side of a transfer in a row of its own; its
 -- postings are in the ledger under the transfer's id.
 
+alter table approval drop constraint approval_kind_known;
+alter table approval add constraint approval_kind_known
+    check (kind in ('execution', 'ledger', 'limit', 'band', 'maker', 'credential', 'operator', 'personal_data',
+                    'transfer'));
+
 create table transfer (
     id        text not null,
     -- The other cell.

@@ -525,8 +525,9 @@ async fn wallets_agree_before_during_and_after_a_transfer_to_the_unit() {
     let (a, b) = (cell("00a", 100).await, cell("00b", 7).await);
     for cell in [&a, &b] {
         let mut conn = cell.harness.pool().acquire().await.unwrap();
-        let wallets = [("north".to_owned(), "0x01".to_owned())];
-        register(&mut conn, &wallets, &[(31_337, "USD".into(), "0x02".into())]).await.unwrap();
+        let address = |digit: &str| format!("0x{}", digit.repeat(40));
+        let wallets = [("north".to_owned(), address("1"))];
+        register(&mut conn, &wallets, &[(31_337, "USD".into(), address("2"))]).await.unwrap();
     }
     assert!(agrees(&a, 100, 0).await && agrees(&b, 7, 0).await);
     let (id, document) = a.send("00b", 60).await;
