@@ -422,7 +422,7 @@ async fn configuration_errors_name_the_key() {
     let said = "the database belongs to no cell yet (dvp migrate stamps it), and the configuration says [cell] id = \"00a\"";
     assert!(ground.refused(&["serve"]).contains(said));
     assert_eq!(ground.said(&["migrate"])["cell"], "00a");
-    let issued = ground.said(&["partner", "create", "--name", "cellular"]);
+    let issued = ground.said(&["partner", "create", "--name", "cellular", "--tier", "standard"]);
     assert_eq!(&issued["partnerId"].as_str().unwrap()[17..20], "00a", "{issued}");
     in_cell("00b");
     for words in [&["serve"][..], &["migrate"], &["partner", "list"]] {
