@@ -4,7 +4,7 @@
 alter table approval drop constraint approval_kind_known;
 alter table approval add constraint approval_kind_known
     check (kind in ('execution', 'ledger', 'limit', 'band', 'maker', 'credential', 'operator', 'personal_data',
-                    'transfer'));
+                    'partner_move', 'transfer'));
 
 create table transfer (
     id        text not null,

@@ -84,7 +84,7 @@ pub(crate) enum Payee {
     #[default]
     Unread,
     /// As the transaction that claimed the work has read it; `None`: it is not registered.
-    Read(Option<Destination>),
+    Read(Option<Box<Destination>>),
 }
 
 /// Claimed work with its place. `execution`: as the step left it, or as it was read after the claim.

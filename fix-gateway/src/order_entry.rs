@@ -58,6 +58,8 @@ use crate::{
 
 /// The page size of feed reads.
 const PAGE: i64 = 200;
+/// As many of the events that were handed over are reported in one commit.
+const REPORTED_AT_ONCE: usize = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
 const POSITIONS_BEHIND_MAX: i64 = feed::NOTIFY_ALL_EVERY;
 

@@ -253,7 +253,8 @@ impl Rows {
 fn payee(terms: &Terms, destinations: &Destinations) -> Payee {
     let account = terms.request.beneficiary.as_ref().and_then(Beneficiary::account);
     let key = account.map(|account| (terms.partner_id.to_string(), account.to_owned()));
-    key.and_then(|key| destinations.get(&key)).map_or(Payee::Unread, |found| Payee::Read(found.clone()))
+    key.and_then(|key| destinations.get(&key))
+        .map_or(Payee::Unread, |found| Payee::Read(found.clone().map(Box::new)))
 }
 
 /// Sums saturate at the largest amount.

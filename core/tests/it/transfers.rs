@@ -273,7 +273,7 @@ async fn a_document_that_was_changed_or_is_for_another_cell_posts_nothing() {
     assert!(matches!(&refused, Err(TransferError::Document(error)) if *error == other), "{refused:?}");
     // The sender does not receive its own.
     assert!(matches!(a.request_receive(&document).await, Err(TransferError::Document(_))));
-    assert!(matches!(b.state_of(&id).await, None), "nothing of it is kept");
+    assert!(b.state_of(&id).await.is_none(), "nothing of it is kept");
 
     let receipt = b.receive(&document).await;
     // The same id with other content, though it is signed.

@@ -12,7 +12,7 @@ use dvp_store::{
 use tracing::info;
 
 use super::{
-    OrderEntry, PAGE, PageReports,
+    OrderEntry, PAGE, PageReports, REPORTED_AT_ONCE,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -50,7 +50,7 @@ impl OrderEntry {
 
     /// Reports of the next events of the session's orders, as they were handed over or from a page of the feed.
     pub(super) async fn own_reports(&self, turn: &mut Turn<'_>) -> Result<PageReports, Unavailable> {
-        let page = match self.feed.take(self.feed_position, PAGE as usize) {
+        let page = match self.feed.take(self.feed_position, REPORTED_AT_ONCE) {
             Taken::Events { events, has_more } => {
                 let last = events.last().map(|(event, _)| event.position);
                 Reportable { events, position: last.unwrap_or(self.feed_position), has_more }

@@ -116,7 +116,7 @@ impl Call<'_> {
         };
         let Some((beneficiary, destination)) = named.reference() else { return Ok(None) };
         let found = match payee {
-            Payee::Read(found) => found,
+            Payee::Read(found) => found.map(|found| *found),
             Payee::Unread => {
                 let named = (execution.terms.partner_id.as_str(), beneficiary, destination);
                 let mut conn = self.engine.pool.acquire().await?;
