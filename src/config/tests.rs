@@ -400,7 +400,7 @@ fn the_timelock_margin_must_cover_the_slowest_payout() {
 fn errors_never_show_secrets() {
     let given = "master_key = \"0123456789abcdef\"";
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
-    assert!(complaint.starts_with("line 41, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
+    assert!(complaint.starts_with("line 55, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
 }
 

@@ -1,4 +1,5 @@
-//! Two cells behind haproxy: one address for both, a partner that moves while orders flow, and a cell that fails.
+//! Two cells behind haproxy: one address for both, a partner that moves and inventory that is transferred while orders
+//! flow, and a cell that fails.
 
 use std::fs;
 use std::net::TcpListener;
@@ -119,13 +120,24 @@ impl Scene {
         let scene = Self { _second: second, wallets, proxy: [free_port(), free_port()], cells, ground };
         let shared = random_hex(32);
         scene.ground.write("shared", &shared);
+        let solver = solver.address().to_string();
         for cell in &scene.cells {
-            scene.configure(cell, &solver.address().to_string());
+            scene.ground.write(&format!("{}-signing", cell.id), &random_hex(32));
+            scene.configure(cell, &solver, "");
+        }
+        // Each knows the other's public key.
+        let [one, other] = &scene.cells;
+        let peers = [(one, other), (other, one)].map(|(cell, other)| {
+            let key = scene.said(other.id, &["transfer", "key"])["publicKey"].clone();
+            (cell, format!("[[cell.peers]]\nid = \"{}\"\npublic_keys = [{key}]", other.id))
+        });
+        for (cell, peer) in &peers {
+            scene.configure(cell, &solver, peer);
         }
         scene
     }
 
-    fn configure(&self, cell: &Cell, solver: &str) {
+    fn configure(&self, cell: &Cell, solver: &str, peers: &str) {
         let Cell { id, deployment, ports: [rest, fix, metrics], relayer, .. } = cell;
         let dir = self.ground.path("").display().to_string();
         let (rpc, token) = (self.ground.anvil.rpc_url(), deployment.tokens[0].address);
@@ -138,6 +150,8 @@ environment = "test"
 [cell]
 id = "{id}"
 shared_key = "file:{dir}/shared"
+signing_key = "file:{dir}/{id}-signing"
+{peers}
 [database]
 url = "env:CELL_DATABASE_{id}"
 max_connections = 20
@@ -300,6 +314,36 @@ spread_bps = 10
         let output = self.dvp(&words).arg("--dir").arg(dir).arg("--socket").arg(socket).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A provider's inventory goes from the first cell to the second while both serve orders from it.
+    fn transfer(&self) {
+        let dir = |name: &str| self.ground.path(name).display().to_string();
+        let (sent, receipt) = (dir("transfer.json"), dir("receipt.json"));
+        let why = ["--operator", "jo", "--reason", "more orders there", "--evidence", "plan 7"];
+        let of = ["--to", "00b", "--provider", "north", "--asset", "USD", "--amount-minor", "12345"];
+        let request = self.said("00a", &[&["transfer", "request", "send"], &of[..], &why].concat());
+        let id = request["subject"].as_str().unwrap();
+        let approve = ["transfer", "approve", "--id", id, "--operator", "kim", "--out"];
+        self.said("00a", &[&approve[..], &[&sent]].concat());
+        self.said("00b", &[&["transfer", "request", "receive", "--document", &sent], &why[..]].concat());
+        self.said("00b", &[&approve[..], &[&receipt]].concat());
+        self.said("00a", &["transfer", "confirm", "--receipt", &receipt, "--operator", "jo"]);
+    }
+
+    /// What both cells' ledgers say of the other: the minor units that are on their way.
+    async fn in_transit(&self) -> [String; 2] {
+        let mut sums = Vec::new();
+        for (cell, other) in self.cells.iter().zip(["00b", "00a"]) {
+            let mut conn = PgConnection::connect(&cell.database).await.unwrap();
+            let sum = sqlx::query_scalar(
+                "select coalesce(sum(amount), 0)::numeric(40, 0)::text from ledger_entry \
+                 where owner_kind = 'external' and owner = 'transit:' || $1",
+            );
+            sums.push(sum.bind(other).fetch_one(&mut conn).await.unwrap());
+            assert_eq!(self.said(cell.id, &["ledger", "check"])["ok"], true);
+        }
+        sums.try_into().unwrap()
     }
 
     /// How many executions both cells have of each of these intents, and how many of them completed.
@@ -483,6 +527,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     let stopped = Arc::new(AtomicBool::new(false));
     let running = flows.map(|flow| tokio::spawn(flow.run(Arc::clone(&stopped))));
     tokio::time::sleep(Duration::from_secs(2)).await;
+    scene.transfer();
     let moved = scene.said("00a", &run);
     assert_eq!((&moved["sourceState"], &moved["targetState"]), (&json!("moved"), &json!("open")), "{moved}");
     let again = scene.said("00a", &run);
@@ -513,6 +558,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
         ended.iter().all(|(_, _, completed)| *completed == 1)
     })
     .await;
+    assert_eq!(scene.in_transit().await, ["12345", "-12345"]);
     // A repeated request is answered as it was by the source; the intentId is used up under any other key.
     let (intent, operation, body, answer) = acme_flow.accepted[0].clone();
     let partner = &acme_flow.partner;

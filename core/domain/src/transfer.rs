@@ -56,12 +56,12 @@ pub enum TransferFault {
 /// The side of a transfer that a cell has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum TransferDirection {
     Out,
     In,
 }
 
-impl Direction {
+impl TransferDirection {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Out => "out",
@@ -135,10 +135,10 @@ impl State {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    pub const fn direction(self) -> Direction {
+    pub const fn direction(self) -> TransferDirection {
         match self {
-            Self::Sent | Self::Confirmed | Self::TakenBack => Direction::Out,
-            Self::Announced | Self::Received | Self::Refused => Direction::In,
+            Self::Sent | Self::Confirmed | Self::TakenBack => TransferDirection::Out,
+            Self::Announced | Self::Received | Self::Refused => TransferDirection::In,
         }
     }
 

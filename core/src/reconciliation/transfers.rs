@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dvp_domain::reconcile::Break;
 use dvp_domain::reconcile::transfers::{KnownTransfer, TransitBalance};
 use dvp_domain::time::Timestamp;
-use dvp_domain::transfer::Direction;
+use dvp_domain::transfer::TransferDirection;
 use dvp_store::transfers::{list_moving, list_transit};
 use dvp_store::{PgConnection, StoreError};
 use metrics::gauge;
@@ -37,7 +37,7 @@ pub(super) async fn compare(
 
 /// Sets the figures of every cell and asset that ever had a transfer, so that they return to zero.
 fn show(balances: &[TransitBalance], open: &[KnownTransfer], now: Timestamp) {
-    let directions = [Direction::Out, Direction::In];
+    let directions = [TransferDirection::Out, TransferDirection::In];
     let mut amounts: BTreeMap<(String, &str, &'static str), u128> = BTreeMap::new();
     for TransitBalance { cell, asset, .. } in balances {
         for direction in directions {

@@ -6,7 +6,7 @@ use dvp_domain::ids::TransferId;
 use dvp_domain::ledger::Account;
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::transfers::{KnownTransfer, TransitBalance};
-use dvp_domain::transfer::{Direction, State, Transfer};
+use dvp_domain::transfer::{State, Transfer, TransferDirection};
 use sqlx::PgConnection;
 
 use crate::StoreError;
@@ -26,8 +26,8 @@ impl KeptTransfer {
     pub fn transfer(&self, here: CellId) -> Transfer {
         let KnownTransfer { id, cell, provider, asset, amount, state, .. } = self.known.clone();
         let (from, to) = match state.direction() {
-            Direction::Out => (here, cell),
-            Direction::In => (cell, here),
+            TransferDirection::Out => (here, cell),
+            TransferDirection::In => (cell, here),
         };
         Transfer { id, from, to, provider, asset, amount_minor: amount, sent_at: self.sent_at.into() }
     }

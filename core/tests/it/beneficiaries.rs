@@ -1,5 +1,6 @@
 //! Orders that name a registered recipient: the payout by the simulated rail and by a bank.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use chrono::Utc;
@@ -16,7 +17,7 @@ use dvp_store::beneficiaries::{
 };
 use dvp_store::orders::executions::RefType;
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
+use dvp_testing::orders::{Terms, order, order_for};
 
 use crate::scenes;
 
@@ -119,6 +120,34 @@ async fn a_registered_recipient_is_paid_only_once_verified() {
     };
     assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
     assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_begins_with_its_acceptance_pays_the_details_of_its_recipient() {
+    let harness = scenes::harness().await;
+    enter(&harness, &harness.tenant.partner_id).await;
+    assert!(verify(&harness).await);
+    harness.deposit("EUR", 300_000).await;
+    let rail = Arc::new(Noting::default());
+    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    let account = format!("{BENEFICIARY}:{DESTINATION}");
+    let named = Terms { input: ("EUR", 100_000), output: "USD", account: &account };
+    let other = Terms { account: "bene_of_the_provider:dest_1", ..named };
+    let references = [harness.accept(order_for(&named)).await, harness.accept(order_for(&other)).await]
+        .map(|one| one.reference);
+    for reference in &references {
+        harness.play_chain(reference).await;
+        harness.wait_for_state(reference, "completed").await;
+    }
+    let accounts: Vec<String> =
+        rail.0.lock().unwrap().iter().map(|request| request.account.clone()).collect();
+    assert_eq!(
+        BTreeSet::from_iter(accounts),
+        ["000123456789", "bene_of_the_provider:dest_1"].map(str::to_owned).into()
+    );
+    assert!(disable(&harness).await);
+    assert_eq!(code(&harness.submit(order_for(&named)).await), Some("beneficiary_disabled"));
     harness.check_books().await;
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::message::Listed;
-use super::{Direction, State};
+use super::{State, TransferDirection};
 use crate::ids::TransferId;
 use crate::time::Timestamp;
 
@@ -125,10 +125,10 @@ impl<'a> Sides<'a> {
         patience_ms: i64,
     ) -> Option<Self> {
         let is = |side: Option<&Listed>, direction| side.is_none_or(|side| side.direction == direction);
-        if is(one, Direction::Out) && is(other, Direction::In) {
+        if is(one, TransferDirection::Out) && is(other, TransferDirection::In) {
             let (sender_at, receiver_at) = (one_at, other_at);
             Some(Self { sender: one, sender_at, receiver: other, receiver_at, patience_ms })
-        } else if is(one, Direction::In) && is(other, Direction::Out) {
+        } else if is(one, TransferDirection::In) && is(other, TransferDirection::Out) {
             let (sender_at, receiver_at) = (other_at, one_at);
             Some(Self { sender: other, sender_at, receiver: one, receiver_at, patience_ms })
         } else {
