@@ -13,10 +13,10 @@ use dvp_core::transfers::keys::CellKeys;
 use dvp_core::transfers::{self, Draft, RequestedTransfer, TRANSFER, TransferError};
 use dvp_domain::ids::TransferId;
 use dvp_domain::reconcile::transfers::KnownTransfer;
-use dvp_domain::transfer::State;
+use dvp_domain::transfer::TransferState;
 use dvp_domain::transfer::compare::{Compared, TransferDifference};
 use dvp_store::approvals::{self, Approval};
-use dvp_store::transfers::{Filter, KeptTransfer, find, list as list_transfers};
+use dvp_store::transfers::{KeptTransfer, TransferFilter, find, list as list_transfers};
 use serde_json::{Value, json};
 
 use super::approval;
@@ -169,7 +169,7 @@ async fn approve_one(args: TransferApprove) -> anyhow::Result<()> {
     let kept = cell.load(&id).await?;
     let mut value = approval::view(&approved);
     let mut lines = vec![approval::line(&approved), line(&kept)];
-    if kept.known.state != State::TakenBack {
+    if kept.known.state != TransferState::TakenBack {
         let document =
             transfers::write_document(&mut cell.access.conn, &cell.keys, &id).await.map_err(failed)?;
         match &out {
@@ -211,7 +211,7 @@ async fn confirm(args: TransferConfirm) -> anyhow::Result<()> {
 async fn list(args: TransferList) -> anyhow::Result<()> {
     let TransferList { cell, open, after, limit, place } = args;
     let mut access = Access::open(&place).await?;
-    let filter = Filter { cell, is_open: open, after: after.as_ref(), limit };
+    let filter = TransferFilter { cell, is_open: open, after: after.as_ref(), limit };
     let found = list_transfers(&mut access.conn, &filter).await?;
     let all: Vec<Value> = found.iter().map(view).collect();
     print(place.json, &json!({"transfers": all}), || found.iter().map(line).collect())

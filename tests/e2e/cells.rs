@@ -66,6 +66,7 @@ struct Scene {
     _second: TestDatabase,
     cells: [Cell; 2],
     wallets: Vec<PrivateKeySigner>,
+    solver: String,
     /// REST and FIX of the proxy.
     proxy: [u16; 2],
 }
@@ -117,33 +118,26 @@ impl Scene {
                 relayer: second_relayer.clone(),
             },
         ];
-        let scene = Self { _second: second, wallets, proxy: [free_port(), free_port()], cells, ground };
+        let proxy = [free_port(), free_port()];
+        let scene =
+            Self { _second: second, wallets, proxy, cells, solver: solver.address().to_string(), ground };
         let shared = random_hex(32);
         scene.ground.write("shared", &shared);
-        let solver = solver.address().to_string();
         for cell in &scene.cells {
-            scene.ground.write(&format!("{}-signing", cell.id), &random_hex(32));
-            scene.configure(cell, &solver, "");
-        }
-        // Each knows the other's public key.
-        let [one, other] = &scene.cells;
-        let peers = [(one, other), (other, one)].map(|(cell, other)| {
-            let key = scene.said(other.id, &["transfer", "key"])["publicKey"].clone();
-            (cell, format!("[[cell.peers]]\nid = \"{}\"\npublic_keys = [{key}]", other.id))
-        });
-        for (cell, peer) in &peers {
-            scene.configure(cell, &solver, peer);
+            let Cell { id, deployment, relayer, .. } = cell;
+            scene.ground.write(&format!("{id}-contracts.json"), &serde_json::to_string(deployment).unwrap());
+            scene.ground.write(&format!("{id}-master"), &random_hex(32));
+            scene.ground.write(&format!("{id}-signing"), &random_hex(32));
+            scene.ground.write(&format!("{id}-relayer"), &hex::encode(relayer.to_bytes()));
+            scene.configure(cell, "");
         }
         scene
     }
 
-    fn configure(&self, cell: &Cell, solver: &str, peers: &str) {
-        let Cell { id, deployment, ports: [rest, fix, metrics], relayer, .. } = cell;
+    fn configure(&self, cell: &Cell, peers: &str) {
+        let Cell { id, deployment, ports: [rest, fix, metrics], .. } = cell;
         let dir = self.ground.path("").display().to_string();
         let (rpc, token) = (self.ground.anvil.rpc_url(), deployment.tokens[0].address);
-        self.ground.write(&format!("{id}-contracts.json"), &serde_json::to_string(deployment).unwrap());
-        self.ground.write(&format!("{id}-master"), &random_hex(32));
-        self.ground.write(&format!("{id}-relayer"), &hex::encode(relayer.to_bytes()));
         let config = format!(
             r#"
 environment = "test"
@@ -200,9 +194,19 @@ id = "north"
 wallet = "{solver}"
 spread_bps = 10
 "#,
-            chain = deployment.chain_id
+            chain = deployment.chain_id,
+            solver = self.solver
         );
         self.ground.write(&format!("{id}.toml"), &config);
+    }
+
+    /// Each cell has the other's public key from now on.
+    fn introduce(&self) {
+        let [one, other] = &self.cells;
+        for (cell, other) in [(one, other), (other, one)] {
+            let key = self.said(other.id, &["transfer", "key"])["publicKey"].clone();
+            self.configure(cell, &format!("[[cell.peers]]\nid = \"{}\"\npublic_keys = [{key}]", other.id));
+        }
     }
 
     fn dvp(&self, words: &[&str]) -> Command {
@@ -473,6 +477,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
         let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
         scene.said(cell.id, &[&deposit[..], &["--amount-minor", "100000000"]].concat());
     }
+    scene.introduce();
     let acme = scene.partner("00a", "ACME");
     let initech = scene.partner("00a", "INITECH");
     let globex = scene.partner("00b", "GLOBEX");

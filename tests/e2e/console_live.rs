@@ -42,12 +42,13 @@ async fn add_events(sandbox: &Sandbox, stop: &CancellationToken) -> u64 {
     added
 }
 
-/// Has the page note when a text is in its main part first.
+/// Has the page note when a text is in its main part first, in place of the text before.
 async fn watch(browser: &Browser, text: &str) {
     let script = format!(
         "(() => {{ const text = {}; window.seen = 0; const look = () => {{ \
              if (!window.seen && document.querySelector('main').textContent.includes(text)) window.seen = Date.now(); }}; \
-           new MutationObserver(look).observe(document.body, {{ childList: true, subtree: true }}); look(); }})()",
+             window.watching?.disconnect(); window.watching = new MutationObserver(look); \
+             window.watching.observe(document.body, {{ childList: true, subtree: true }}); look(); }})()",
         json!(text)
     );
     browser.value(&script).await;

@@ -16,7 +16,7 @@ use dvp_store::changes::Subject;
 use dvp_store::ledger::balances;
 use dvp_store::operators::ConsoleAction;
 use dvp_store::pauses::PauseRow;
-use dvp_store::transfers::{self, Filter};
+use dvp_store::transfers::{self, TransferFilter};
 use dvp_store::{PgConnection, bands, limits, partners, pauses};
 use serde::Deserialize;
 
@@ -42,7 +42,7 @@ pub(crate) async fn show(
     let set = limits::list(&mut conn).await?;
     let widths = bands::list(&mut conn).await?;
     let paused = pauses::list(&mut conn).await?;
-    let open = Filter { is_open: true, limit: TRANSFERS, ..Filter::default() };
+    let open = TransferFilter { is_open: true, limit: TRANSFERS, ..TransferFilter::default() };
     let moving = transfers::list(&mut conn, &open).await?;
     drop(conn);
     let amount = |minor: &str, asset: &str| Cell::number(view::amount(minor, console.decimals(asset)));

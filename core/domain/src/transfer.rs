@@ -73,7 +73,7 @@ impl TransferDirection {
 /// The state of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum TransferState {
     /// Posted by the sender; the receiver has not answered.
     Sent,
     /// The receiver has posted it.
@@ -104,7 +104,7 @@ pub enum Event {
 /// The result of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    Changed(State),
+    Changed(TransferState),
     /// It happened before.
     Repeated,
 }
@@ -113,10 +113,10 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the transfer is {} here", .state.as_str())]
 pub struct Contradiction {
-    pub state: State,
+    pub state: TransferState,
 }
 
-impl State {
+impl TransferState {
     pub const ALL: [Self; 6] =
         [Self::Sent, Self::Confirmed, Self::TakenBack, Self::Announced, Self::Received, Self::Refused];
 

@@ -4,10 +4,10 @@ use dvp_domain::cell::CellId;
 use dvp_domain::ids::TransferId;
 use dvp_domain::reconcile::transfers::KnownTransfer;
 use dvp_domain::time::Timestamp;
-use dvp_domain::transfer::State;
+use dvp_domain::transfer::TransferState;
 use dvp_domain::transfer::compare::{Compared, List, compare};
 use dvp_domain::transfer::message::{Listed, Message};
-use dvp_store::transfers::{self as store, Filter, KeptTransfer};
+use dvp_store::transfers::{self as store, KeptTransfer, TransferFilter};
 use dvp_store::{Acquire as _, PgConnection, approvals};
 
 use super::TransferError;
@@ -26,10 +26,12 @@ pub async fn write_document(
     let kept = store::find(conn, id).await?.ok_or_else(|| TransferError::Unknown(id.clone()))?;
     let (environment, transfer, at) = (keys.environment(), kept.transfer(keys.cell), kept.known.since);
     let message = match kept.known.state {
-        State::Sent | State::Confirmed | State::TakenBack => Message::Transfer { environment, transfer },
-        State::Received => Message::Receipt { environment, transfer, at },
-        State::Refused => Message::Refusal { environment, transfer, at },
-        State::Announced => return Err(TransferError::Undecided),
+        TransferState::Sent | TransferState::Confirmed | TransferState::TakenBack => {
+            Message::Transfer { environment, transfer }
+        }
+        TransferState::Received => Message::Receipt { environment, transfer, at },
+        TransferState::Refused => Message::Refusal { environment, transfer, at },
+        TransferState::Announced => return Err(TransferError::Undecided),
     };
     Ok(keys.sign(&message)?)
 }
@@ -71,7 +73,7 @@ async fn read(conn: &mut PgConnection, cell: CellId) -> Result<(Timestamp, Vec<L
     let mut all: Vec<Listed> = Vec::new();
     loop {
         let after = all.last().map(|last| last.id.clone());
-        let filter = Filter { cell: Some(cell), is_open: false, after: after.as_ref(), limit: PAGE };
+        let filter = TransferFilter { cell: Some(cell), is_open: false, after: after.as_ref(), limit: PAGE };
         let page = store::list(&mut tx, &filter).await?;
         let is_last = i64::try_from(page.len()).is_ok_and(|count| count < PAGE);
         all.extend(page.into_iter().map(listed));

@@ -6,7 +6,7 @@ use dvp_domain::ids::TransferId;
 use dvp_domain::ledger::Account;
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::transfers::{KnownTransfer, TransitBalance};
-use dvp_domain::transfer::{State, Transfer, TransferDirection};
+use dvp_domain::transfer::{Transfer, TransferDirection, TransferState};
 use sqlx::PgConnection;
 
 use crate::StoreError;
@@ -55,7 +55,7 @@ impl TryFrom<Row> for KeptTransfer {
         let known = KnownTransfer {
             cell: cell.parse().map_err(|error| corrupt(format!("{error}")))?,
             amount: Minor::parse(&amount).map_err(|error| corrupt(format!("{error}")))?,
-            state: State::parse(&state).ok_or_else(|| corrupt(format!("state {state}")))?,
+            state: TransferState::parse(&state).ok_or_else(|| corrupt(format!("state {state}")))?,
             id: id.parse().map_err(|error| corrupt(format!("{error}")))?,
             provider,
             asset,
@@ -125,7 +125,7 @@ pub async fn insert_announced(
 pub async fn update_state(
     conn: &mut PgConnection,
     id: &TransferId,
-    (from, to): (State, State),
+    (from, to): (TransferState, TransferState),
     answer: Option<&str>,
 ) -> Result<bool, StoreError> {
     let done = sqlx::query(
@@ -154,7 +154,7 @@ pub async fn find(conn: &mut PgConnection, id: &TransferId) -> Result<Option<Kep
 
 /// The filter of a list.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Filter<'a> {
+pub struct TransferFilter<'a> {
     /// Of one other cell.
     pub cell: Option<CellId>,
     pub is_open: bool,
@@ -164,7 +164,10 @@ pub struct Filter<'a> {
 }
 
 /// Transfers in the order of their ids.
-pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<KeptTransfer>, StoreError> {
+pub async fn list(
+    conn: &mut PgConnection,
+    filter: &TransferFilter<'_>,
+) -> Result<Vec<KeptTransfer>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "select id, cell, provider, asset, amount::text as amount, state, sent_at, since, answer from transfer \
          where ($1::text is null or cell = $1) and (not $2 or state in ('sent', 'announced')) \

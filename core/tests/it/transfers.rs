@@ -20,7 +20,7 @@ use dvp_domain::ledger::operation::Operation;
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use dvp_domain::transfer::message::Message;
-use dvp_domain::transfer::{State, Transfer, TransferFault};
+use dvp_domain::transfer::{Transfer, TransferFault, TransferState};
 use dvp_store::StoreError;
 use dvp_store::ledger::balances;
 use dvp_store::reconcile::wallets::register;
@@ -67,7 +67,7 @@ pub(crate) fn pending(requested: Result<RequestedTransfer, TransferError>) -> (S
     }
 }
 
-fn done(requested: Result<RequestedTransfer, TransferError>) -> State {
+fn done(requested: Result<RequestedTransfer, TransferError>) -> TransferState {
     match requested.unwrap() {
         RequestedTransfer::Done(kept) => kept.known.state,
         RequestedTransfer::Pending { approval, .. } => panic!("{approval:?}"),
@@ -129,7 +129,7 @@ impl Cell {
         self.document(&id).await.unwrap()
     }
 
-    async fn confirm(&self, receipt: &str) -> Result<State, TransferError> {
+    async fn confirm(&self, receipt: &str) -> Result<TransferState, TransferError> {
         let mut conn = self.harness.pool().acquire().await.unwrap();
         confirm(&mut conn, &self.keys, receipt, "jo").await.map(|kept| kept.known.state)
     }
@@ -140,12 +140,12 @@ impl Cell {
         balances::find(&mut conn, &north, "USD").await.unwrap().available.get()
     }
 
-    async fn state_of(&self, id: &TransferId) -> Option<State> {
+    async fn state_of(&self, id: &TransferId) -> Option<TransferState> {
         let mut conn = self.harness.pool().acquire().await.unwrap();
         store::find(&mut conn, id).await.unwrap().map(|kept| kept.known.state)
     }
 
-    async fn state(&self, id: &TransferId) -> State {
+    async fn state(&self, id: &TransferId) -> TransferState {
         self.state_of(id).await.unwrap()
     }
 
@@ -221,11 +221,11 @@ async fn inventory_reaches_the_other_cell_once_by_two_operators_on_each_side() {
     assert_eq!(b.available().await, 67);
     both_are_clean(&a, &b, 0, 1).await;
     let receipt = b.document(&id).await.unwrap();
-    assert_eq!(done(b.request_receive(&document).await), State::Received);
+    assert_eq!(done(b.request_receive(&document).await), TransferState::Received);
     assert_eq!((receipt.clone(), b.available().await), (b.document(&id).await.unwrap(), 67));
 
-    assert_eq!(a.confirm(&receipt).await.unwrap(), State::Confirmed);
-    assert_eq!(a.confirm(&receipt).await.unwrap(), State::Confirmed);
+    assert_eq!(a.confirm(&receipt).await.unwrap(), TransferState::Confirmed);
+    assert_eq!(a.confirm(&receipt).await.unwrap(), TransferState::Confirmed);
     both_are_clean(&a, &b, 1, 0).await;
     assert_eq!((a.postings(&id).await, b.postings(&id).await), (1, 1));
     assert_eq!((a.available().await, b.available().await), (40, 67));
@@ -243,7 +243,7 @@ async fn a_refusal_is_final_and_the_sender_takes_it_back_by_it_alone_and_once() 
     both_are_clean(&a, &b, 0, 1).await;
     let late = b.request_receive(&document).await;
     assert!(matches!(late, Err(TransferError::Contradiction(_))), "{late:?}");
-    assert_eq!(done(b.request_refuse(&document).await), State::Refused);
+    assert_eq!(done(b.request_refuse(&document).await), TransferState::Refused);
     assert_eq!(b.available().await, 7);
     let other = a.confirm(&refusal).await;
     assert!(matches!(other, Err(TransferError::Document(DocumentError::OtherKind { .. }))), "{other:?}");
@@ -252,7 +252,7 @@ async fn a_refusal_is_final_and_the_sender_takes_it_back_by_it_alone_and_once() 
     assert_eq!(a.available().await, 40);
     a.approve(&request).await.unwrap();
     assert_eq!(a.available().await, 100);
-    assert_eq!(done(a.request_take_back(&refusal).await), State::TakenBack);
+    assert_eq!(done(a.request_take_back(&refusal).await), TransferState::TakenBack);
     both_are_clean(&a, &b, 1, 0).await;
     assert_eq!((a.available().await, a.postings(&id).await, b.postings(&id).await), (100, 2, 0));
     assert_eq!(a.harness.account("external", "USD").await, "-100");
@@ -290,8 +290,8 @@ async fn a_document_that_was_changed_or_is_for_another_cell_posts_nothing() {
     let receipt_of_none = b.keys.sign(&Message::Receipt { environment, transfer: unknown, at }).unwrap();
     assert!(matches!(a.confirm(&receipt_of_none).await, Err(TransferError::Unknown(_))));
     assert!(matches!(b.confirm(&receipt).await, Err(TransferError::Document(_))), "its own receipt");
-    assert_eq!((a.state(&id).await, b.available().await), (State::Sent, 67));
-    assert_eq!(a.confirm(&receipt).await.unwrap(), State::Confirmed);
+    assert_eq!((a.state(&id).await, b.available().await), (TransferState::Sent, 67));
+    assert_eq!(a.confirm(&receipt).await.unwrap(), TransferState::Confirmed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -366,8 +366,8 @@ async fn receiving_and_refusing_at_once_has_one_end_and_so_has_the_sender() {
         let state = b.state(&id).await;
         let (held, posted) = (b.available().await, b.postings(&id).await);
         match state {
-            State::Received => assert_eq!((held, posted), (67, 1)),
-            State::Refused => assert_eq!((held, posted), (7, 0)),
+            TransferState::Received => assert_eq!((held, posted), (67, 1)),
+            TransferState::Refused => assert_eq!((held, posted), (7, 0)),
             other => panic!("{other:?}"),
         }
         let answer = b.document(&id).await.unwrap();
@@ -387,8 +387,8 @@ async fn receiving_and_refusing_at_once_has_one_end_and_so_has_the_sender() {
         futures_util::future::join_all(ends).await;
         let (ended, held) = (a.state(&id).await, a.available().await);
         match state {
-            State::Received => assert_eq!((ended, held), (State::Confirmed, 40)),
-            _ => assert_eq!((ended, held), (State::TakenBack, 100)),
+            TransferState::Received => assert_eq!((ended, held), (TransferState::Confirmed, 40)),
+            _ => assert_eq!((ended, held), (TransferState::TakenBack, 100)),
         }
         both_are_clean(&a, &b, 1, 0).await;
     }
@@ -398,15 +398,21 @@ async fn receiving_and_refusing_at_once_has_one_end_and_so_has_the_sender() {
 async fn a_row_ends_once_and_never_changes_otherwise() {
     let a = cell("00a", 100).await;
     let (id, _) = a.send("00b", 60).await;
-    let update = |to: State| {
+    let update = |to: TransferState| {
         let (pool, id) = (a.harness.pool().clone(), id.clone());
         tokio::spawn(async move {
             let mut conn = pool.acquire().await.unwrap();
-            store::update_state(&mut conn, &id, (State::Sent, to), Some("signed")).await.unwrap()
+            store::update_state(&mut conn, &id, (TransferState::Sent, to), Some("signed")).await.unwrap()
         })
     };
-    let all: Vec<_> =
-        [State::Confirmed, State::TakenBack, State::Confirmed, State::TakenBack].map(update).into();
+    let all: Vec<_> = [
+        TransferState::Confirmed,
+        TransferState::TakenBack,
+        TransferState::Confirmed,
+        TransferState::TakenBack,
+    ]
+    .map(update)
+    .into();
     let mut changed = 0;
     for one in all {
         changed += usize::from(one.await.unwrap());
@@ -451,7 +457,7 @@ async fn what_a_restored_cell_has_lost_is_named_and_done_again_once() {
     let (a, b) = (cell("00a", 100).await, cell("00b", 7).await);
     let (id, document) = a.send("00b", 60).await;
     let receipt = b.receive(&document).await;
-    assert_eq!(a.confirm(&receipt).await.unwrap(), State::Confirmed);
+    assert_eq!(a.confirm(&receipt).await.unwrap(), TransferState::Confirmed);
     let (refused, refused_document) = a.send("00b", 20).await;
     let refusal = b.refuse(&refused_document).await;
     a.approve(&pending(a.request_take_back(&refusal).await).0).await.unwrap();
@@ -468,7 +474,11 @@ async fn what_a_restored_cell_has_lost_is_named_and_done_again_once() {
     }
     let again = restored_b.receive(&document).await;
     restored_b.refuse(&refused_document).await;
-    assert_eq!(a.confirm(&again).await.unwrap(), State::Confirmed, "a receipt of another time is the same");
+    assert_eq!(
+        a.confirm(&again).await.unwrap(),
+        TransferState::Confirmed,
+        "a receipt of another time is the same"
+    );
     both_are_clean(&a, &restored_b, 2, 0).await;
     assert_eq!(restored_b.available().await, 67);
 
@@ -484,9 +494,9 @@ async fn what_a_restored_cell_has_lost_is_named_and_done_again_once() {
     let requested = transfers::request_send_again(&mut conn, &restored_a.keys, &document, MAKER).await;
     restored_a.approve(&pending(requested).0).await.unwrap();
     let requested = transfers::request_send_again(&mut conn, &restored_a.keys, &document, MAKER).await;
-    assert_eq!(done(requested), State::Sent);
+    assert_eq!(done(requested), TransferState::Sent);
     assert_eq!(restored_a.document(&id).await.unwrap(), document);
-    assert_eq!(restored_a.confirm(&receipt).await.unwrap(), State::Confirmed);
+    assert_eq!(restored_a.confirm(&receipt).await.unwrap(), TransferState::Confirmed);
     assert_eq!((restored_a.available().await, restored_a.postings(&id).await), (40, 1));
     assert_eq!(restored_a.compared(&b, DAY_MS).await, (vec![], 2, 0));
 }

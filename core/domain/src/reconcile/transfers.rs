@@ -8,7 +8,7 @@ use crate::cell::CellId;
 use crate::ids::TransferId;
 use crate::money::Minor;
 use crate::time::Timestamp;
-use crate::transfer::State;
+use crate::transfer::TransferState;
 
 /// A transfer as this cell has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct KnownTransfer {
     pub provider: String,
     pub asset: String,
     pub amount: Minor,
-    pub state: State,
+    pub state: TransferState,
     /// When it came into its state.
     pub since: Timestamp,
 }
@@ -33,8 +33,10 @@ impl KnownTransfer {
     /// yet, moved and not received yet, or refused and not moved back yet.
     pub fn may_be_here(&self, now: Timestamp, patience_ms: i64) -> bool {
         match self.state {
-            State::Sent | State::Announced | State::Refused => !self.is_late(now, patience_ms),
-            State::Confirmed | State::TakenBack | State::Received => false,
+            TransferState::Sent | TransferState::Announced | TransferState::Refused => {
+                !self.is_late(now, patience_ms)
+            }
+            TransferState::Confirmed | TransferState::TakenBack | TransferState::Received => false,
         }
     }
 
@@ -45,7 +47,7 @@ impl KnownTransfer {
             return None;
         }
         let way = match state {
-            State::Announced => "from",
+            TransferState::Announced => "from",
             _ => "to",
         };
         let (state, since) = (state.as_str(), since.iso8601());
@@ -115,7 +117,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const PATIENCE_MS: i64 = 60_000;
 
-    fn known(state: State, age_ms: i64) -> KnownTransfer {
+    fn known(state: TransferState, age_ms: i64) -> KnownTransfer {
         KnownTransfer {
             id: TransferId::from_unique("1"),
             cell: "00b".parse().unwrap(),
@@ -129,22 +131,27 @@ mod tests {
 
     #[test]
     fn an_open_transfer_is_a_break_once_it_is_too_old() {
-        for state in State::ALL {
+        for state in TransferState::ALL {
             assert_eq!(known(state, PATIENCE_MS).overdue(NOW, PATIENCE_MS), None);
             let late = known(state, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS);
-            assert_eq!(late.is_some(), matches!(state, State::Sent | State::Announced), "{state:?}");
+            assert_eq!(
+                late.is_some(),
+                matches!(state, TransferState::Sent | TransferState::Announced),
+                "{state:?}"
+            );
         }
-        let found = known(State::Sent, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
+        let found = known(TransferState::Sent, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
         assert_eq!((found.kind, found.action), (BreakKind::TransferOverdue, SuggestedAction::AskCell));
         assert_eq!(found.detail, "5000 of USD to cell 00b for north: sent since 2027-01-15T07:58:59.999Z");
-        let found = known(State::Announced, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
+        let found = known(TransferState::Announced, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
         assert!(found.detail.contains("from cell 00b"), "{}", found.detail);
     }
 
     #[test]
     fn a_transfer_may_be_in_the_wallet_until_it_is_too_old_or_has_moved() {
-        for state in State::ALL {
-            let may = matches!(state, State::Sent | State::Announced | State::Refused);
+        for state in TransferState::ALL {
+            let may =
+                matches!(state, TransferState::Sent | TransferState::Announced | TransferState::Refused);
             assert_eq!(known(state, PATIENCE_MS).may_be_here(NOW, PATIENCE_MS), may, "{state:?}");
             assert!(!known(state, PATIENCE_MS + 1).may_be_here(NOW, PATIENCE_MS));
         }

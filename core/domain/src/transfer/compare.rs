@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::message::Listed;
-use super::{State, TransferDirection};
+use super::{TransferDirection, TransferState};
 use crate::ids::TransferId;
 use crate::time::Timestamp;
 
@@ -149,20 +149,20 @@ impl<'a> Sides<'a> {
         }
         let state = |side: Option<&Listed>| side.map(|side| side.state);
         match (state(self.sender), state(self.receiver)) {
-            (Some(State::Confirmed), Some(State::Received))
-            | (Some(State::TakenBack), Some(State::Refused))
+            (Some(TransferState::Confirmed), Some(TransferState::Received))
+            | (Some(TransferState::TakenBack), Some(TransferState::Refused))
             // The sender has it, whatever became of the record.
-            | (None, Some(State::Refused)) => Verdict::Agreed,
-            (Some(State::TakenBack), Some(State::Received)) => Verdict::Differs(Kind::OnBothSides),
-            (Some(State::Confirmed), Some(State::Refused)) => Verdict::Differs(Kind::ReceiptLost),
-            (Some(State::Confirmed), _) => self.after_list(self.sender, self.receiver_at, Kind::ReceiptLost),
-            (Some(State::TakenBack), _) => self.after_list(self.sender, self.receiver_at, Kind::RefusalLost),
+            | (None, Some(TransferState::Refused)) => Verdict::Agreed,
+            (Some(TransferState::TakenBack), Some(TransferState::Received)) => Verdict::Differs(Kind::OnBothSides),
+            (Some(TransferState::Confirmed), Some(TransferState::Refused)) => Verdict::Differs(Kind::ReceiptLost),
+            (Some(TransferState::Confirmed), _) => self.after_list(self.sender, self.receiver_at, Kind::ReceiptLost),
+            (Some(TransferState::TakenBack), _) => self.after_list(self.sender, self.receiver_at, Kind::RefusalLost),
             (None, _) => match self.receiver {
                 Some(known) if known.sent_at >= self.sender_at => Verdict::InTransit,
                 _ => Verdict::Differs(Kind::NeverSent),
             },
-            (Some(_), Some(State::Received)) => self.late(self.receiver, Kind::NotConfirmed),
-            (Some(_), Some(State::Refused)) => self.late(self.receiver, Kind::NotTakenBack),
+            (Some(_), Some(TransferState::Received)) => self.late(self.receiver, Kind::NotConfirmed),
+            (Some(_), Some(TransferState::Refused)) => self.late(self.receiver, Kind::NotTakenBack),
             (Some(_), _) => self.late(self.sender, Kind::NeverReceived),
         }
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// A transfer of hour 0 that came into its state at an hour.
-    fn side(state: State, since: i64) -> Listed {
+    fn side(state: TransferState, since: i64) -> Listed {
         Listed {
             id: TransferId::from_unique("1"),
             direction: state.direction(),
@@ -235,21 +235,41 @@ mod tests {
         let out = |state, since| Some(side(state, since));
         let cases: [(Option<Listed>, Option<Listed>, &str, &str); 15] = [
             // Lists of hour 5, and of hour 20.
-            (out(State::Sent, 0), None, "in transit", "never_received"),
-            (out(State::Sent, 0), out(State::Announced, 1), "in transit", "never_received"),
-            (out(State::Sent, 0), out(State::Received, 2), "in transit", "not_confirmed"),
-            (out(State::Sent, 0), out(State::Refused, 2), "in transit", "not_taken_back"),
-            (out(State::Confirmed, 3), out(State::Received, 2), "agreed", "agreed"),
-            (out(State::Confirmed, 3), None, "receipt_lost", "receipt_lost"),
-            (out(State::Confirmed, 3), out(State::Announced, 1), "receipt_lost", "receipt_lost"),
-            (out(State::Confirmed, 3), out(State::Refused, 2), "receipt_lost", "receipt_lost"),
-            (out(State::TakenBack, 3), out(State::Refused, 2), "agreed", "agreed"),
-            (out(State::TakenBack, 3), None, "refusal_lost", "refusal_lost"),
-            (out(State::TakenBack, 3), out(State::Announced, 1), "refusal_lost", "refusal_lost"),
-            (out(State::TakenBack, 3), out(State::Received, 2), "on_both_sides", "on_both_sides"),
-            (None, out(State::Announced, 1), "never_sent", "never_sent"),
-            (None, out(State::Received, 2), "never_sent", "never_sent"),
-            (None, out(State::Refused, 2), "agreed", "agreed"),
+            (out(TransferState::Sent, 0), None, "in transit", "never_received"),
+            (out(TransferState::Sent, 0), out(TransferState::Announced, 1), "in transit", "never_received"),
+            (out(TransferState::Sent, 0), out(TransferState::Received, 2), "in transit", "not_confirmed"),
+            (out(TransferState::Sent, 0), out(TransferState::Refused, 2), "in transit", "not_taken_back"),
+            (out(TransferState::Confirmed, 3), out(TransferState::Received, 2), "agreed", "agreed"),
+            (out(TransferState::Confirmed, 3), None, "receipt_lost", "receipt_lost"),
+            (
+                out(TransferState::Confirmed, 3),
+                out(TransferState::Announced, 1),
+                "receipt_lost",
+                "receipt_lost",
+            ),
+            (
+                out(TransferState::Confirmed, 3),
+                out(TransferState::Refused, 2),
+                "receipt_lost",
+                "receipt_lost",
+            ),
+            (out(TransferState::TakenBack, 3), out(TransferState::Refused, 2), "agreed", "agreed"),
+            (out(TransferState::TakenBack, 3), None, "refusal_lost", "refusal_lost"),
+            (
+                out(TransferState::TakenBack, 3),
+                out(TransferState::Announced, 1),
+                "refusal_lost",
+                "refusal_lost",
+            ),
+            (
+                out(TransferState::TakenBack, 3),
+                out(TransferState::Received, 2),
+                "on_both_sides",
+                "on_both_sides",
+            ),
+            (None, out(TransferState::Announced, 1), "never_sent", "never_sent"),
+            (None, out(TransferState::Received, 2), "never_sent", "never_sent"),
+            (None, out(TransferState::Refused, 2), "agreed", "agreed"),
         ];
         for (sender, receiver, early, late) in cases {
             let found = verdict((sender.clone(), 5), (receiver.clone(), 5));
@@ -262,17 +282,20 @@ mod tests {
     #[test]
     fn a_list_that_is_older_than_what_happened_is_no_difference() {
         let one = |state, since| Some(side(state, since));
-        assert_eq!(verdict((one(State::Confirmed, 6), 7), (one(State::Announced, 1), 5)), "in transit");
-        assert_eq!(verdict((one(State::TakenBack, 6), 7), (None, 5)), "in transit");
-        assert_eq!(verdict((None, 0), (one(State::Received, 2), 5)), "in transit");
+        assert_eq!(
+            verdict((one(TransferState::Confirmed, 6), 7), (one(TransferState::Announced, 1), 5)),
+            "in transit"
+        );
+        assert_eq!(verdict((one(TransferState::TakenBack, 6), 7), (None, 5)), "in transit");
+        assert_eq!(verdict((None, 0), (one(TransferState::Received, 2), 5)), "in transit");
     }
 
     #[test]
     fn other_content_is_named() {
-        let sent = side(State::Sent, 0);
-        let amount = Listed { amount_minor: Minor::new(6), ..side(State::Received, 1) };
+        let sent = side(TransferState::Sent, 0);
+        let amount = Listed { amount_minor: Minor::new(6), ..side(TransferState::Received, 1) };
         assert_eq!(verdict((Some(sent.clone()), 5), (Some(amount), 5)), "amount_differs");
-        let asset = Listed { asset: "EUR".into(), ..side(State::Received, 1) };
+        let asset = Listed { asset: "EUR".into(), ..side(TransferState::Received, 1) };
         assert_eq!(verdict((Some(sent.clone()), 5), (Some(asset), 5)), "content_differs");
         assert_eq!(verdict((Some(sent.clone()), 5), (Some(sent), 5)), "content_differs");
     }

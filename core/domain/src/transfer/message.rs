@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{State, Transfer, TransferDirection};
+use super::{Transfer, TransferDirection, TransferState};
 use crate::canonical::canonical_json;
 use crate::cell::CellId;
 use crate::environment::Environment;
@@ -58,7 +58,7 @@ pub struct Listed {
     pub provider: String,
     pub asset: String,
     pub amount_minor: Minor,
-    pub state: State,
+    pub state: TransferState,
     #[serde(with = "iso")]
     pub sent_at: Timestamp,
     /// When it came into its state.
@@ -129,7 +129,7 @@ mod tests {
         let (environment, at) = (Environment::Test, Timestamp::from_millis(1_800_000_060_000));
         let transfer = transfer(5_000);
         let Transfer { id, from, to, provider, asset, amount_minor, sent_at } = transfer.clone();
-        let (direction, state) = (TransferDirection::Out, State::Sent);
+        let (direction, state) = (TransferDirection::Out, TransferState::Sent);
         let listed = Listed { id, direction, provider, asset, amount_minor, state, sent_at, since: sent_at };
         [
             Message::Transfer { environment, transfer: transfer.clone() },

@@ -21,7 +21,7 @@ const EVENTS: [Event; 4] = [Event::Receipt, Event::TakeBack, Event::Receive, Eve
 #[test]
 fn every_event_in_every_state_has_one_outcome() {
     let mut table = String::new();
-    for state in State::ALL {
+    for state in TransferState::ALL {
         for event in EVENTS {
             let outcome = match state.step(event) {
                 Ok(Outcome::Changed(next)) => next.as_str().to_owned(),
@@ -36,11 +36,11 @@ fn every_event_in_every_state_has_one_outcome() {
 
 #[test]
 fn a_state_is_read_as_it_is_written() {
-    for state in State::ALL {
-        assert_eq!(State::parse(state.as_str()), Some(state));
+    for state in TransferState::ALL {
+        assert_eq!(TransferState::parse(state.as_str()), Some(state));
         assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
     }
-    assert_eq!(State::parse("lost"), None);
+    assert_eq!(TransferState::parse("lost"), None);
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn a_defect_is_named_by_its_field() {
     assert_eq!(two_lines.check(), Err(TransferFault::Text("asset")));
 }
 
-fn posted(state: State, transfer: &Transfer) -> Vec<Posting> {
+fn posted(state: TransferState, transfer: &Transfer) -> Vec<Posting> {
     match state {
-        State::Sent | State::Confirmed => vec![transfer.sent()],
-        State::TakenBack => vec![transfer.sent(), transfer.taken_back()],
-        State::Received => vec![transfer.received()],
-        State::Announced | State::Refused => Vec::new(),
+        TransferState::Sent | TransferState::Confirmed => vec![transfer.sent()],
+        TransferState::TakenBack => vec![transfer.sent(), transfer.taken_back()],
+        TransferState::Received => vec![transfer.received()],
+        TransferState::Announced | TransferState::Refused => Vec::new(),
     }
 }
 
@@ -72,13 +72,13 @@ proptest! {
         steps in proptest::collection::vec((any::<bool>(), 0_usize..4), 0..12),
     ) {
         let transfer = transfer(amount);
-        let (mut out, mut at_other) = (State::Sent, State::Announced);
+        let (mut out, mut at_other) = (TransferState::Sent, TransferState::Announced);
         for (is_out, event) in steps {
             let event = EVENTS[event];
             // A receipt and a refusal exist only once the receiver has signed them.
             let is_signed = match event {
-                Event::Receipt => at_other == State::Received,
-                Event::TakeBack => at_other == State::Refused,
+                Event::Receipt => at_other == TransferState::Received,
+                Event::TakeBack => at_other == TransferState::Refused,
                 Event::Receive | Event::Refuse => true,
             };
             let side = if is_out { &mut out } else { &mut at_other };
