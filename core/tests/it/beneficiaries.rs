@@ -24,6 +24,23 @@ use crate::scenes;
 const BENEFICIARY: &str = "bene_1";
 const DESTINATION: &str = "dest_1";
 
+/// A destination in euros, for orders of dollars for euros.
+async fn enter_account_in_euros(harness: &Harness) {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let new = NewDestination {
+        id: "dest_eur",
+        beneficiary_id: BENEFICIARY,
+        account: "DE89370400440532013000",
+        currency: "EUR",
+        method: PayoutMethod::Sepa,
+        swift_code: Some("COBADEFFXXX"),
+        bank: None,
+        operator: "jo",
+    };
+    insert_destination(&mut conn, &new).await.unwrap();
+    assert!(verify_destination(&mut conn, "dest_eur", "kim", "call of 3 May").await.unwrap());
+}
+
 async fn enter(harness: &Harness, partner_id: &str) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let new = NewBeneficiary {
@@ -127,12 +144,13 @@ async fn a_registered_recipient_is_paid_only_once_verified() {
 async fn an_order_that_begins_with_its_acceptance_pays_the_details_of_its_recipient() {
     let harness = scenes::harness().await;
     enter(&harness, &harness.tenant.partner_id).await;
-    assert!(verify(&harness).await);
-    harness.deposit("EUR", 300_000).await;
+    enter_account_in_euros(&harness).await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 300_000).await;
     let rail = Arc::new(Noting::default());
     harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
-    let account = format!("{BENEFICIARY}:{DESTINATION}");
-    let named = Terms { input: ("EUR", 100_000), output: "USD", account: &account };
+    let account = format!("{BENEFICIARY}:dest_eur");
+    let named = Terms { input: ("USD", 100_000), output: "EUR", account: &account };
     let other = Terms { account: "bene_of_the_provider:dest_1", ..named };
     let references = [harness.accept(order_for(&named)).await, harness.accept(order_for(&other)).await]
         .map(|one| one.reference);
@@ -144,9 +162,10 @@ async fn an_order_that_begins_with_its_acceptance_pays_the_details_of_its_recipi
         rail.0.lock().unwrap().iter().map(|request| request.account.clone()).collect();
     assert_eq!(
         BTreeSet::from_iter(accounts),
-        ["000123456789", "bene_of_the_provider:dest_1"].map(str::to_owned).into()
+        ["DE89370400440532013000", "bene_of_the_provider:dest_1"].map(str::to_owned).into()
     );
-    assert!(disable(&harness).await);
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert!(disable_destination(&mut conn, "dest_eur", "kim", "account closed").await.unwrap());
     assert_eq!(code(&harness.submit(order_for(&named)).await), Some("beneficiary_disabled"));
     harness.check_books().await;
 }
