@@ -157,7 +157,7 @@ impl Feed {
         }
     }
 
-    /// Cursors of sessions without events advance.
+    /// Wakes every session, so that the cursors of those without events advance, too.
     fn notify_all(&self) {
         self.notify_partners();
         self.inboxes().values().for_each(|inbox| inbox.notify());

@@ -53,7 +53,7 @@ pub enum TransferFault {
     Text(&'static str),
 }
 
-/// The side of a transfer that a cell has.
+/// Whether a cell is the sender or the receiver of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferDirection {

@@ -80,7 +80,7 @@ pub async fn advance(
     Ok(done.rows_affected() == 1)
 }
 
-/// Waits for the batches in progress; until the transaction ends, none begins.
+/// Waits until the batches in progress have ended. No batch begins before this transaction ends.
 pub async fn lock_orders(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(&mut **tx).await?;
     Ok(())
