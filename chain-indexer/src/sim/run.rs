@@ -14,6 +14,7 @@ use dvp_store::StoreError;
 use dvp_store::chain::Cursor;
 use dvp_store::lease::Lease;
 use dvp_store::pool::pool_options;
+use sqlx::Connection as _;
 use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -103,16 +104,24 @@ impl SimDatabase {
         Ok(Self { pool, admin, name, _database: database })
     }
 
+    /// The pool takes a connection that was just used without a ping: one that an earlier step lost fails here first.
     pub(super) async fn fail_at(&self, statement: u64) -> Result<(), sqlx::Error> {
+        let mut connection = self.pool.acquire().await?;
+        while let Err(lost) = connection.ping().await {
+            tracing::debug!(%lost, "a connection was cut");
+            drop(connection);
+            connection = self.pool.acquire().await?;
+        }
         sqlx::query("select set_config('dvp_sim.fail_at', $1, false)")
             .bind(statement.to_string())
-            .execute(&self.pool)
+            .execute(&mut *connection)
             .await?;
         Ok(())
     }
 
+    /// Returns when the connections' backends have ended: later statements see it at once, not at random.
     async fn cut_connections(&self) {
-        let cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
+        let cut = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = $1";
         let _cut = sqlx::query(cut).bind(&self.name).execute(&self.admin).await;
     }
 
