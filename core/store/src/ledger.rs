@@ -34,6 +34,8 @@ pub enum Deposited {
     Repeated,
     /// The id belongs to a different posting.
     Conflict,
+    /// Nothing was posted: the owner is a partner that moves to another cell, or has moved.
+    Closed,
 }
 
 #[derive(Default)]
@@ -128,6 +130,12 @@ pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<De
     .await?;
     let repeated = usize::try_from(same) == Ok(all.line.len());
     Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
+}
+
+/// Whether anything was posted under a reference.
+pub(super) async fn is_posted(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar("select exists (select from ledger_entry where reference = $1)");
+    Ok(found.bind(reference).fetch_one(conn).await?)
 }
 
 /// Whether an account holds an amount.

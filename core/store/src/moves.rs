@@ -1,7 +1,7 @@
 //! Moves of partners between cells: their rows in both databases, and what is copied.
 //!
-//! A closed partner is exact: a batch of orders holds a lock shared from its begin on, and to close takes it alone. A
-//! batch therefore either is committed before the partner is closed, or reads that it is.
+//! A closed partner is exact: a batch of orders and a deposit hold a lock shared, and to close takes it alone. Each of
+//! them therefore either is committed before the partner is closed, or reads that it is.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
@@ -78,6 +78,13 @@ pub async fn advance(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Keeps partners from being closed for the rest of the transaction.
+pub(crate) async fn hold_open(conn: &mut PgConnection) -> Result<(), StoreError> {
+    let held = sqlx::query("select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))");
+    held.execute(conn).await?;
+    Ok(())
 }
 
 /// Waits until the batches in progress have ended. No batch begins before this transaction ends.

@@ -11,7 +11,11 @@ use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey};
 use dvp_core::{approvals, keys, partners};
 use dvp_domain::environment::Environment;
 use dvp_domain::intent::IntentRequest;
+use dvp_domain::ledger::Owner;
+use dvp_domain::ledger::operation::Operation;
+use dvp_domain::money::Minor;
 use dvp_store::deployment;
+use dvp_store::ledger::{self, Deposited, NewPosting, balances};
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_testing::Harness;
@@ -182,6 +186,46 @@ async fn orders_at_the_close_are_committed_before_it_and_copied_or_refused() {
     assert!(accepted.len() > 16);
     assert_eq!(cells.intents(&cells.source).await, accepted);
     assert_eq!(cells.intents(&cells.target).await, accepted, "an accepted order is not known at the target");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in_no_other() {
+    let cells = Cells::new().await;
+    let owner = Owner::Partner { id: cells.tenant.partner_id.clone(), livemode: false };
+    let deposit = |at: &Harness, id: &'static str| {
+        let (pool, owner) = (at.pool().clone(), owner.clone());
+        async move {
+            let mut tx = pool.begin().await.unwrap();
+            let noted = balances::deposit(&mut tx, id, &owner, "USD", Minor::new(500)).await.unwrap();
+            tx.commit().await.unwrap();
+            noted
+        }
+    };
+    let held = async |at: &Harness| {
+        let mut conn = at.pool().acquire().await.unwrap();
+        balances::find(&mut conn, &owner, "USD").await.unwrap().available.get()
+    };
+    // Money that is there keeps the partner from being closed, and a deposit in progress keeps it open until it is there.
+    let mut open = cells.source.pool().begin().await.unwrap();
+    balances::deposit(&mut open, "wire-1", &owner, "USD", Minor::new(500)).await.unwrap();
+    cells.decide().await;
+    let (moving, ()) = tokio::join!(cells.run(), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        open.commit().await.unwrap();
+    });
+    assert!(matches!(moving, Err(MoveError::Obstacles(_))), "{moving:?}");
+    let mut conn = cells.source.pool().acquire().await.unwrap();
+    let paid_out =
+        Operation::Withdrawal { owner: owner.clone(), asset: "USD".to_owned(), amount: Minor::new(500) };
+    let new = NewPosting { reference: "operation:1".to_owned(), step: 1, posting: paid_out.posting().unwrap() };
+    ledger::insert_once(&mut conn, &new).await.unwrap();
+    drop(conn);
+    cells.run().await.unwrap();
+    assert_eq!(deposit(&cells.source, "wire-2").await, Deposited::Closed);
+    assert_eq!(deposit(&cells.source, "wire-1").await, Deposited::Repeated, "an answer of before the close");
+    assert_eq!(held(&cells.source).await, 0);
+    assert_eq!(deposit(&cells.target, "wire-2").await, Deposited::Posted);
+    assert_eq!(held(&cells.target).await, 500);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,8 +8,8 @@ use dvp_domain::ledger::{self, Owner};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::ledger::{Deposited, NewPosting};
+use crate::{StoreError, moves};
 
 /// Owner and asset.
 pub type BalanceKey = (Owner, String);
@@ -115,7 +115,8 @@ pub async fn lock(
     Ok(held)
 }
 
-/// Posts a deposit. A repeated id changes nothing and reports whether the deposit was the same.
+/// Posts a deposit, in a transaction. A repeated id changes nothing and reports whether the deposit was the same. Of a
+/// partner that another cell accepts orders of, nothing new is posted, as its orders there could not use it.
 pub async fn deposit(
     conn: &mut PgConnection,
     deposit_id: &str,
@@ -125,6 +126,13 @@ pub async fn deposit(
 ) -> Result<Deposited, StoreError> {
     let posting = ledger::deposited(owner.clone(), asset, amount);
     let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
+    if let Owner::Partner { id, .. } = owner {
+        moves::hold_open(conn).await?;
+        let is_closed = !moves::list_closed(conn, &[id]).await?.is_empty();
+        if is_closed && !super::is_posted(conn, &new.reference).await? {
+            return Ok(Deposited::Closed);
+        }
+    }
     super::insert_once(conn, &new).await
 }
 
