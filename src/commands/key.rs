@@ -5,6 +5,7 @@ use dvp_core::credentials;
 use dvp_core::keys::{self, Issued, SCOPES};
 use dvp_core::requests::{Maker, RequestedChange};
 use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
+use dvp_store::moves;
 use dvp_store::partners::{self, ListedKey};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -155,8 +156,15 @@ async fn stop(KeyStop { operator, reason, key: args }: KeyStop, wanted: Change) 
         operators::record(&mut tx, &record).await?;
     }
     let key = change(&mut tx, &args.key_id, wanted).await?;
+    let others = moves::list_other_cells(&mut tx, &key.partner_id).await?;
     tx.commit().await?;
-    print(args.place.json, &view(&key), || vec![format!("{} is {}", key.key_id, wanted.word())])
+    let mut value = view(&key);
+    value["alsoInCells"] = json!(others);
+    print(args.place.json, &value, || {
+        let also = |cell| format!("The partner has moved: stop the key in cell {cell}, too, where it may work.");
+        let stopped = format!("{} is {}", key.key_id, wanted.word());
+        std::iter::once(stopped).chain(others.iter().map(also)).collect()
+    })
 }
 
 async fn change(conn: &mut PgConnection, id: &str, change: Change) -> anyhow::Result<ListedKey> {

@@ -602,6 +602,18 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     acme_fix.new_order("F-2", "bene_a:dest_10000000", &order["permit"]).await;
     filled(&mut acme_fix, "F-2").await;
 
+    // Money for it belongs to its present cell, and a key that is stopped works in the other cell still.
+    let deposit = ["partner", "deposit", "--name", "ACME", "--asset", "USD", "--amount-minor", "500", "--id", "wire-9"];
+    let deposit = [&deposit[..], &["--operator", "jo"]].concat();
+    assert!(scene.refused("00a", &deposit).contains("has moved to cell 00b"));
+    scene.said("00b", &deposit);
+    let revoke = ["key", "revoke", "--key-id", acme["keyId"].as_str().unwrap()];
+    assert_eq!(scene.said("00a", &revoke)["alsoInCells"], json!(["00b"]));
+    let (status, read) = partner.get("/v1/events").await;
+    assert_eq!(status, 200, "{read}");
+    assert_eq!(scene.said("00b", &revoke)["alsoInCells"], json!(["00a"]));
+    until("the key's end", async || partner.get("/v1/events").await.0 == 401).await;
+
     // A cell that fails: its callers are told so, the other's notice nothing.
     second.kill();
     let (status, down) = globex_flow.partner.get("/v1/events").await;

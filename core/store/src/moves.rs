@@ -61,6 +61,15 @@ pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Op
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
+/// The cells that a partner comes from or goes to: its keys are there, too.
+pub async fn list_other_cells(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select distinct case when state in ('closed', 'moved') then target else source end from partner_move \
+         where partner_id = $1 and state not in ('approved', 'cancelled') order by 1",
+    );
+    Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
 /// Takes a move from one state to the next. `false`: it was not in that state.
 pub async fn advance(
     conn: &mut PgConnection,
