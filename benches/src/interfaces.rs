@@ -21,6 +21,8 @@ use crate::http::{Served, headers};
 
 /// The rows of a page of a comparison with a chain.
 const PAGE: i64 = 500;
+/// Blocks since the last comparison.
+const SINCE_BLOCKS: i64 = 100;
 /// What a request of the API may be answered beside success: there is no such thing.
 const NOT_FOUND: u16 = 404;
 
@@ -125,45 +127,61 @@ async fn submit(client: &reqwest::Client, served: &Served) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What a comparison with the chain reads of the database, all of it at the end of the history.
+/// How much of the history a comparison with the chain reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// All of it, as once a day. Leaves a point to go on from.
+    Whole,
+    /// What came since the point.
+    Since,
+}
+
+/// What a comparison with the chain reads of the database, at the end of the history: a page of each kind.
 ///
 /// # Errors
 /// Fails when the database refuses a statement.
-pub async fn reconcile(pool: &PgPool) -> anyhow::Result<()> {
+pub async fn reconcile(pool: &PgPool, reads: Reads) -> anyhow::Result<()> {
     let mut conn = reconcile::snapshot(pool).await?;
     let cursor = chain::find_cursor(&mut conn, CHAIN_ID).await?.context("no cursor")?;
+    let final_number = cursor.facts_number.0.cast_signed();
     let scope = Scope {
         chain_id: CHAIN_ID.cast_signed(),
-        facts_number: cursor.facts_number.0.cast_signed(),
-        block_number: cursor.facts_number.0.cast_signed(),
-        since: None,
+        facts_number: final_number,
+        block_number: final_number,
+        since: (reads == Reads::Since).then_some(final_number - SINCE_BLOCKS),
         ended_since: Utc::now() - TimeDelta::hours(2),
     };
     let point = reconcile_from(&mut conn, &scope).await?;
     conn.rollback().await?;
-    let mut tx = pool.begin().await?;
-    reconcile::set_point(&mut tx, &point).await?;
-    reconcile::set_point(&mut tx, &point).await?;
-    tx.commit().await?;
-    let mut conn = reconcile::snapshot(pool).await?;
-    reconcile_from(&mut conn, &Scope { since: Some(point.point.block_number), ..scope }).await?;
-    conn.rollback().await?;
+    if reads == Reads::Whole {
+        let mut tx = pool.begin().await?;
+        reconcile::set_point(&mut tx, &point).await?;
+        reconcile::set_point(&mut tx, &point).await?;
+        tx.commit().await?;
+    }
     Ok(())
 }
 
-/// Returns a point a hundred blocks before the end, with what a page of each kind leaves open.
+/// Returns a point some blocks before the end, with what a page of each kind leaves open.
 async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Result<NewPoint> {
     reconcile::find_point(conn, scope.chain_id).await?;
-    let end = scope.block_number - 100;
+    let end = scope.block_number - SINCE_BLOCKS;
     let at = Point { block_number: end, block_hash: vec![0; 32], full_at: Utc::now() };
     let mut point = NewPoint::new(scope.chain_id, at);
-    let contract = vec![0xee; 20];
+    let contract: Vec<u8> = sqlx::query_scalar(
+        "select contract from chain_log where chain_id = $1 order by block_number desc limit 1",
+    )
+    .bind(scope.chain_id)
+    .fetch_one(&mut *conn)
+    .await?;
     reconcile::list_final_blocks(conn, scope, 10).await?;
-    point.counts = reconcile::count_events(conn, scope, &[contract]).await?;
+    let before = Scope { block_number: end, ..*scope };
+    point.counts = reconcile::count_events(conn, &before, std::slice::from_ref(&contract)).await?;
+    reconcile::count_events(conn, scope, &[contract]).await?;
     let open = reconcile::list_open_entities(conn, scope, &[], PAGE).await?;
     reconcile::list_lock_facts(conn, scope, &open).await?;
     let (_, last) = reconcile::list_booked(conn, scope, &open, "", PAGE).await?;
-    if let Some(last) = last {
+    if let (Some(last), None) = (last, scope.since) {
         reconcile::list_booked(conn, scope, &open, &last, PAGE).await?;
     }
     reconcile::list_lone_entities(conn, scope, &[], PAGE).await?;

@@ -187,7 +187,7 @@ pub async fn read_page(
     let closing = store::load_balance_before(&mut tx, account, asset, range.to).await?;
     let before = match after {
         Some(place) => {
-            let balance = store::load_balance_after(&mut tx, account, asset, range.from, place).await?;
+            let balance = store::load_balance_after(&mut tx, account, asset, place).await?;
             let EntryPlace { recorded_at, reference, step, line } = place.clone();
             let (reason, amount) = (String::new(), String::new());
             Some(StatementEntry { recorded_at, reference, step, line, reason, amount, balance })

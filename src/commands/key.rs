@@ -4,8 +4,8 @@ use anyhow::{Context as _, bail, ensure};
 use dvp_core::credentials;
 use dvp_core::keys::{self, Issued, SCOPES};
 use dvp_core::requests::{Maker, RequestedChange};
-use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
 use dvp_store::moves;
+use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
 use dvp_store::partners::{self, ListedKey};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -161,7 +161,8 @@ async fn stop(KeyStop { operator, reason, key: args }: KeyStop, wanted: Change) 
     let mut value = view(&key);
     value["alsoInCells"] = json!(others);
     print(args.place.json, &value, || {
-        let also = |cell| format!("The partner has moved: stop the key in cell {cell}, too, where it may work.");
+        let also =
+            |cell| format!("The partner has moved: stop the key in cell {cell}, too, where it may work.");
         let stopped = format!("{} is {}", key.key_id, wanted.word());
         std::iter::once(stopped).chain(others.iter().map(also)).collect()
     })

@@ -603,7 +603,8 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     filled(&mut acme_fix, "F-2").await;
 
     // Money for it belongs to its present cell, and a key that is stopped works in the other cell still.
-    let deposit = ["partner", "deposit", "--name", "ACME", "--asset", "USD", "--amount-minor", "500", "--id", "wire-9"];
+    let deposit =
+        ["partner", "deposit", "--name", "ACME", "--asset", "USD", "--amount-minor", "500", "--id", "wire-9"];
     let deposit = [&deposit[..], &["--operator", "jo"]].concat();
     assert!(scene.refused("00a", &deposit).contains("has moved to cell 00b"));
     scene.said("00b", &deposit);

@@ -10,6 +10,7 @@ use dvp_benches::fix_orders::{Gateway, Subject};
 use dvp_benches::harness::DurableHarness;
 use dvp_benches::history::{self, HistorySize};
 use dvp_benches::http::Served;
+use dvp_benches::interfaces::Reads;
 use dvp_benches::screens::{self, Browser};
 use dvp_benches::{interfaces, plans};
 use dvp_core::approvals::approve;
@@ -102,7 +103,8 @@ async fn jobs(harness: &DurableHarness) {
     assert_eq!(retention::round(harness.pool(), &ages).await.failed, Vec::<&str>::new());
     ledger_check::check(&harness.engine).await.unwrap();
     ledger_closings::close_hours(&harness.engine).await.unwrap();
-    interfaces::reconcile(harness.pool()).await.unwrap();
+    interfaces::reconcile(harness.pool(), Reads::Whole).await.unwrap();
+    interfaces::reconcile(harness.pool(), Reads::Since).await.unwrap();
     interfaces::relay(harness.pool()).await.unwrap();
     interfaces::commands(harness).await.unwrap();
 }

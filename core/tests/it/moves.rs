@@ -217,7 +217,8 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
     let mut conn = cells.source.pool().acquire().await.unwrap();
     let paid_out =
         Operation::Withdrawal { owner: owner.clone(), asset: "USD".to_owned(), amount: Minor::new(500) };
-    let new = NewPosting { reference: "operation:1".to_owned(), step: 1, posting: paid_out.posting().unwrap() };
+    let new =
+        NewPosting { reference: "operation:1".to_owned(), step: 1, posting: paid_out.posting().unwrap() };
     ledger::insert_once(&mut conn, &new).await.unwrap();
     drop(conn);
     cells.run().await.unwrap();

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
+use dvp_core::ledger_rebuild;
 use dvp_core::statements::csv::{self, Decimals, StatementCsv};
-use dvp_core::statements::{self, FeeSum, StatementAccount, StatementError, TimeRange, write_statements};
+use dvp_core::statements::{
+    self, EntryPlace, FeeSum, StatementAccount, StatementEntry, StatementError, TimeRange, read_page,
+    write_statements,
+};
 use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
 use dvp_domain::money::Minor;
@@ -373,12 +377,67 @@ async fn an_hour_is_closed_once_nobody_can_post_to_it_any_more() {
     post_at(&mut conn, "op-4", "2026-10-03T00:00:00Z", 8).await.unwrap();
     late.commit().await.unwrap();
     close(&harness, "2026-10-04").await;
-    // Of days before yesterday an account keeps one closing.
-    let expected = [("2026-10-03 00:00", "3"), ("2026-10-04 00:00", "11")];
+    let expected = [("2026-10-02 11:00", "1"), ("2026-10-03 00:00", "3"), ("2026-10-03 01:00", "11")];
     assert_eq!(
         fee_closings(&mut conn).await,
         expected.map(|(at, amount)| (at.to_owned(), amount.to_owned()))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_before_hours_were_kept_have_one_closing_and_are_read_and_rebuilt_as_such() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let times = [
+        "2026-10-02T10:00:00Z",
+        "2026-10-02T20:00:00Z",
+        "2026-10-03T10:00:00Z",
+        "2026-10-03T20:00:00Z",
+        "2026-10-04T10:00:00Z",
+        "2026-10-04T20:00:00Z",
+    ];
+    for (n, at) in times.iter().enumerate() {
+        post_at(&mut conn, &format!("op-{n}"), at, 1 << n).await.unwrap();
+    }
+    // As the migration leaves a ledger that is closed up to some hour of the third.
+    let migrated = "insert into ledger_closed (until, announced, hours_since) \
+                    values ('2026-10-02T00:00:00Z', '2026-10-02T00:00:00Z', '2026-10-04T00:00:00Z')";
+    sqlx::query(migrated).execute(&mut *conn).await.unwrap();
+    close(&harness, "2026-10-07").await;
+    let expected = [
+        ("2026-10-03 00:00", "3"),
+        ("2026-10-04 00:00", "15"),
+        ("2026-10-04 11:00", "31"),
+        ("2026-10-04 21:00", "63"),
+    ];
+    let expected = expected.map(|(at, amount)| (at.to_owned(), amount.to_owned()));
+    assert_eq!(fee_closings(&mut conn).await, expected);
+    let fees = StatementAccount::from(&Account::Fees);
+    for at in times.map(|at| at.parse::<DateTime<Utc>>().unwrap()) {
+        for at in [at, at + TimeDelta::hours(1), at + TimeDelta::hours(4)] {
+            assert_eq!(opening(&harness, &fees, at).await, sum(&harness, &fees, "USD", at).await, "{at}");
+            let amounts = |all: Vec<(String, String, i64)>| all.into_iter().map(|(name, sum, _)| (name, sum));
+            let (read, posted) = (reported(&mut conn, at).await, summed(&harness, at).await);
+            assert!(amounts(read).eq(amounts(posted)), "{at}");
+        }
+    }
+    let range = TimeRange {
+        from: times[0].parse().unwrap(),
+        to: times[5].parse::<DateTime<Utc>>().unwrap() + TimeDelta::days(1),
+    };
+    let (mut place, mut balances) = (None, Vec::new());
+    loop {
+        let page = read_page(&mut conn, &fees, "USD", range, place.as_ref(), 1).await.unwrap();
+        for StatementEntry { recorded_at, reference, step, line, balance, .. } in page.entries {
+            balances.push(balance);
+            place = Some(EntryPlace { recorded_at, reference, step, line });
+        }
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!(balances, ["1", "3", "7", "15", "31", "63"], "each page goes on with the balance before it");
+    assert_eq!(ledger_rebuild::compare(&mut conn).await.unwrap(), []);
 }
 
 async fn fee_closings(conn: &mut sqlx::PgConnection) -> Vec<(String, String)> {

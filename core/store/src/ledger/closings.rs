@@ -2,8 +2,8 @@
 //!
 //! A posting belongs to the hour in which its transaction began. A closed hour takes no more postings, so its closings
 //! are final; the migration describes how a time is closed. Recipients and debts of single orders, and wallets outside,
-//! are one account each, which counts how many of them hold anything. Of a day before yesterday each account keeps
-//! one closing, of the day's end.
+//! are one account each, which counts how many of them hold anything. Of a day that began before
+//! `ledger_closed.hours_since` each account keeps one closing, of the day's end, as an earlier release kept of each.
 
 use chrono::{DateTime, DurationRound as _, NaiveTime, TimeDelta, Utc};
 use sqlx::PgConnection;
@@ -105,7 +105,7 @@ macro_rules! held_before {
 pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let closed = sqlx::query_scalar(concat!(
         "with span as ( \
-             select until, announced from ledger_closed \
+             select until, announced, hours_since from ledger_closed \
              where announced > until and pg_snapshot_xmin(pg_current_snapshot()) >= announced_at for update), \
          moved as ( \
              select e.owner_kind, e.owner, e.part, e.asset, span.until as since, \
@@ -152,7 +152,7 @@ pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, Sto
          older as ( \
              select c.*, date_trunc('day', c.until, 'UTC') + interval '24 hours' as day_end from span, ledger_closing c \
              where c.until > date_trunc('day', span.until, 'UTC') - interval '24 hours' \
-               and c.until < date_trunc('day', span.announced, 'UTC') - interval '24 hours' \
+               and c.until < least(date_trunc('day', span.announced, 'UTC') - interval '24 hours', span.hours_since) \
                and c.until <> date_trunc('day', c.until, 'UTC')), \
          last as ( \
              select o.*, not exists (select from ledger_closing l \
@@ -265,16 +265,18 @@ pub async fn list_balances_before(
     Ok(sums.bind(at).bind(since).persistent(false).fetch_all(conn).await?)
 }
 
-/// A time up to which every account's entries are in its closings, before a given time. Within the day that is partly
-/// closed it is the last closed hour. Of other days it is midnight: yesterday's hours may be thinned out meanwhile. The
-/// beginning of time when nothing is closed.
+/// A time up to which every account's entries are in its closings, before a given time: the last closed hour, or the
+/// beginning of a day whose hours are not kept. The beginning of time when nothing is closed.
 async fn find_closed_before(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<DateTime<Utc>, StoreError> {
-    let Some(until) = find_closed_until(conn).await? else { return Ok(DateTime::UNIX_EPOCH) };
+    let closed: Option<(DateTime<Utc>, DateTime<Utc>)> =
+        sqlx::query_as("select until, greatest(hours_since, 'epoch') from ledger_closed")
+            .fetch_optional(conn)
+            .await?;
+    let Some((until, hours_since)) = closed else { return Ok(DateTime::UNIX_EPOCH) };
     let midnight = |time: DateTime<Utc>| time.date_naive().and_time(NaiveTime::MIN).and_utc();
-    let Some(hour) = at.duration_trunc(TimeDelta::hours(1)).ok().filter(|_| at >= midnight(until)) else {
-        return Ok(until.min(midnight(at)));
-    };
-    Ok(until.min(hour))
+    let has_hours = at >= midnight(until) || midnight(at) >= hours_since;
+    let hour = at.duration_trunc(TimeDelta::hours(1)).ok().filter(|_| has_hours);
+    Ok(until.min(hour.unwrap_or_else(|| midnight(at))))
 }
 
 /// What an account held before a time: its last closing, and its entries since. A single order or wallet has no closing

@@ -7,7 +7,7 @@
 //! these statements are planned for each use (`persistent(false)`), and not once for every account. The few entries of a
 //! single order are compared by an expression of their time, as those of [closings] are.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 use dvp_domain::ledger::Account;
 use sqlx::PgConnection;
 
@@ -117,14 +117,14 @@ pub struct EntryPlace {
     pub line: i32,
 }
 
-/// The balance after an entry: that before `from`, and the entries from then on up to this one.
+/// The balance after an entry: that of its hour's beginning, and the entries from then on up to this one.
 pub async fn load_balance_after(
     conn: &mut PgConnection,
     account: &StatementAccount,
     asset: &str,
-    from: DateTime<Utc>,
     place: &EntryPlace,
 ) -> Result<String, StoreError> {
+    let from = place.recorded_at.duration_trunc(TimeDelta::hours(1)).unwrap_or(place.recorded_at);
     let opening = load_balance_before(conn, account, asset, from).await?;
     let sql = match account.reference() {
         None => {
