@@ -166,7 +166,7 @@ pub const SMALL: [(&str, &str); 60] = [
     ("fix_session_status", "one row a session"),
     ("lease", "one row a job, session or chain"),
     ("ledger_closed", "one row"),
-    ("ledger_closing", "one row an hour and account, one a day before yesterday"),
+    ("ledger_closing", "one row for each hour in which an account had entries"),
     ("ledger_fee_day", "one row a day, asset and reason"),
     ("limit_usage", "one row a day and key, for 90 days"),
     ("maker", "one row a maker"),

@@ -10,6 +10,7 @@ use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
+use dvp_domain::settlement::Remedy;
 use dvp_store::chain::commands;
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
@@ -50,7 +51,10 @@ enum End {
     Cancelled,
     Expired,
     Failed,
+    /// Its payment came back, and nobody has decided what to do.
     Reversed,
+    /// Its payment came back and was made another way.
+    Resolved,
     Rejected,
     /// It rests before its lock is sent.
     Resting,
@@ -81,7 +85,7 @@ const TOKENS: Terms<'static> =
     Terms { input: ("WETH", 1_000_000_000_000_000_000), output: "USDC", account: "" };
 
 /// Each kind of order with its end, and its share of a thousand orders of its partner.
-const KINDS: [(Terms<'static>, End, i32); 17] = [
+const KINDS: [(Terms<'static>, End, i32); 18] = [
     (TOKEN_TO_MONEY, End::Completed, 330),
     (MONEY, End::Completed, 250),
     (MONEY_TO_TOKEN, End::Completed, 60),
@@ -93,10 +97,11 @@ const KINDS: [(Terms<'static>, End, i32); 17] = [
     (Terms { account: "000123450008", ..MONEY }, End::Expired, 50),
     (TOKEN_TO_MONEY, End::Failed, 20),
     (TOKENS, End::Failed, 10),
-    (TOKEN_TO_MONEY, End::Reversed, 10),
+    (TOKEN_TO_MONEY, End::Resolved, 10),
     (MONEY, End::Rejected, 50),
     (Terms { account: "000123450008", ..TOKEN_TO_MONEY }, End::Resting, 200),
-    (TOKEN_TO_MONEY, End::Locking, 300),
+    (TOKEN_TO_MONEY, End::Locking, 250),
+    (TOKEN_TO_MONEY, End::Reversed, 50),
     (Terms { account: "000123450007", ..TOKEN_TO_MONEY }, End::Paying, 300),
     (Terms { account: "000123450007", ..MONEY }, End::Paying, 200),
 ];
@@ -147,7 +152,7 @@ async fn template<D: Database>(
     }
     let (intent_id, wallet) = (request.intent_id.clone(), request.user.to_lowercase());
     let reference = submit(harness, tenant, request).await?;
-    let is_open = matches!(end, End::Resting | End::Locking | End::Paying);
+    let is_open = matches!(end, End::Resting | End::Locking | End::Paying | End::Reversed);
     let partner_id = tenant.partner_id.clone();
     if let Some(reference) = &reference {
         reach(harness, tenant, reference, terms, end).await?;
@@ -179,12 +184,15 @@ async fn reach<D: Database>(
 ) -> anyhow::Result<()> {
     let locks = terms.input.0 != "USD";
     match end {
-        End::Completed | End::Reversed => {
+        End::Completed | End::Reversed | End::Resolved => {
             harness.play_chain(reference).await;
             wait_for_final(harness, reference).await;
-            if end == End::Reversed {
+            if end != End::Completed {
                 give_back(harness, reference).await?;
                 harness.wait_for_state(reference, "reversed").await;
+            }
+            if end == End::Resolved {
+                pay_again(harness, reference).await?;
             }
         }
         End::ConversionFailed => {
@@ -258,9 +266,28 @@ async fn give_back<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow
         at: now().to_utc(),
         code: "beneficiary_account_closed".into(),
     };
+    decide(harness, reference, action, "the bank sent it back").await
+}
+
+async fn pay_again<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
+    let action = Action::ResolveReturn {
+        remedy: Remedy::PaidAgain,
+        provider_reference: format!("P{reference}"),
+        at: now().to_utc(),
+    };
+    decide(harness, reference, action, "paid by hand").await
+}
+
+/// Two operators decide.
+async fn decide<D: Database>(
+    harness: &Harness<D>,
+    reference: &str,
+    action: Action,
+    reason: &str,
+) -> anyhow::Result<()> {
     let mut conn = harness.pool().acquire().await?;
     for operator in ["jo", "mika"] {
-        let (reason, evidence) = ("the bank sent it back", "statement 18");
+        let evidence = "statement 18";
         resolve(&mut conn, &Resolution { reference, action: action.clone(), operator, reason, evidence })
             .await?;
     }
