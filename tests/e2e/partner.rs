@@ -230,7 +230,7 @@ impl Partner {
 
     /// Polls a read until its answer looks as wanted.
     pub(crate) async fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         loop {
             let (_, answer) = self.get(path).await;
             if wanted(&answer) {
