@@ -96,10 +96,10 @@ impl Cost {
 /// The median of each kind of work, and the first quartile of each screen.
 async fn costs(dir: &Path, orders: i64) -> anyhow::Result<Vec<Cost>> {
     let harness = history::open(dir, HistorySize::of(orders)).await?;
-    // What a history that was just filled has in memory is not written while others are timed.
+    // A history that was just filled is written to the disk now, and not while the work is timed.
     sqlx::raw_sql("checkpoint").execute(harness.pool()).await?;
     let workers = harness.start_workers();
-    // The first ones read from the disk what later ones have in memory.
+    // A warm-up: the first orders and statuses read from the disk what later ones find in memory.
     median(ORDERS, || order(&harness)).await?;
     status(&harness).await?;
     let mut costs = vec![
@@ -124,7 +124,7 @@ async fn costs(dir: &Path, orders: i64) -> anyhow::Result<Vec<Cost>> {
     costs.extend(rendered.iter().zip(1..).map(|(page, n)| Cost {
         // Addresses have ids of orders, which the histories do not share.
         name: format!("screen {n}, {}", page.screen.route),
-        // A browser's request is short: what else the machine does is in half of the rounds at least.
+        // Other work on the machine delays some of the rounds; a quarter of them show what the page itself takes.
         time: page.within(25),
         reads_its_range: page.is_export(),
     }));

@@ -161,8 +161,9 @@ async fn stop(KeyStop { operator, reason, key: args }: KeyStop, wanted: Change) 
     let mut value = view(&key);
     value["alsoInCells"] = json!(others);
     print(args.place.json, &value, || {
-        let also =
-            |cell| format!("The partner has moved: stop the key in cell {cell}, too, where it may work.");
+        let also = |cell| {
+            format!("The partner moves or has moved: the key may work in cell {cell}, too; stop it there.")
+        };
         let stopped = format!("{} is {}", key.key_id, wanted.word());
         std::iter::once(stopped).chain(others.iter().map(also)).collect()
     })

@@ -1,7 +1,7 @@
 //! Moves of partners between cells: their rows in both databases, and what is copied.
 //!
-//! A closed partner is exact: a batch of orders and a deposit hold a lock shared, and to close takes it alone. Each of
-//! them therefore either is committed before the partner is closed, or reads that it is.
+//! Batches of orders and deposits hold a shared lock, and closing a partner takes it exclusively. So each of them is
+//! either committed before the partner is closed, or reads that it is closed.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
@@ -61,7 +61,7 @@ pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Op
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
-/// The cells that a partner comes from or goes to: its keys are there, too.
+/// The other cells of a partner's moves, where its keys may be, too.
 pub async fn list_other_cells(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
     let rows = sqlx::query_scalar(
         "select distinct case when state in ('closed', 'moved') then target else source end from partner_move \
@@ -89,7 +89,7 @@ pub async fn advance(
     Ok(done.rows_affected() == 1)
 }
 
-/// Keeps partners from being closed for the rest of the transaction.
+/// Takes the shared lock: until the end of the transaction no partner is closed.
 pub(crate) async fn hold_open(conn: &mut PgConnection) -> Result<(), StoreError> {
     let held = sqlx::query("select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))");
     held.execute(conn).await?;

@@ -115,8 +115,8 @@ pub async fn lock(
     Ok(held)
 }
 
-/// Posts a deposit, in a transaction. A repeated id changes nothing and reports whether the deposit was the same. Of a
-/// partner that another cell accepts orders of, nothing new is posted, as its orders there could not use it.
+/// Posts a deposit; call it in a transaction. A repeated id changes nothing and reports whether the deposit was the same.
+/// A new deposit for a partner that moves to another cell, or has moved, is refused: its orders there could not use it.
 pub async fn deposit(
     conn: &mut PgConnection,
     deposit_id: &str,

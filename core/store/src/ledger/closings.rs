@@ -2,8 +2,8 @@
 //!
 //! A posting belongs to the hour in which its transaction began. A closed hour takes no more postings, so its closings
 //! are final; the migration describes how a time is closed. Recipients and debts of single orders, and wallets outside,
-//! are one account each, which counts how many of them hold anything. Of a day that began before
-//! `ledger_closed.hours_since` each account keeps one closing, of the day's end, as an earlier release kept of each.
+//! are one account each, which counts how many of them hold anything. An earlier release kept one closing a day, of the
+//! day's end: days that began before `ledger_closed.hours_since` have no more.
 
 use chrono::{DateTime, DurationRound as _, NaiveTime, TimeDelta, Utc};
 use sqlx::PgConnection;

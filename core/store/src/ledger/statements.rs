@@ -117,7 +117,7 @@ pub struct EntryPlace {
     pub line: i32,
 }
 
-/// The balance after an entry: that of its hour's beginning, and the entries from then on up to this one.
+/// The balance after an entry: the balance at the beginning of its hour, and the entries from there up to this one.
 pub async fn load_balance_after(
     conn: &mut PgConnection,
     account: &StatementAccount,

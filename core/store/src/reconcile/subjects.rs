@@ -378,7 +378,8 @@ pub async fn count_events(
     let count = |number: i64| u64::try_from(number).map_err(|error| StoreError::corrupt("chain_log", error));
     let mut counts = Vec::with_capacity(rows.len());
     for (contract, last, kept) in rows {
-        // Planned for the number: without it, a third of the log is expected after it, and all of the log is read.
+        // Planned for each number (`persistent(false)`): for an unknown one the planner expects a third of the log to
+        // follow it, and reads all of the log.
         let (last, added): (i64, i64) = sqlx::query_as(since(
             scope,
             "select coalesce(max(seq), $3), count(*) from chain_log \
