@@ -175,9 +175,9 @@ async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Resul
     .fetch_one(&mut *conn)
     .await?;
     reconcile::list_final_blocks(conn, scope, 10).await?;
-    // The whole history is counted up to the point, and from there on what came since.
-    let counted = Scope { block_number: scope.since.map_or(end, |_| scope.block_number), ..*scope };
-    point.counts = reconcile::count_events(conn, &counted, &[contract]).await?;
+    let before = Scope { block_number: end, ..*scope };
+    point.counts = reconcile::count_events(conn, &before, std::slice::from_ref(&contract)).await?;
+    reconcile::count_events(conn, scope, &[contract]).await?;
     let open = reconcile::list_open_entities(conn, scope, &[], PAGE).await?;
     reconcile::list_lock_facts(conn, scope, &open).await?;
     let (_, last) = reconcile::list_booked(conn, scope, &open, "", PAGE).await?;
