@@ -2,7 +2,7 @@
 
 use alloy::primitives::Address;
 use anyhow::{Context as _, ensure};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
 use dvp_core::audit;
 use dvp_core::statements::{TimeRange, balances, exposure, fees};
 use dvp_domain::chain::CommandKind;
@@ -234,7 +234,9 @@ pub async fn commands(harness: &DurableHarness) -> anyhow::Result<()> {
     let now = Utc::now();
     balances(&mut conn, now).await?;
     exposure(&mut conn, now).await?;
-    fees(&mut conn, TimeRange { from: now - TimeDelta::days(1), to: now }).await?;
+    // Of whole days: of a part of a day at the beginning the entries are read, as many as the time of day has.
+    let today = now.date_naive().and_time(NaiveTime::MIN).and_utc();
+    fees(&mut conn, TimeRange { from: today - TimeDelta::days(1), to: now }).await?;
     audit::verify(&mut conn).await?;
     dvp_store::fix::find_session(&mut conn, SESSION).await?;
     archive_day(&mut conn, now - TimeDelta::days(2)).await
