@@ -40,6 +40,9 @@ pub enum LedgerError {
     Impossible(#[from] OperationError),
     #[error("the ledger knows no {0}")]
     UnknownOwner(String),
+    /// Its orders are accepted in another cell, where it could not use the money.
+    #[error("partner {0} moves to another cell or has moved: credit it there")]
+    PartnerMoved(String),
     #[error("the ledger knows no asset {0}")]
     UnknownAsset(String),
     #[error("there is no deposit {0} of this owner and asset")]
@@ -176,6 +179,12 @@ async fn record(
 /// Checks that the ledger has the amounts that the operation takes.
 async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), LedgerError> {
     // All of them in the writer's locking order, and before the holds of firm quotes are read.
+    if let Operation::Adjustment { account: Adjusted::Available(owner), direction: Direction::Credit, .. } =
+        operation
+        && !balances::hold_credited(conn, owner).await?
+    {
+        return Err(LedgerError::PartnerMoved(owner.name()));
+    }
     balances::lock(conn, &operation.posting()?.balances().collect()).await?;
     let asset = operation.asset();
     if !balances::is_known(conn, None, Some(asset)).await? {

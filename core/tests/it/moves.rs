@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dvp_core::approvals::ApprovalError;
 use dvp_core::engine::SubmitCommand;
+use dvp_core::ledger_operations::LedgerError;
 use dvp_core::moves::{self, MoveError, Side};
 use dvp_core::requests::Maker;
 use dvp_core::secrets::Vault;
 use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey};
-use dvp_core::{approvals, keys, partners};
+use dvp_core::{approvals, keys, ledger_operations, partners};
 use dvp_domain::environment::Environment;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
-use dvp_domain::ledger::operation::Operation;
+use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
 use dvp_domain::money::Minor;
 use dvp_store::deployment;
 use dvp_store::ledger::{self, Deposited, NewPosting, balances};
@@ -220,9 +222,24 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
     let new =
         NewPosting { reference: "operation:1".to_owned(), step: 1, posting: paid_out.posting().unwrap() };
     ledger::insert_once(&mut conn, &new).await.unwrap();
-    drop(conn);
+    let credit = Operation::Adjustment {
+        account: Adjusted::Available(owner.clone()),
+        asset: "USD".to_owned(),
+        amount: Minor::new(40),
+        direction: Direction::Credit,
+    };
+    let maker = Maker { operator: "jo", reason: "lost on its way", evidence: "ticket 7" };
+    let before = ledger_operations::request(&mut conn, "A-1", &credit, maker).await.unwrap();
     cells.run().await.unwrap();
     assert_eq!(deposit(&cells.source, "wire-2").await, Deposited::Closed);
+    let approved = approvals::approve(&mut conn, &before.approval.id, "kim", "").await;
+    assert!(
+        matches!(approved, Err(ApprovalError::Ledger(LedgerError::PartnerMoved(_)))),
+        "requested before the move: {approved:?}"
+    );
+    let after = ledger_operations::request(&mut conn, "A-2", &credit, maker).await;
+    assert!(matches!(after, Err(LedgerError::PartnerMoved(_))), "{after:?}");
+    drop(conn);
     assert_eq!(deposit(&cells.source, "wire-1").await, Deposited::Repeated, "an answer of before the close");
     assert_eq!(held(&cells.source).await, 0);
     assert_eq!(deposit(&cells.target, "wire-2").await, Deposited::Posted);

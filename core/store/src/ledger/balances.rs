@@ -126,14 +126,18 @@ pub async fn deposit(
 ) -> Result<Deposited, StoreError> {
     let posting = ledger::deposited(owner.clone(), asset, amount);
     let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
-    if let Owner::Partner { id, .. } = owner {
-        moves::hold_open(conn).await?;
-        let is_closed = !moves::list_closed(conn, &[id]).await?.is_empty();
-        if is_closed && !super::is_posted(conn, &new.reference).await? {
-            return Ok(Deposited::Closed);
-        }
+    if !hold_credited(conn, owner).await? && !super::is_posted(conn, &new.reference).await? {
+        return Ok(Deposited::Closed);
     }
     super::insert_once(conn, &new).await
+}
+
+/// Whether money can be added to what the owner has available. Until the end of the transaction no partner is closed;
+/// call it before any balance is locked. `false`: the partner moves to another cell, or has moved.
+pub async fn hold_credited(conn: &mut PgConnection, owner: &Owner) -> Result<bool, StoreError> {
+    let Owner::Partner { id, .. } = owner else { return Ok(true) };
+    moves::hold_open(conn).await?;
+    Ok(moves::list_closed(conn, &[id]).await?.is_empty())
 }
 
 /// Gives a provider an opening balance; an existing one stays.
