@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+
 use crate::chain::{ChainHead, WalletFacts, WalletKey};
 
 /// The maximum age of cached data, counted from before the request. It is long enough that a few failed rounds cost
@@ -52,7 +54,7 @@ impl Entry {
 /// The cached wallets.
 #[derive(Debug)]
 pub(crate) struct Table {
-    by_partner: HashMap<String, HashMap<WalletKey, Entry>>,
+    by_partner: HashMap<String, LruCache<WalletKey, Entry>>,
     len: usize,
     len_max: usize,
 }
@@ -82,15 +84,15 @@ impl Table {
         if self.len >= self.len_max {
             self.evict();
         }
-        let entry = Entry { dated, used_at: now };
-        self.by_partner.entry(partner_id.to_owned()).or_default().insert(wallet, entry);
+        let of = self.by_partner.entry(partner_id.to_owned()).or_insert_with(LruCache::unbounded);
+        of.push(wallet, Entry { dated, used_at: now });
         self.len += 1;
     }
 
     /// Stores the results of a round, for every partner that uses the wallet.
     pub(crate) fn refresh(&mut self, wallet: &WalletKey, dated: Dated, now: Instant) {
         for of in self.by_partner.values_mut() {
-            if let Some(entry) = of.get_mut(wallet) {
+            if let Some(entry) = of.peek_mut(wallet) {
                 entry.take(dated, now);
             }
         }
@@ -98,7 +100,7 @@ impl Table {
 
     /// Data that was current as of `head` was still current at `asked_at`, when that was the latest block.
     pub(crate) fn confirm(&mut self, head: ChainHead, requested_at: Instant) {
-        let entries = self.by_partner.values_mut().flat_map(HashMap::values_mut);
+        let entries = self.by_partner.values_mut().flat_map(|of| of.iter_mut().map(|(_, entry)| entry));
         for entry in entries.filter(|entry| entry.dated.head == head) {
             entry.dated.requested_at = entry.dated.requested_at.max(requested_at);
         }
@@ -110,7 +112,7 @@ impl Table {
             of.retain(|_, entry| now.saturating_duration_since(entry.used_at) <= IDLE_MAX);
             !of.is_empty()
         });
-        self.len = self.by_partner.values().map(HashMap::len).sum();
+        self.len = self.by_partner.values().map(LruCache::len).sum();
     }
 
     /// The wallets without data as of `head`, the most recently used first.
@@ -128,22 +130,19 @@ impl Table {
 
     /// The age of the oldest data.
     pub(crate) fn oldest(&self, now: Instant) -> Duration {
-        let entries = self.by_partner.values().flat_map(HashMap::values);
-        let ages = entries.map(|entry| now.saturating_duration_since(entry.dated.requested_at));
+        let entries = self.by_partner.values().flatten();
+        let ages = entries.map(|(_, entry)| now.saturating_duration_since(entry.dated.requested_at));
         ages.max().unwrap_or_default()
     }
 
+    /// Looks at partners, not at their wallets: a full table displaces an entry for every new wallet.
     fn evict(&mut self) {
-        let Some((partner_id, of)) = self.by_partner.iter_mut().max_by_key(|(_, of)| of.len()) else {
-            return;
-        };
-        let partner_id = partner_id.clone();
-        let Some(wallet) = of.iter().min_by_key(|(_, entry)| entry.used_at).map(|(wallet, _)| wallet.clone())
-        else {
-            return;
-        };
-        of.remove(&wallet);
-        self.len -= 1;
+        let largest = self.by_partner.iter().max_by_key(|(_, of)| of.len());
+        let Some(partner_id) = largest.map(|(partner_id, _)| partner_id.clone()) else { return };
+        let Some(of) = self.by_partner.get_mut(&partner_id) else { return };
+        if of.pop_lru().is_some() {
+            self.len -= 1;
+        }
         if of.is_empty() {
             self.by_partner.remove(&partner_id);
         }
