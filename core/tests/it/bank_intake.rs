@@ -154,6 +154,31 @@ async fn files_keep_their_order_while_the_database_is_unavailable() {
     assert!(is_paid(&scene, "f").await);
 }
 
+/// A bank that sends without a pause, and a database that is unavailable again and again: what came first must not wait
+/// for what came later.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_that_came_first_is_imported_first_whatever_its_name() {
+    let scene = BankScene::new().await;
+    let folder = scene.files.folder();
+    let answers = answered(&scene, "g").await;
+    sqlx::raw_sql(
+        "create function away() returns trigger language plpgsql as \
+         $$ begin if new.name = '1-second' then raise exception using errcode = '57P01'; end if; return new; end $$; \
+         create trigger away before insert on bank_file for each row execute function away()",
+    )
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    for (name, (_, content)) in ["9-first", "1-second"].into_iter().zip(&answers) {
+        fs::write(folder.inbox().join(name), content).await.unwrap();
+        // File systems count time in steps of some milliseconds.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(folder.list_inbox().await.unwrap(), ["9-first", "1-second"]);
+    assert!(scene.files.take_in().await.is_err());
+    assert_eq!(folder.list_inbox().await.unwrap(), ["1-second"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_whose_staged_file_is_missing_was_not_sent() {
     let scene = BankScene::new().await;

@@ -86,19 +86,24 @@ impl Folder {
         self.root.join("given").join(name)
     }
 
-    /// The bank's files by name, the oldest name first. Names beginning with a dot are still being written.
+    /// The bank's files by time of modification, then by name: a file does not wait for later ones, also when an import
+    /// of the whole folder is interrupted again and again. Names beginning with a dot are still being written.
     pub async fn list_inbox(&self) -> io::Result<Vec<String>> {
         let mut entries = fs::read_dir(self.inbox()).await?;
-        let mut names = Vec::new();
+        let mut files = Vec::new();
         while let Some(entry) = entries.next_entry().await? {
             let name = entry.file_name();
-            let is_file = entry.file_type().await?.is_file();
-            if let Some(name) = name.to_str().filter(|name| is_file && !name.starts_with('.')) {
-                names.push(name.to_owned());
+            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+            match entry.metadata().await {
+                Ok(metadata) if metadata.is_file() => files.push((metadata.modified().ok(), name.to_owned())),
+                Ok(_) => {}
+                // Another process has archived it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
-        names.sort();
-        Ok(names)
+        files.sort();
+        Ok(files.into_iter().map(|(_, name)| name).collect())
     }
 
     pub async fn read_inbox(&self, name: &str) -> io::Result<Vec<u8>> {

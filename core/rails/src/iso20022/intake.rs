@@ -107,8 +107,9 @@ enum Look {
 }
 
 impl BankFiles {
-    /// Imports every file in the inbox. Returns the number of files processed. While the database is unavailable the
-    /// order of the files is kept: a return must not be imported before the settlement that it takes back.
+    /// Imports every file in the inbox, the first that came first. Returns the number of files processed. While the
+    /// database is unavailable the order of the files is kept: a return must not be imported before the settlement that
+    /// it takes back.
     pub async fn take_in(&self) -> Result<usize, BankError> {
         let names = self.folder.list_inbox().await?;
         self.inbox.retain(&names);
