@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     pub(super) fn look_after(&mut self) -> anyhow::Result<()> {
-        self.machines.iter_mut().try_for_each(Machine::look_after)
+        self.machines.iter_mut().try_for_each(|machine| machine.look_after(&self.ground))
     }
 
     /// Switches on whatever is off, ends every cut, and lets frozen machines go on.
@@ -175,14 +175,18 @@ impl Cluster {
         }
     }
 
-    /// Waits until all machines work, the primary has two standbys, and its commits wait for one of them.
+    /// Waits until all machines work, the primary has two standbys, its commits wait for one of them, and Patroni has
+    /// recorded which: it promotes no other, and for some rounds after a change it has recorded none.
     pub(super) async fn healthy(&mut self, limit: Duration) -> anyhow::Result<usize> {
         let deadline = Instant::now() + limit;
         let sql = "select not pg_is_in_recovery() and count(*) = 2 and bool_or(sync_state in ('sync', 'quorum')) \
                    from pg_stat_replication where state = 'streaming' and application_name like 'db_'";
         loop {
             for number in 0..MACHINES {
-                if self.machine(number)?.works() && self.asks(number, sql).await {
+                if self.machine(number)?.works()
+                    && self.asks(number, sql).await
+                    && self.has_recorded_standby(number).await
+                {
                     return Ok(number);
                 }
             }
@@ -192,13 +196,30 @@ impl Cluster {
         }
     }
 
-    /// The runbook's switch to another server, which is the synchronous standby.
-    pub(super) async fn switch_over(&self, leader: usize) -> anyhow::Result<()> {
+    /// The runbook's switch to another server, which is the synchronous standby. Patroni refuses one that it has not
+    /// recorded as synchronous yet, with a text, and with an exit code that says nothing of it.
+    pub(super) async fn switch_over(&mut self, leader: usize) -> anyhow::Result<()> {
         let sql = "select application_name from pg_stat_replication where sync_state = 'sync'";
-        let candidate = self.sql(leader, "postgres", sql).await?;
-        let file = self.machine(leader)?.root.join("patroni.yml").display().to_string();
-        let words = ["-c", &file, "switchover", "--candidate", candidate.trim(), "--force"];
-        self.run(leader, &self.ground.tools.patronictl, words).await.map(drop)
+        let deadline = Instant::now() + COMMAND;
+        loop {
+            let candidate = self.sql(leader, "postgres", sql).await?;
+            let file = self.machine(leader)?.root.join("patroni.yml").display().to_string();
+            let words = ["-c", &file, "switchover", "--candidate", candidate.trim(), "--force"];
+            let said = self.run(leader, &self.ground.tools.patronictl, words).await?;
+            if !said.contains("failed, details") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "Patroni refuses to switch over: {said}");
+            self.pause(LOOK_EVERY * 10).await?;
+        }
+    }
+
+    async fn has_recorded_standby(&self, number: usize) -> bool {
+        let Ok(machine) = self.machine(number) else { return false };
+        let file = machine.root.join("patroni.yml").display().to_string();
+        let listed =
+            self.run(number, &self.ground.tools.patronictl, ["-c", &file, "list", "-f", "json"]).await;
+        listed.is_ok_and(|said| said.contains("Sync Standby"))
     }
 
     async fn asks(&self, number: usize, sql: &str) -> bool {

@@ -142,20 +142,30 @@ impl Machine {
 
     /// Its power is switched on.
     pub(super) fn start(&mut self, ground: &Ground) -> anyhow::Result<()> {
-        let launch = |program: &Path, log: &str| {
-            let mut launch = Launch::new(program, &self.root.join(log));
-            launch.run_as = ground.tools.run_as.clone();
-            launch.env = self.environment(ground);
-            launch.stop_signal = StopSignal::Interrupt;
-            launch
-        };
-        let mut etcd = launch(&ground.tools.etcd, "etcd.out");
+        self.start_etcd(ground)?;
+        self.start_patroni(ground)
+    }
+
+    fn start_etcd(&mut self, ground: &Ground) -> anyhow::Result<()> {
+        let mut etcd = self.launch(&ground.tools.etcd, "etcd.out", ground);
         etcd.args = vec!["--config-file".into(), self.root.join("etcd.yml").into()];
-        let mut patroni = launch(&ground.tools.patroni, "patroni.out");
-        patroni.args = vec![self.root.join("patroni.yml").into()];
         self.etcd = Some(etcd.spawn()?);
+        Ok(())
+    }
+
+    fn start_patroni(&mut self, ground: &Ground) -> anyhow::Result<()> {
+        let mut patroni = self.launch(&ground.tools.patroni, "patroni.out", ground);
+        patroni.args = vec![self.root.join("patroni.yml").into()];
         self.patroni = Some(patroni.spawn()?);
         Ok(())
+    }
+
+    fn launch(&self, program: &Path, log: &str, ground: &Ground) -> Launch {
+        let mut launch = Launch::new(program, &self.root.join(log));
+        launch.run_as = ground.tools.run_as.clone();
+        launch.env = self.environment(ground);
+        launch.stop_signal = StopSignal::Interrupt;
+        launch
     }
 
     pub(super) const fn is_on(&self) -> bool {
@@ -215,10 +225,23 @@ impl Machine {
         Ok(signal("-STOP", patroni.as_slice())?)
     }
 
-    /// The machine is reset when its watchdog had no keepalive for too long.
-    pub(super) fn look_after(&mut self) -> anyhow::Result<()> {
+    /// The machine is reset when its watchdog had no keepalive for too long. A program that ends is started again, as a
+    /// service manager does: Patroni ends when it finds no etcd, or one whose members have not agreed on their version.
+    pub(super) fn look_after(&mut self, ground: &Ground) -> anyhow::Result<()> {
         if self.works() && self.watchdog.has_fired() {
             self.power_off()?;
+        }
+        if !self.works() {
+            return Ok(());
+        }
+        let has_ended = |program: &mut Option<Supervised>| {
+            program.as_mut().is_some_and(|program| program.exit_status().is_some())
+        };
+        if has_ended(&mut self.etcd) {
+            self.start_etcd(ground)?;
+        }
+        if has_ended(&mut self.patroni) {
+            self.start_patroni(ground)?;
         }
         Ok(())
     }
