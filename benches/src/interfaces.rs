@@ -234,7 +234,7 @@ pub async fn commands(harness: &DurableHarness) -> anyhow::Result<()> {
     let now = Utc::now();
     balances(&mut conn, now).await?;
     exposure(&mut conn, now).await?;
-    // Of whole days: of a part of a day at the beginning the entries are read, as many as the time of day has.
+    // Whole days: of a part of a day the entries are read, and how many they are depends on the present time of day.
     let today = now.date_naive().and_time(NaiveTime::MIN).and_utc();
     fees(&mut conn, TimeRange { from: today - TimeDelta::days(1), to: now }).await?;
     audit::verify(&mut conn).await?;

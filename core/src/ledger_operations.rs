@@ -178,13 +178,13 @@ async fn record(
 
 /// Checks that the ledger has the amounts that the operation takes.
 async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), LedgerError> {
-    // All of them in the writer's locking order, and before the holds of firm quotes are read.
     if let Operation::Adjustment { account: Adjusted::Available(owner), direction: Direction::Credit, .. } =
         operation
         && !balances::hold_credited(conn, owner).await?
     {
         return Err(LedgerError::PartnerMoved(owner.name()));
     }
+    // All of them in the writer's locking order, and before the holds of firm quotes are read.
     balances::lock(conn, &operation.posting()?.balances().collect()).await?;
     let asset = operation.asset();
     if !balances::is_known(conn, None, Some(asset)).await? {

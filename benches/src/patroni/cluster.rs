@@ -203,9 +203,8 @@ impl Cluster {
         let deadline = Instant::now() + COMMAND;
         loop {
             let candidate = self.sql(leader, "postgres", sql).await?;
-            let file = self.machine(leader)?.root.join("patroni.yml").display().to_string();
-            let words = ["-c", &file, "switchover", "--candidate", candidate.trim(), "--force"];
-            let said = self.run(leader, &self.ground.tools.patronictl, words).await?;
+            let said =
+                self.patronictl(leader, &["switchover", "--candidate", candidate.trim(), "--force"]).await?;
             if !said.contains("failed, details") {
                 return Ok(());
             }
@@ -215,11 +214,14 @@ impl Cluster {
     }
 
     async fn has_recorded_standby(&self, number: usize) -> bool {
-        let Ok(machine) = self.machine(number) else { return false };
-        let file = machine.root.join("patroni.yml").display().to_string();
-        let listed =
-            self.run(number, &self.ground.tools.patronictl, ["-c", &file, "list", "-f", "json"]).await;
+        let listed = self.patronictl(number, &["list", "-f", "json"]).await;
         listed.is_ok_and(|said| said.contains("Sync Standby"))
+    }
+
+    async fn patronictl(&self, number: usize, words: &[&str]) -> anyhow::Result<String> {
+        let file = self.machine(number)?.root.join("patroni.yml").display().to_string();
+        let words = ["-c", &file].into_iter().chain(words.iter().copied());
+        self.run(number, &self.ground.tools.patronictl, words).await
     }
 
     async fn asks(&self, number: usize, sql: &str) -> bool {

@@ -38,6 +38,16 @@ async fn is_paid(scene: &BankScene, reference: &str) -> bool {
     matches!(status, RailStatus::Known(RailAnswer::Done(_)))
 }
 
+/// The database ends the connection that imports this file.
+async fn unavailable_at(scene: &BankScene, name: &str) {
+    let trigger = format!(
+        "create function away() returns trigger language plpgsql as \
+         $$ begin if new.name = '{name}' then raise exception using errcode = '57P01'; end if; return new; end $$; \
+         create trigger away before insert on bank_file for each row execute function away()"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(trigger)).execute(scene.harness.pool()).await.unwrap();
+}
+
 fn patient(scene: &BankScene) -> BankFiles {
     scene.files.clone().settling_after(Duration::from_secs(3_600))
 }
@@ -134,14 +144,7 @@ async fn files_keep_their_order_while_the_database_is_unavailable() {
     let scene = BankScene::new().await;
     let folder = scene.files.folder();
     let answers = answered(&scene, "f").await;
-    sqlx::raw_sql(
-        "create function away() returns trigger language plpgsql as \
-         $$ begin if new.name = '1-first' then raise exception using errcode = '57P01'; end if; return new; end $$; \
-         create trigger away before insert on bank_file for each row execute function away()",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    unavailable_at(&scene, "1-first").await;
     for (name, (_, content)) in ["1-first", "2-second"].into_iter().zip(&answers) {
         fs::write(folder.inbox().join(name), content).await.unwrap();
     }
@@ -161,14 +164,7 @@ async fn the_file_that_came_first_is_imported_first_whatever_its_name() {
     let scene = BankScene::new().await;
     let folder = scene.files.folder();
     let answers = answered(&scene, "g").await;
-    sqlx::raw_sql(
-        "create function away() returns trigger language plpgsql as \
-         $$ begin if new.name = '1-second' then raise exception using errcode = '57P01'; end if; return new; end $$; \
-         create trigger away before insert on bank_file for each row execute function away()",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    unavailable_at(&scene, "1-second").await;
     for (name, (_, content)) in ["9-first", "1-second"].into_iter().zip(&answers) {
         fs::write(folder.inbox().join(name), content).await.unwrap();
         // File systems count time in steps of some milliseconds.

@@ -86,8 +86,8 @@ impl Folder {
         self.root.join("given").join(name)
     }
 
-    /// The bank's files by time of modification, then by name: a file does not wait for later ones, also when an import
-    /// of the whole folder is interrupted again and again. Names beginning with a dot are still being written.
+    /// The bank's files by time of modification, then by name: a file does not wait for later ones, even when
+    /// imports of the whole folder are interrupted again and again. Names beginning with a dot are still being written.
     pub async fn list_inbox(&self) -> io::Result<Vec<String>> {
         let mut entries = fs::read_dir(self.inbox()).await?;
         let mut files = Vec::new();

@@ -107,7 +107,7 @@ enum Look {
 }
 
 impl BankFiles {
-    /// Imports every file in the inbox, the first that came first. Returns the number of files processed. While the
+    /// Imports every file in the inbox, in the order in which they came. Returns the number of files processed. While the
     /// database is unavailable the order of the files is kept: a return must not be imported before the settlement that
     /// it takes back.
     pub async fn take_in(&self) -> Result<usize, BankError> {
