@@ -239,7 +239,7 @@ pub(crate) async fn known(conn: &mut PgConnection, owner: &Owner) -> Result<(), 
     if balances::is_known(conn, Some(owner), None).await? {
         Ok(())
     } else {
-        Err(LedgerError::UnknownOwner(format!("{} {}", owner.kind(), owner.name())))
+        Err(LedgerError::UnknownOwner(owner.to_string()))
     }
 }
 

@@ -9,7 +9,7 @@
 //! copied, moved, open; a run that ends anywhere is continued by the next. From `closed` on the source accepts nothing
 //! new of the partner, and the target accepts nothing before `open`: never both. `copied` holds all that the source ever
 //! accepted, so that a repeated request is answered as it was, and never accepted again. What is open at the source ends
-//! there.
+//! there, and what the partner has prefunded stays there until it is transferred ([`crate::transfers`]).
 //!
 //! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source for good, and copied
 //! with its numbers, messages and ClOrdIDs.
@@ -21,6 +21,7 @@ use dvp_domain::ledger::Owner;
 use dvp_store::approvals::Approval;
 use dvp_store::fix::admin;
 use dvp_store::fix::commands::{self, SessionAction};
+use dvp_store::ledger::balances::{self, BalanceRow};
 use dvp_store::moves::{self, CopiedRows, MoveRow};
 use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
 use serde::{Deserialize, Serialize};
@@ -173,7 +174,19 @@ pub struct Progress {
     pub open_at_source: i64,
     /// What keeps the partner from being closed.
     pub obstacles: Vec<String>,
+    /// Prefunded money at the source, which transfers between cells take to the target.
+    pub balances: Vec<HeldBalance>,
     pub sessions: Vec<SessionProgress>,
+}
+
+/// Prefunded money in minor units.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldBalance {
+    pub asset: String,
+    pub available_minor: String,
+    /// Promised to open orders, which end at the source.
+    pub reserved_minor: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -207,8 +220,9 @@ pub async fn progress(
     let sessions = sessions.collect();
     Ok(Progress {
         open_at_source: moves::count_open(source.conn, &found.partner_id).await?,
+        balances: held(source.conn, &found.partner_id).await?,
         obstacles: match found.state.as_str() {
-            "approved" => obstacles(source.conn, &found.partner_id).await?,
+            "approved" => moves::list_obstacles(source.conn, &found.partner_id, SHARED).await?,
             _ => Vec::new(),
         },
         id: found.id,
@@ -229,10 +243,16 @@ async fn decided(conn: &mut PgConnection, partner: &str) -> Result<MoveRow, Move
     latest.ok_or(MoveError::NotApproved)
 }
 
-async fn obstacles(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
+/// What the partner has at the source.
+async fn held(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<HeldBalance>, StoreError> {
     let livemode = deployment::find_environment(conn).await?.is_some_and(|environment| environment.is_live());
-    let owner = Owner::Partner { id: partner_id.to_owned(), livemode };
-    moves::list_obstacles(conn, partner_id, &owner.name(), SHARED).await
+    let rows = balances::list_of(conn, &Owner::Partner { id: partner_id.to_owned(), livemode }).await?;
+    let held = rows.into_iter().map(|BalanceRow { asset, available, reserved, .. }| HeldBalance {
+        asset,
+        available_minor: available,
+        reserved_minor: reserved,
+    });
+    Ok(held.collect())
 }
 
 /// Moves the partner as far as it can be moved now. To run it again continues it.
@@ -358,7 +378,7 @@ fn taken(error: StoreError) -> MoveError {
 async fn close(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Result<(), MoveError> {
     let mut tx = conn.begin().await?;
     moves::lock_orders(&mut tx).await?;
-    let hindering = obstacles(&mut tx, &found.partner_id).await?;
+    let hindering = moves::list_obstacles(&mut tx, &found.partner_id, SHARED).await?;
     if !hindering.is_empty() {
         tx.rollback().await?;
         return Err(MoveError::Obstacles(hindering));

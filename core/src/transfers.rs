@@ -1,4 +1,4 @@
-//! Transfers of a provider's inventory to and from other cells. `dvp_domain::transfer` draws the two sides.
+//! Transfers of providers' inventory and partners' prefunded money to and from other cells. `dvp_domain::transfer` draws the two sides.
 //!
 //! Cells share nothing: what one tells the other is a signed document, which operators carry. Each posting of a side is
 //! requested by one operator and approved by another ([`crate::approvals`]); posting and state are one transaction, and
@@ -21,7 +21,7 @@ use dvp_store::approvals::{self as approval_store, Approval};
 use dvp_store::ledger::{self, Deposited, NewPosting, balances};
 use dvp_store::orders::operations::{self as actions, NewAction};
 use dvp_store::transfers::{self as store, KeptTransfer, NewTransfer};
-use dvp_store::{Acquire as _, PgConnection, StoreError, ids};
+use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, ids, partners};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub const TRANSFER: &str = "transfer";
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub to: CellId,
-    pub provider: String,
+    pub owner: Owner,
     pub asset: String,
     pub amount: Minor,
 }
@@ -96,10 +96,12 @@ impl Action {
 impl Plan {
     /// What changes the request's version: a transfer's end, and another operation on the account that pays.
     fn touches(&self) -> Vec<String> {
-        let Transfer { id, provider, asset, .. } = &self.transfer;
+        let Transfer { id, owner, asset, .. } = &self.transfer;
         let own = format!("{TRANSFER}:{id}");
         match self.action {
-            Action::Send | Action::SendAgain => vec![own, format!("provider:{provider}:available/{asset}")],
+            Action::Send | Action::SendAgain => {
+                vec![own, format!("{}:{}:available/{asset}", owner.kind(), owner.name())]
+            }
             Action::Receive | Action::Refuse | Action::TakeBack => vec![own],
         }
     }
@@ -178,7 +180,7 @@ impl TransferError {
     }
 }
 
-/// Requests that inventory is sent to another cell. Its id is new.
+/// Requests that funds are sent to another cell. The id is new.
 pub async fn request_send(
     conn: &mut PgConnection,
     keys: &CellKeys,
@@ -186,10 +188,9 @@ pub async fn request_send(
     maker: Maker<'_>,
 ) -> Result<RequestedTransfer, TransferError> {
     keys.check_peer(draft.to)?;
-    let Draft { to, provider, asset, amount } = draft.clone();
+    let Draft { to, owner, asset, amount } = draft.clone();
     let id = TransferId::from_unique(ids::draw(Some(keys.cell)).simple());
-    let transfer =
-        Transfer { id, from: keys.cell, to, provider, asset, amount_minor: amount, sent_at: now() };
+    let transfer = Transfer { id, from: keys.cell, to, owner, asset, amount_minor: amount, sent_at: now() };
     let plan = Plan { action: Action::Send, transfer, refusal: None };
     request(conn, keys, &plan, None, maker).await
 }
@@ -348,34 +349,47 @@ fn same(kept: KeptTransfer, here: CellId, transfer: &Transfer) -> Result<KeptTra
     }
 }
 
-/// Checks that the provider has what is sent.
+/// Checks that the owner has what is sent, and can spend here what is received.
 async fn check(conn: &mut PgConnection, plan: &Plan) -> Result<(), TransferError> {
     let Plan { action, transfer, .. } = plan;
     match action {
         Action::Send | Action::SendAgain => {
             // In the writer's locking order, and before the holds of firm quotes are read.
             balances::lock(conn, &transfer.sent().balances().collect()).await?;
-            let owner = Owner::Provider(transfer.provider.clone());
-            Ok(spend(conn, &owner, &transfer.asset, transfer.amount_minor).await?)
+            Ok(spend(conn, &transfer.owner, &transfer.asset, transfer.amount_minor).await?)
         }
+        Action::Receive if !balances::hold_credited(conn, &transfer.owner).await? => {
+            Err(LedgerError::PartnerMoved(transfer.owner.name()).into())
+        }
+        // What is taken back is credited to a partner that has left, too: it can be sent again, or paid out.
         Action::Receive | Action::Refuse | Action::TakeBack => Ok(()),
     }
 }
 
-/// The configuration lists the provider and the asset of what is received, or the ledger knows them.
+/// The configuration lists the provider and the asset of what is received, or the ledger knows them. A partner is here.
 async fn check_known(
     conn: &mut PgConnection,
     listed: &Listed,
     transfer: &Transfer,
 ) -> Result<(), TransferError> {
-    let Transfer { provider, asset, .. } = transfer;
+    let Transfer { owner, asset, .. } = transfer;
     if !listed.assets.contains(asset) && !balances::is_known(conn, None, Some(asset)).await? {
         return Err(LedgerError::UnknownAsset(asset.clone()).into());
     }
-    if !listed.providers.contains(provider) {
-        known(conn, &Owner::Provider(provider.clone())).await?;
+    match owner {
+        Owner::Provider(id) if listed.providers.contains(id) => Ok(()),
+        Owner::Provider(_) => Ok(known(conn, owner).await?),
+        Owner::Partner { id, livemode } => {
+            let is_of_environment = deployment::find_environment(conn)
+                .await?
+                .is_some_and(|environment| environment.is_live() == *livemode);
+            if is_of_environment && partners::is_partner(conn, id).await? {
+                Ok(())
+            } else {
+                Err(LedgerError::UnknownOwner(owner.to_string()).into())
+            }
+        }
     }
-    Ok(())
 }
 
 /// Carries out what another operator, `checker`, approves.
@@ -393,9 +407,9 @@ pub(crate) async fn carry_out_requested(
     let Plan { action, transfer, refusal } = &plan;
     match action {
         Action::Send | Action::SendAgain => {
-            let Transfer { id, to, provider, asset, amount_minor, sent_at, .. } = transfer;
+            let Transfer { id, to, owner, asset, amount_minor, sent_at, .. } = transfer;
             let sent_at = (*action == Action::SendAgain).then(|| sent_at.to_utc());
-            let new = NewTransfer { id, to: *to, provider, asset, amount: *amount_minor, sent_at };
+            let new = NewTransfer { id, to: *to, owner, asset, amount: *amount_minor, sent_at };
             if store::insert_sent(conn, &new).await?.is_none() {
                 return Err(TransferError::Moved);
             }

@@ -7,8 +7,8 @@ use dvp_domain::cell::CellId;
 use dvp_domain::ids::TransferId;
 use dvp_domain::money::Minor;
 
-use super::PlaceArgs;
 use super::partner::amount;
+use super::{OwnerArgs, PlaceArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TransferCommand {
@@ -55,7 +55,8 @@ pub(crate) enum TransferCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TransferRequest {
-    /// A provider's inventory goes to another cell. Prints the id that the service issues.
+    /// A provider's inventory, or what a partner has prefunded, goes to another cell. Prints the id that the service
+    /// issues.
     #[command(
         after_help = "Example:\n  dvp transfer request send --to 00b --provider northwind --asset USD --amount-minor 5000 --operator jo --reason 'more orders there' --evidence 'plan 7' --config dvp.toml"
     )]
@@ -63,9 +64,8 @@ pub(crate) enum TransferRequest {
         /// The other cell.
         #[arg(long)]
         to: CellId,
-        /// The provider's id.
-        #[arg(long)]
-        provider: String,
+        #[command(flatten)]
+        owner: OwnerArgs,
         /// The asset's symbol.
         #[arg(long)]
         asset: String,

@@ -112,7 +112,7 @@ async fn operation(access: &mut Access, wanted: &LedgerRequest) -> anyhow::Resul
     })
 }
 
-async fn owner(
+pub(super) async fn owner(
     access: &mut Access,
     provider: Option<&String>,
     partner: Option<&String>,

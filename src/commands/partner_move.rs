@@ -1,6 +1,6 @@
 //! `dvp partner move …`: a partner moves to another cell.
 
-use dvp_core::moves::{self, Progress, Side};
+use dvp_core::moves::{self, HeldBalance, Progress, Side};
 use dvp_core::requests::Maker;
 use serde_json::json;
 
@@ -62,6 +62,12 @@ fn shown(moving: &Moving, progress: &Progress) -> anyhow::Result<()> {
             format!("{open_at_source} orders end in {source}"),
         ];
         lines.extend(progress.obstacles.iter().map(|obstacle| format!("not now: {obstacle}")));
+        lines.extend(progress.balances.iter().map(|held| {
+            let HeldBalance { asset, available_minor, reserved_minor } = held;
+            format!(
+                "{available_minor} of {asset} available in {source}, {reserved_minor} reserved: dvp transfer request send"
+            )
+        }));
         lines.extend(progress.sessions.iter().map(|one| format!("{}: {}", one.session_id, one.state)));
         lines
     })

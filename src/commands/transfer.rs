@@ -1,4 +1,4 @@
-//! `dvp transfer …`: inventory that goes to another cell, or comes from one.
+//! `dvp transfer …`: funds that go to another cell, or come from one.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use dvp_store::approvals::{self, Approval};
 use dvp_store::transfers::{KeptTransfer, TransferFilter, find, list as list_transfers};
 use serde_json::{Value, json};
 
-use super::approval;
+use super::{approval, ledger};
 use crate::access::{Access, ServiceLocation};
 use crate::cli::{
     PlaceArgs, TransferApprove, TransferCommand, TransferCompare, TransferConfirm, TransferDocument,
@@ -114,24 +114,25 @@ async fn make(wanted: TransferRequest) -> anyhow::Result<()> {
     let TransferWhy { operator, reason, evidence, place } = why;
     let maker = Maker { operator, reason, evidence };
     let mut cell = Cell::open(place).await?;
-    let (listed, keys, conn) = (cell.access.listed(), &cell.keys, &mut cell.access.conn);
+    let Cell { access, keys, .. } = &mut cell;
+    let listed = access.listed();
     let requested = match &wanted {
-        TransferRequest::Send { to, provider, asset, amount_minor, .. } => {
-            let (provider, asset) = (provider.clone(), asset.clone());
-            let draft = Draft { to: *to, provider, asset, amount: *amount_minor };
-            transfers::request_send(conn, keys, &draft, maker).await
+        TransferRequest::Send { to, owner, asset, amount_minor, .. } => {
+            let owner = ledger::owner(access, owner.provider.as_ref(), owner.partner.as_ref()).await?;
+            let draft = Draft { to: *to, owner, asset: asset.clone(), amount: *amount_minor };
+            transfers::request_send(&mut access.conn, keys, &draft, maker).await
         }
         TransferRequest::SendAgain { document, .. } => {
-            transfers::request_send_again(conn, keys, &read(document)?, maker).await
+            transfers::request_send_again(&mut access.conn, keys, &read(document)?, maker).await
         }
         TransferRequest::Receive { document, .. } => {
-            transfers::request_receive(conn, keys, &listed, &read(document)?, maker).await
+            transfers::request_receive(&mut access.conn, keys, &listed, &read(document)?, maker).await
         }
         TransferRequest::Refuse { document, .. } => {
-            transfers::request_refuse(conn, keys, &read(document)?, maker).await
+            transfers::request_refuse(&mut access.conn, keys, &read(document)?, maker).await
         }
         TransferRequest::TakeBack { refusal, .. } => {
-            transfers::request_take_back(conn, keys, &read(refusal)?, maker).await
+            transfers::request_take_back(&mut access.conn, keys, &read(refusal)?, maker).await
         }
     };
     match requested.map_err(failed)? {
@@ -252,9 +253,7 @@ fn difference(found: &TransferDifference) -> String {
     let side = |listed: &Option<dvp_domain::transfer::message::Listed>| {
         listed.as_ref().map_or_else(
             || "unknown".to_owned(),
-            |one| {
-                format!("{} {} of {} for {}", one.state.as_str(), one.amount_minor, one.asset, one.provider)
-            },
+            |one| format!("{} {} of {} for {}", one.state.as_str(), one.amount_minor, one.asset, one.owner),
         )
     };
     format!(
@@ -274,13 +273,20 @@ async fn key(place: &PlaceArgs) -> anyhow::Result<()> {
 
 fn view(kept: &KeptTransfer) -> Value {
     let KeptTransfer { known, sent_at, .. } = kept;
-    let KnownTransfer { id, cell, provider, asset, amount, state, since } = known;
-    json!({"id": id, "direction": state.direction(), "cell": cell, "provider": provider, "asset": asset,
-           "amountMinor": amount, "state": state, "sentAt": sent_at.to_rfc3339(), "since": since.iso8601()})
+    let KnownTransfer { id, cell, owner, asset, amount, state, since } = known;
+    let mut value = json!({
+        "id": id, "direction": state.direction(), "cell": cell, "asset": asset, "amountMinor": amount, "state": state,
+        "sentAt": sent_at.to_rfc3339(), "since": since.iso8601(),
+    });
+    // As in the signed documents: `provider`, or `partner`.
+    if let (Some(fields), Ok(Value::Object(owner))) = (value.as_object_mut(), serde_json::to_value(owner)) {
+        fields.extend(owner);
+    }
+    value
 }
 
 fn line(kept: &KeptTransfer) -> String {
-    let KnownTransfer { id, cell, provider, asset, amount, state, since } = &kept.known;
+    let KnownTransfer { id, cell, owner, asset, amount, state, since } = &kept.known;
     let (direction, state, since) = (state.direction().as_str(), state.as_str(), since.iso8601());
-    format!("{id}  {direction:<3} {cell}  {state:<10} {since}  {provider}  {asset} {amount}")
+    format!("{id}  {direction:<3} {cell}  {state:<10} {since}  {owner}  {asset} {amount}")
 }

@@ -320,19 +320,20 @@ spread_bps = 10
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// A provider's inventory goes from the first cell to the second while both serve orders from it.
-    fn transfer(&self) {
+    /// Funds go from the first cell to the second while both serve orders. Returns the second one's side.
+    fn transfer(&self, owner: [&str; 2], amount: &str) -> Value {
         let dir = |name: &str| self.ground.path(name).display().to_string();
         let (sent, receipt) = (dir("transfer.json"), dir("receipt.json"));
         let why = ["--operator", "jo", "--reason", "more orders there", "--evidence", "plan 7"];
-        let of = ["--to", "00b", "--provider", "north", "--asset", "USD", "--amount-minor", "12345"];
-        let request = self.said("00a", &[&["transfer", "request", "send"], &of[..], &why].concat());
+        let of = ["--to", "00b", "--asset", "USD", "--amount-minor", amount];
+        let request = self.said("00a", &[&["transfer", "request", "send"], &of[..], &owner, &why].concat());
         let id = request["subject"].as_str().unwrap();
         let approve = ["transfer", "approve", "--id", id, "--operator", "kim", "--out"];
         self.said("00a", &[&approve[..], &[&sent]].concat());
         self.said("00b", &[&["transfer", "request", "receive", "--document", &sent], &why[..]].concat());
         self.said("00b", &[&approve[..], &[&receipt]].concat());
         self.said("00a", &["transfer", "confirm", "--receipt", &receipt, "--operator", "jo"]);
+        self.said("00b", &["transfer", "show", "--id", id])
     }
 
     /// What both cells' ledgers say of the other: the minor units that are on their way.
@@ -510,6 +511,13 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     acme_fix.new_order("F-1", "bene_a:dest_10000000", &order["permit"]).await;
     filled(&mut acme_fix, "F-1").await;
 
+    let deposit = |id| {
+        let of =
+            ["partner", "deposit", "--name", "ACME", "--asset", "USD", "--amount-minor", "500", "--id", id];
+        [&of[..], &["--operator", "jo"]].concat()
+    };
+    scene.said("00a", &deposit("wire-8"));
+
     // A move needs two operators, and nothing of it happens before.
     let both = ["--to-config", &scene.config("00b"), "--name", "ACME"].map(str::to_owned);
     let both: Vec<&str> = both.iter().map(String::as_str).collect();
@@ -532,11 +540,20 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     let stopped = Arc::new(AtomicBool::new(false));
     let running = flows.map(|flow| tokio::spawn(flow.run(Arc::clone(&stopped))));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    scene.transfer();
+    scene.transfer(["--provider", "north"], "12345");
     let moved = scene.said("00a", &run);
     assert_eq!((&moved["sourceState"], &moved["targetState"]), (&json!("moved"), &json!("open")), "{moved}");
+    assert_eq!(
+        moved["balances"],
+        json!([{"asset": "USD", "availableMinor": "500", "reservedMinor": "0"}]),
+        "{moved}"
+    );
+    // What it has prefunded follows.
+    let transferred = scene.transfer(["--partner", "ACME"], "500");
+    let (owner, state) = (&transferred["partner"]["livemode"], &transferred["state"]);
+    assert_eq!((owner, state), (&json!(false), &json!("received")), "{transferred}");
     let again = scene.said("00a", &run);
-    assert_eq!(again["targetState"], "open", "{again}");
+    assert_eq!((&again["targetState"], &again["balances"]), (&json!("open"), &json!([])), "{again}");
     // Until the map says it, new orders come to the source, which refuses them.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let map = scene.map();
@@ -563,7 +580,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
         ended.iter().all(|(_, _, completed)| *completed == 1)
     })
     .await;
-    assert_eq!(scene.in_transit().await, ["12345", "-12345"]);
+    assert_eq!(scene.in_transit().await, ["12845", "-12845"]);
     // A repeated request is answered as it was by the source; the intentId is used up under any other key.
     let (intent, operation, body, answer) = acme_flow.accepted[0].clone();
     let partner = &acme_flow.partner;
@@ -603,11 +620,8 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     filled(&mut acme_fix, "F-2").await;
 
     // Money for it belongs to its present cell, and a key that is stopped works in the other cell still.
-    let deposit =
-        ["partner", "deposit", "--name", "ACME", "--asset", "USD", "--amount-minor", "500", "--id", "wire-9"];
-    let deposit = [&deposit[..], &["--operator", "jo"]].concat();
-    assert!(scene.refused("00a", &deposit).contains("has moved to cell 00b"));
-    scene.said("00b", &deposit);
+    assert!(scene.refused("00a", &deposit("wire-9")).contains("has moved to cell 00b"));
+    scene.said("00b", &deposit("wire-9"));
     let revoke = ["key", "revoke", "--key-id", acme["keyId"].as_str().unwrap()];
     assert_eq!(scene.said("00a", &revoke)["alsoInCells"], json!(["00b"]));
     let (status, read) = partner.get("/v1/events").await;

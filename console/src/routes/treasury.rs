@@ -63,18 +63,18 @@ pub(crate) async fn show(
         balances,
     );
     let moving = moving.iter().map(|kept| {
-        let KnownTransfer { id, cell, provider, asset, amount: minor, state, since } = &kept.known;
+        let KnownTransfer { id, cell, owner, asset, amount: minor, state, since } = &kept.known;
         vec![
             Cell::text(id.to_string()),
             Cell::text(state.as_str()),
             Cell::text(cell.to_string()),
-            Cell::text(provider),
+            Cell::text(owner.to_string()),
             Cell::text(asset),
             amount(&minor.to_string(), asset),
             Cell::time(since.to_utc()),
         ]
     });
-    let headings = ["Id", "State", "Other cell", "Provider", "Asset", "#Amount", "Since"];
+    let headings = ["Id", "State", "Other cell", "Owner", "Asset", "#Amount", "Since"];
     let transfers = Block::table("Transfers between cells", &headings, "None is open.", moving);
     let limits = set.iter().map(|row| {
         vec![

@@ -34,6 +34,8 @@
 
 pub mod operation;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cell::CellId;
@@ -77,6 +79,12 @@ impl Owner {
             Self::Partner { id, livemode } => format!("{id}:{}", if *livemode { "live" } else { "test" }),
             Self::Provider(id) => id.clone(),
         }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.name())
     }
 }
 

@@ -1,4 +1,4 @@
-//! A provider's inventory on its way from one cell to another. Pure.
+//! Inventory of a provider, or prefunded money of a partner, on its way from one cell to another. Pure.
 //!
 //! Each cell posts its own side once, and learns of the other by a signed message ([`message`]):
 //!
@@ -8,8 +8,8 @@
 //!            sent --receipt--> confirmed     announced --receive--> received
 //!             '------refusal--> taken_back       '-----refuse-----> refused
 //!
-//! sent        provider available -> transit  received   transit -> provider available
-//! taken_back  transit -> provider available
+//! sent        owner available -> transit     received   transit -> owner available
+//! taken_back  transit -> owner available
 //! ```
 //!
 //! Invariants: a transfer is received or refused, never both, so it is confirmed or taken back, never both; an end is
@@ -35,7 +35,9 @@ pub struct Transfer {
     pub id: TransferId,
     pub from: CellId,
     pub to: CellId,
-    pub provider: String,
+    /// Whose it is in both cells: a field `provider` or `partner`.
+    #[serde(flatten)]
+    pub owner: Owner,
     pub asset: String,
     pub amount_minor: Minor,
     #[serde(with = "iso")]
@@ -78,7 +80,7 @@ pub enum TransferState {
     Sent,
     /// The receiver has posted it.
     Confirmed,
-    /// The receiver has refused it, and the provider has it back.
+    /// The receiver has refused it, and the owner has it back.
     TakenBack,
     /// Known to the receiver, and not decided.
     Announced,
@@ -181,8 +183,11 @@ impl Transfer {
     /// # Errors
     /// The first defect.
     pub fn check(&self) -> Result<(), TransferFault> {
-        let Self { id, provider, asset, .. } = self;
-        for (field, text) in [("id", id.as_str()), ("provider", provider), ("asset", asset)] {
+        let Self { id, owner, asset, .. } = self;
+        let name = match owner {
+            Owner::Provider(name) | Owner::Partner { id: name, .. } => name,
+        };
+        for (field, text) in [("id", id.as_str()), (owner.kind(), name), ("asset", asset)] {
             if !is_id(text) {
                 return Err(TransferFault::Text(field));
             }
@@ -194,7 +199,7 @@ impl Transfer {
     }
 
     fn available(&self) -> Account {
-        Account::Balance(Owner::Provider(self.provider.clone()), Part::Available)
+        Account::Balance(self.owner.clone(), Part::Available)
     }
 
     fn posting(&self, reason: PostingReason, from: Account, to: Account) -> Posting {
@@ -203,7 +208,7 @@ impl Transfer {
         posting
     }
 
-    /// The sender's posting: the provider no longer has it here.
+    /// The sender's posting: the owner no longer has it here.
     pub fn sent(&self) -> Posting {
         self.posting(PostingReason::TransferOut, self.available(), Account::Transit(self.to))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
+use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::transfers::explains;
 use dvp_domain::reconcile::wallets::{BalanceCheck, Moved, TokenHolder, WalletBalance, moved};
@@ -69,7 +70,11 @@ impl InFlight {
         let refused_after = now.plus_millis(patience_ms.saturating_neg());
         let moving = list_moving(conn, refused_after.to_utc()).await?;
         let here = moving.into_iter().filter(|one| one.may_be_here(now, patience_ms));
-        self.transfers.extend(here.map(|one| (TokenHolder::Provider(one.provider), one.asset, one.amount)));
+        self.transfers.extend(here.filter_map(|one| match one.owner {
+            Owner::Provider(id) => Some((TokenHolder::Provider(id), one.asset, one.amount)),
+            // What partners have prefunded is in no wallet that is compared.
+            Owner::Partner { .. } => None,
+        }));
         Ok(())
     }
 

@@ -87,7 +87,7 @@ async fn read(conn: &mut PgConnection, cell: CellId) -> Result<(Timestamp, Vec<L
 
 fn listed(kept: KeptTransfer) -> Listed {
     let KeptTransfer { known, sent_at, .. } = kept;
-    let KnownTransfer { id, provider, asset, amount, state, since, .. } = known;
+    let KnownTransfer { id, owner, asset, amount, state, since, .. } = known;
     let direction = state.direction();
-    Listed { id, direction, provider, asset, amount_minor: amount, state, sent_at: sent_at.into(), since }
+    Listed { id, direction, owner, asset, amount_minor: amount, state, sent_at: sent_at.into(), since }
 }

@@ -122,24 +122,20 @@ pub async fn set_closed(
 pub async fn list_obstacles(
     conn: &mut PgConnection,
     partner_id: &str,
-    owner: &str,
     hash_key: &str,
 ) -> Result<Vec<String>, StoreError> {
     let rows = sqlx::query_scalar(
-        "select format('it has %s available and %s reserved of %s (minor units): pay them out first', available, reserved, \
-                       asset) \
-         from account_balance where owner_kind = 'partner' and owner = $2 and available + reserved > 0 \
-         union all select format('it is the maker of provider %s: end that first', provider_id) \
+        "select format('it is the maker of provider %s: end that first', provider_id) \
          from maker where partner_id = $1 and ended_at is null \
          union all select format('key %s has no cell in it, or was not used since shared_key was configured: rotate and \
                                   revoke it first', id) \
          from api_key where partner_id = $1 and revoked_at is null \
-                        and (hash_key <> $3 or key_prefix !~ '^svc_(test|live)_c[0-9a-f]{3}_[0-9a-f]{12}$') \
+                        and (hash_key <> $2 or key_prefix !~ '^svc_(test|live)_c[0-9a-f]{3}_[0-9a-f]{12}$') \
          union all select format('the password of session %s was not used since shared_key was configured: log on, or set \
                                   it anew', session_id) \
-         from fix_session where partner_id = $1 and enabled and password_key <> $3",
+         from fix_session where partner_id = $1 and enabled and password_key <> $2",
     );
-    Ok(rows.bind(partner_id).bind(owner).bind(hash_key).fetch_all(conn).await?)
+    Ok(rows.bind(partner_id).bind(hash_key).fetch_all(conn).await?)
 }
 
 /// The number of a partner's used intentIds.

@@ -207,6 +207,11 @@ pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<
     Ok(row)
 }
 
+pub async fn is_partner(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar("select exists (select from partner where id = $1)");
+    Ok(found.bind(id).fetch_one(conn).await?)
+}
+
 /// Disables or enables a partner, and records the operator and the reason. `false`: it was in that state, and nothing
 /// is recorded.
 pub async fn switch_partner(

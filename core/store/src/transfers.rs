@@ -1,9 +1,9 @@
-//! Transfers of inventory to and from other cells: this cell's side of each.
+//! Transfers to and from other cells: this cell's side of each.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::cell::CellId;
 use dvp_domain::ids::TransferId;
-use dvp_domain::ledger::Account;
+use dvp_domain::ledger::{Account, Owner};
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::transfers::{KnownTransfer, TransitBalance};
 use dvp_domain::transfer::{Transfer, TransferDirection, TransferState};
@@ -24,12 +24,12 @@ pub struct KeptTransfer {
 impl KeptTransfer {
     /// What both cells have, given which of them this is.
     pub fn transfer(&self, here: CellId) -> Transfer {
-        let KnownTransfer { id, cell, provider, asset, amount, state, .. } = self.known.clone();
+        let KnownTransfer { id, cell, owner, asset, amount, state, .. } = self.known.clone();
         let (from, to) = match state.direction() {
             TransferDirection::Out => (here, cell),
             TransferDirection::In => (cell, here),
         };
-        Transfer { id, from, to, provider, asset, amount_minor: amount, sent_at: self.sent_at.into() }
+        Transfer { id, from, to, owner, asset, amount_minor: amount, sent_at: self.sent_at.into() }
     }
 }
 
@@ -37,7 +37,9 @@ impl KeptTransfer {
 struct Row {
     id: String,
     cell: String,
-    provider: String,
+    provider: Option<String>,
+    partner_id: Option<String>,
+    livemode: Option<bool>,
     asset: String,
     amount: String,
     state: String,
@@ -50,14 +52,20 @@ impl TryFrom<Row> for KeptTransfer {
     type Error = StoreError;
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
-        let Row { id, cell, provider, asset, amount, state, sent_at, since, answer } = row;
+        let Row { id, cell, provider, partner_id, livemode, asset, amount, state, sent_at, since, answer } =
+            row;
         let corrupt = |reason: String| StoreError::corrupt("transfer", format_args!("{id}: {reason}"));
+        let owner = match (provider, partner_id, livemode) {
+            (Some(provider), None, None) => Owner::Provider(provider),
+            (None, Some(id), Some(livemode)) => Owner::Partner { id, livemode },
+            _ => return Err(corrupt("the owner".to_owned())),
+        };
         let known = KnownTransfer {
             cell: cell.parse().map_err(|error| corrupt(format!("{error}")))?,
             amount: Minor::parse(&amount).map_err(|error| corrupt(format!("{error}")))?,
             state: TransferState::parse(&state).ok_or_else(|| corrupt(format!("state {state}")))?,
             id: id.parse().map_err(|error| corrupt(format!("{error}")))?,
-            provider,
+            owner,
             asset,
             since: since.into(),
         };
@@ -70,10 +78,18 @@ impl TryFrom<Row> for KeptTransfer {
 pub struct NewTransfer<'a> {
     pub id: &'a TransferId,
     pub to: CellId,
-    pub provider: &'a str,
+    pub owner: &'a Owner,
     pub asset: &'a str,
     pub amount: Minor,
     pub sent_at: Option<DateTime<Utc>>,
+}
+
+/// The owner's columns: `provider`, `partner_id` and `livemode`.
+fn columns(owner: &Owner) -> (Option<&str>, Option<&str>, Option<bool>) {
+    match owner {
+        Owner::Provider(id) => (Some(id), None, None),
+        Owner::Partner { id, livemode } => (None, Some(id), Some(*livemode)),
+    }
 }
 
 /// Inserts a transfer of the sender's side. Returns when it was sent. `None`: the id exists.
@@ -81,15 +97,18 @@ pub async fn insert_sent(
     conn: &mut PgConnection,
     new: &NewTransfer<'_>,
 ) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let (provider, partner, livemode) = columns(new.owner);
     let sent_at = sqlx::query_scalar(
-        "insert into transfer (id, cell, provider, asset, amount, state, sent_at) \
-         values ($1, $2, $3, $4, $5::numeric, 'sent', \
-                 coalesce($6, date_trunc('milliseconds', clock_timestamp()))) \
+        "insert into transfer (id, cell, provider, partner_id, livemode, asset, amount, state, sent_at) \
+         values ($1, $2, $3, $4, $5, $6, $7::numeric, 'sent', \
+                 coalesce($8, date_trunc('milliseconds', clock_timestamp()))) \
          on conflict on constraint transfer_pkey do nothing returning sent_at",
     )
     .bind(new.id.as_str())
     .bind(new.to.to_string())
-    .bind(new.provider)
+    .bind(provider)
+    .bind(partner)
+    .bind(livemode)
     .bind(new.asset)
     .bind(new.amount.to_string())
     .bind(new.sent_at)
@@ -104,14 +123,17 @@ pub async fn insert_announced(
     transfer: &Transfer,
     document: &str,
 ) -> Result<bool, StoreError> {
+    let (provider, partner, livemode) = columns(&transfer.owner);
     let done = sqlx::query(
-        "insert into transfer (id, cell, provider, asset, amount, state, sent_at, document) \
-         values ($1, $2, $3, $4, $5::numeric, 'announced', $6, $7) \
+        "insert into transfer (id, cell, provider, partner_id, livemode, asset, amount, state, sent_at, document) \
+         values ($1, $2, $3, $4, $5, $6, $7::numeric, 'announced', $8, $9) \
          on conflict on constraint transfer_pkey do nothing",
     )
     .bind(transfer.id.as_str())
     .bind(transfer.from.to_string())
-    .bind(&transfer.provider)
+    .bind(provider)
+    .bind(partner)
+    .bind(livemode)
     .bind(&transfer.asset)
     .bind(transfer.amount_minor.to_string())
     .bind(transfer.sent_at.to_utc())
@@ -143,7 +165,7 @@ pub async fn update_state(
 
 pub async fn find(conn: &mut PgConnection, id: &TransferId) -> Result<Option<KeptTransfer>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
-        "select id, cell, provider, asset, amount::text as amount, state, sent_at, since, answer \
+        "select id, cell, provider, partner_id, livemode, asset, amount::text as amount, state, sent_at, since, answer \
          from transfer where id = $1",
     )
     .bind(id.as_str())
@@ -169,7 +191,7 @@ pub async fn list(
     filter: &TransferFilter<'_>,
 ) -> Result<Vec<KeptTransfer>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
-        "select id, cell, provider, asset, amount::text as amount, state, sent_at, since, answer from transfer \
+        "select id, cell, provider, partner_id, livemode, asset, amount::text as amount, state, sent_at, since, answer from transfer \
          where ($1::text is null or cell = $1) and (not $2 or state in ('sent', 'announced')) \
            and ($3::text is null or id > $3) \
          order by id limit $4",
@@ -189,7 +211,7 @@ pub async fn list_moving(
     refused_after: DateTime<Utc>,
 ) -> Result<Vec<KnownTransfer>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
-        "select id, cell, provider, asset, amount::text as amount, state, sent_at, since, answer from transfer \
+        "select id, cell, provider, partner_id, livemode, asset, amount::text as amount, state, sent_at, since, answer from transfer \
          where state in ('sent', 'announced') or (state = 'refused' and since > $1) order by since, id",
     )
     .bind(refused_after)

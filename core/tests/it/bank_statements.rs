@@ -275,8 +275,8 @@ async fn the_bank_books_transfers_between_cells_under_their_ids() {
     send(&scene, "1.xml", &first.render()).await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let (here, there) = (keys("00a"), keys("00b"));
-    let draft =
-        Draft { to: there.cell, provider: "north".into(), asset: "USD".into(), amount: Minor::new(60) };
+    let owner = Owner::Provider("north".into());
+    let draft = Draft { to: there.cell, owner, asset: "USD".into(), amount: Minor::new(60) };
     let (request, out) = pending(transfers::request_send(&mut conn, &here, &draft, MAKER).await);
     approve(&mut conn, &request, "mika", "").await.unwrap();
     assert_eq!(breaks(&scene).await, [""; 0], "posted, and not booked yet");
@@ -286,7 +286,7 @@ async fn the_bank_books_transfers_between_cells_under_their_ids() {
         id: TransferId::from_unique("in"),
         from: there.cell,
         to: here.cell,
-        provider: "north".into(),
+        owner: Owner::Provider("north".into()),
         asset: "USD".into(),
         amount_minor: Minor::new(25),
         sent_at: Timestamp::from(Utc::now()),

@@ -6,24 +6,31 @@ use std::time::Duration;
 use dvp_core::approvals::ApprovalError;
 use dvp_core::engine::SubmitCommand;
 use dvp_core::ledger_operations::LedgerError;
-use dvp_core::moves::{self, MoveError, Side};
+use dvp_core::moves::{self, HeldBalance, MoveError, Side};
+use dvp_core::reconciliation::{PATIENCE, compare_bank};
 use dvp_core::requests::Maker;
 use dvp_core::secrets::Vault;
+use dvp_core::transfers::{self, Draft, Listed, RequestedTransfer, TransferError};
 use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey};
 use dvp_core::{approvals, keys, ledger_operations, partners};
 use dvp_domain::environment::Environment;
+use dvp_domain::ids::TransferId;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
+use dvp_domain::transfer::Transfer;
+use dvp_domain::transfer::message::Message;
 use dvp_store::deployment;
-use dvp_store::ledger::{self, Deposited, NewPosting, balances};
+use dvp_store::ledger::{Deposited, balances};
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
 use crate::scenes;
+use crate::transfers::{MAKER, keys as transfer_keys, pending};
 
 const NAME: &str = "mover";
 const SHARED: [u8; 32] = [9; 32];
@@ -207,21 +214,7 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
         let mut conn = at.pool().acquire().await.unwrap();
         balances::find(&mut conn, &owner, "USD").await.unwrap().available.get()
     };
-    // Money that is there keeps the partner from being closed, and a deposit in progress keeps it open until it is there.
-    let mut open = cells.source.pool().begin().await.unwrap();
-    balances::deposit(&mut open, "wire-1", &owner, "USD", Minor::new(500)).await.unwrap();
-    cells.decide().await;
-    let (moving, ()) = tokio::join!(cells.run(), async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        open.commit().await.unwrap();
-    });
-    assert!(matches!(moving, Err(MoveError::Obstacles(_))), "{moving:?}");
     let mut conn = cells.source.pool().acquire().await.unwrap();
-    let paid_out =
-        Operation::Withdrawal { owner: owner.clone(), asset: "USD".to_owned(), amount: Minor::new(500) };
-    let new =
-        NewPosting { reference: "operation:1".to_owned(), step: 1, posting: paid_out.posting().unwrap() };
-    ledger::insert_once(&mut conn, &new).await.unwrap();
     let credit = Operation::Adjustment {
         account: Adjusted::Available(owner.clone()),
         asset: "USD".to_owned(),
@@ -229,8 +222,18 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
         direction: Direction::Credit,
     };
     let maker = Maker { operator: "jo", reason: "lost on its way", evidence: "ticket 7" };
+    assert_eq!(deposit(&cells.source, "wire-0").await, Deposited::Posted);
     let before = ledger_operations::request(&mut conn, "A-1", &credit, maker).await.unwrap();
-    cells.run().await.unwrap();
+    // A deposit in progress keeps the partner open until it is there.
+    let mut open = cells.source.pool().begin().await.unwrap();
+    balances::deposit(&mut open, "wire-1", &owner, "USD", Minor::new(500)).await.unwrap();
+    cells.decide().await;
+    let (moving, ()) = tokio::join!(cells.run(), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        open.commit().await.unwrap();
+    });
+    let held_there = &moving.unwrap().balances;
+    assert_eq!((held_there.len(), held_there[0].available_minor.as_str()), (1, "1000"));
     assert_eq!(deposit(&cells.source, "wire-2").await, Deposited::Closed);
     let approved = approvals::approve(&mut conn, &before.approval.id, "kim", "").await;
     assert!(
@@ -241,9 +244,112 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
     assert!(matches!(after, Err(LedgerError::PartnerMoved(_))), "{after:?}");
     drop(conn);
     assert_eq!(deposit(&cells.source, "wire-1").await, Deposited::Repeated, "an answer of before the close");
-    assert_eq!(held(&cells.source).await, 0);
+    assert_eq!(held(&cells.source).await, 1_000);
     assert_eq!(deposit(&cells.target, "wire-2").await, Deposited::Posted);
     assert_eq!(held(&cells.target).await, 500);
+}
+
+impl Cells {
+    fn owner(&self) -> Owner {
+        Owner::Partner { id: self.tenant.partner_id.clone(), livemode: false }
+    }
+
+    async fn approve(&self, at: &Harness, request: &str) -> Result<(), ApprovalError> {
+        let mut conn = at.pool().acquire().await.unwrap();
+        let approved = approvals::approve(&mut conn, request, "kim", "").await.map(drop);
+        at.check_books().await;
+        approved
+    }
+
+    /// Prefunded money is sent from the source by two operators. Returns the document.
+    async fn send(&self, usd: u128) -> String {
+        let here = transfer_keys("00a");
+        let (to, asset) = ("00b".parse().unwrap(), "USD".to_owned());
+        let draft = Draft { to, owner: self.owner(), asset, amount: Minor::new(usd) };
+        let mut conn = self.source.pool().acquire().await.unwrap();
+        let (request, id) = pending(transfers::request_send(&mut conn, &here, &draft, MAKER).await);
+        self.approve(&self.source, &request).await.unwrap();
+        transfers::write_document(&mut conn, &here, &id).await.unwrap()
+    }
+
+    async fn request_receive(&self, document: &str) -> Result<RequestedTransfer, TransferError> {
+        let mut conn = self.target.pool().acquire().await.unwrap();
+        let listed = Listed { providers: Vec::new(), assets: vec!["USD".to_owned()] };
+        transfers::request_receive(&mut conn, &transfer_keys("00b"), &listed, document, MAKER).await
+    }
+
+    /// What is available at the source and at the target.
+    async fn held(&self) -> (u128, u128) {
+        let mut held = Vec::new();
+        for at in [&self.source, &self.target] {
+            let mut conn = at.pool().acquire().await.unwrap();
+            held.push(balances::find(&mut conn, &self.owner(), "USD").await.unwrap().available.get());
+        }
+        (held[0], held[1])
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefunded_money_follows_the_partner_by_transfers_and_is_spendable_in_one_cell() {
+    let cells = Cells::new().await;
+    let mut conn = cells.source.pool().acquire().await.unwrap();
+    balances::deposit(&mut conn, "wire-1", &cells.owner(), "USD", Minor::new(500)).await.unwrap();
+    // Before the move the target knows no such partner.
+    let first = cells.send(100).await;
+    let unknown = cells.request_receive(&first).await;
+    assert!(matches!(unknown, Err(TransferError::Ledger(LedgerError::UnknownOwner(_)))), "{unknown:?}");
+    // A key that cannot move keeps the partner closed at the target.
+    let own = Vault::new([1; 32]);
+    let old = keys::issue(&mut conn, &own, &cells.tenant.partner_id, Environment::Test, &[]).await.unwrap();
+    cells.decide().await;
+    assert!(matches!(cells.run().await, Err(MoveError::Obstacles(_))));
+    let closed = cells.request_receive(&first).await;
+    assert!(matches!(closed, Err(TransferError::Ledger(LedgerError::PartnerMoved(_)))), "{closed:?}");
+    assert_eq!(cells.held().await, (400, 0));
+    dvp_store::partners::revoke_key(&mut conn, &old.key_id).await.unwrap();
+    let progress = cells.run().await.unwrap();
+    let held = HeldBalance {
+        asset: "USD".to_owned(),
+        available_minor: "400".to_owned(),
+        reserved_minor: "0".to_owned(),
+    };
+    assert_eq!((progress.target_state.as_deref(), progress.balances), (Some("open"), vec![held]));
+    let (request, _) = pending(cells.request_receive(&first).await);
+    cells.approve(&cells.target, &request).await.unwrap();
+    assert_eq!(cells.held().await, (400, 100));
+
+    // What the target refuses is the partner's again at the source, which it has left, and can be sent again.
+    let (here, there) = (transfer_keys("00a"), transfer_keys("00b"));
+    let second = cells.send(400).await;
+    assert_eq!(cells.held().await, (0, 100));
+    let mut at_target = cells.target.pool().acquire().await.unwrap();
+    let (request, id) = pending(transfers::request_refuse(&mut at_target, &there, &second, MAKER).await);
+    cells.approve(&cells.target, &request).await.unwrap();
+    let refusal = transfers::write_document(&mut at_target, &there, &id).await.unwrap();
+    let (request, _) = pending(transfers::request_take_back(&mut conn, &here, &refusal, MAKER).await);
+    cells.approve(&cells.source, &request).await.unwrap();
+    assert_eq!(cells.held().await, (400, 100));
+    let third = cells.send(400).await;
+    let (request, _) = pending(cells.request_receive(&third).await);
+    cells.approve(&cells.target, &request).await.unwrap();
+    assert_eq!(cells.held().await, (0, 500));
+    for at in [&cells.source, &cells.target] {
+        let report = compare_bank(at.pool(), Timestamp::from(chrono::Utc::now()), PATIENCE).await.unwrap();
+        assert_eq!(report.unwrap().breaks, vec![]);
+    }
+    // The source's partner receives nothing any more.
+    let back = Transfer {
+        id: TransferId::from_unique("8"),
+        from: there.cell,
+        to: here.cell,
+        owner: cells.owner(),
+        asset: "USD".to_owned(),
+        amount_minor: Minor::new(5),
+        sent_at: Timestamp::from_millis(1_800_000_000_000),
+    };
+    let back = there.sign(&Message::Transfer { environment: Environment::Test, transfer: back }).unwrap();
+    let refused = transfers::request_receive(&mut conn, &here, &Listed::default(), &back, MAKER).await;
+    assert!(matches!(refused, Err(TransferError::Ledger(LedgerError::PartnerMoved(_)))), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,9 +76,17 @@ fn done(requested: Result<RequestedTransfer, TransferError>) -> TransferState {
 
 impl Cell {
     async fn request_send(&self, to: &str, usd: u128) -> Result<RequestedTransfer, TransferError> {
+        self.request_send_of(Owner::Provider("north".to_owned()), to, usd).await
+    }
+
+    async fn request_send_of(
+        &self,
+        owner: Owner,
+        to: &str,
+        usd: u128,
+    ) -> Result<RequestedTransfer, TransferError> {
         let mut conn = self.harness.pool().acquire().await.unwrap();
-        let (provider, asset, amount) = ("north".to_owned(), "USD".to_owned(), Minor::new(usd));
-        let draft = Draft { to: id(to), provider, asset, amount };
+        let draft = Draft { to: id(to), owner, asset: "USD".to_owned(), amount: Minor::new(usd) };
         transfers::request_send(&mut conn, &self.keys, &draft, MAKER).await
     }
 
@@ -322,7 +330,7 @@ async fn what_cannot_be_sent_or_received_is_refused_when_it_is_requested_and_whe
         id: TransferId::from_unique("7"),
         from: a.keys.cell,
         to: b.keys.cell,
-        provider: "nobody".into(),
+        owner: Owner::Provider("nobody".into()),
         asset: "USD".into(),
         amount_minor: Minor::new(1),
         sent_at: Timestamp::from_millis(1_800_000_000_000),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::{Break, BreakKind, Difference, SuggestedAction};
 use crate::cell::CellId;
 use crate::ids::TransferId;
+use crate::ledger::Owner;
 use crate::money::Minor;
 use crate::time::Timestamp;
 use crate::transfer::TransferState;
@@ -16,7 +17,7 @@ pub struct KnownTransfer {
     pub id: TransferId,
     /// The other cell.
     pub cell: CellId,
-    pub provider: String,
+    pub owner: Owner,
     pub asset: String,
     pub amount: Minor,
     pub state: TransferState,
@@ -29,7 +30,7 @@ impl KnownTransfer {
         now.millis().saturating_sub(self.since.millis()) > patience_ms
     }
 
-    /// Whether its amount may be in the provider's wallet although the ledger does not have it there: sent and not moved
+    /// Whether its amount may be in the owner's wallet although the ledger does not have it there: sent and not moved
     /// yet, moved and not received yet, or refused and not moved back yet.
     pub fn may_be_here(&self, now: Timestamp, patience_ms: i64) -> bool {
         match self.state {
@@ -42,7 +43,7 @@ impl KnownTransfer {
 
     /// The break of a transfer that has had no end for too long.
     pub fn overdue(&self, now: Timestamp, patience_ms: i64) -> Option<Break> {
-        let Self { id, cell, provider, asset, amount, state, since } = self;
+        let Self { id, cell, owner, asset, amount, state, since } = self;
         if !state.is_open() || !self.is_late(now, patience_ms) {
             return None;
         }
@@ -55,7 +56,7 @@ impl KnownTransfer {
             kind: BreakKind::TransferOverdue,
             reference: Some(id.to_string()),
             entity: None,
-            detail: format!("{amount} of {asset} {way} cell {cell} for {provider}: {state} since {since}"),
+            detail: format!("{amount} of {asset} {way} cell {cell} for {owner}: {state} since {since}"),
             action: SuggestedAction::AskCell,
             difference: None,
         })
@@ -121,7 +122,7 @@ mod tests {
         KnownTransfer {
             id: TransferId::from_unique("1"),
             cell: "00b".parse().unwrap(),
-            provider: "north".into(),
+            owner: Owner::Provider("north".into()),
             asset: "USD".into(),
             amount: Minor::new(5_000),
             state,
@@ -142,7 +143,10 @@ mod tests {
         }
         let found = known(TransferState::Sent, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
         assert_eq!((found.kind, found.action), (BreakKind::TransferOverdue, SuggestedAction::AskCell));
-        assert_eq!(found.detail, "5000 of USD to cell 00b for north: sent since 2027-01-15T07:58:59.999Z");
+        assert_eq!(
+            found.detail,
+            "5000 of USD to cell 00b for provider north: sent since 2027-01-15T07:58:59.999Z"
+        );
         let found = known(TransferState::Announced, PATIENCE_MS + 1).overdue(NOW, PATIENCE_MS).unwrap();
         assert!(found.detail.contains("from cell 00b"), "{}", found.detail);
     }

@@ -22,7 +22,7 @@ pub enum DifferenceKind {
     NeverSent,
     /// Both have it, with other amounts.
     AmountDiffers,
-    /// Both have it, with another provider, asset or time, or on the same side.
+    /// Both have it, with another owner, asset or time, or on the same side.
     ContentDiffers,
     /// The sender has a receipt, and the receiver has not received it.
     ReceiptLost,
@@ -142,7 +142,7 @@ impl<'a> Sides<'a> {
             if sent.amount_minor != known.amount_minor {
                 return Verdict::Differs(Kind::AmountDiffers);
             }
-            let content = |one: &Listed| (one.provider.clone(), one.asset.clone(), one.sent_at);
+            let content = |one: &Listed| (one.owner.clone(), one.asset.clone(), one.sent_at);
             if content(sent) != content(known) {
                 return Verdict::Differs(Kind::ContentDiffers);
             }
@@ -189,6 +189,7 @@ impl<'a> Sides<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Owner;
     use crate::money::Minor;
 
     const HOUR: i64 = 3_600_000;
@@ -203,7 +204,7 @@ mod tests {
         Listed {
             id: TransferId::from_unique("1"),
             direction: state.direction(),
-            provider: "north".into(),
+            owner: Owner::Provider("north".into()),
             asset: "USD".into(),
             amount_minor: Minor::new(5),
             state,

@@ -12,6 +12,7 @@ use crate::canonical::canonical_json;
 use crate::cell::CellId;
 use crate::environment::Environment;
 use crate::ids::TransferId;
+use crate::ledger::Owner;
 use crate::money::Minor;
 use crate::time::{Timestamp, iso};
 
@@ -55,7 +56,8 @@ pub enum Message {
 pub struct Listed {
     pub id: TransferId,
     pub direction: TransferDirection,
-    pub provider: String,
+    #[serde(flatten)]
+    pub owner: Owner,
     pub asset: String,
     pub amount_minor: Minor,
     pub state: TransferState,
@@ -123,14 +125,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::transfer::tests::transfer;
+    use crate::transfer::tests::{of_partner, transfer};
 
     fn messages() -> [Message; 4] {
         let (environment, at) = (Environment::Test, Timestamp::from_millis(1_800_000_060_000));
         let transfer = transfer(5_000);
-        let Transfer { id, from, to, provider, asset, amount_minor, sent_at } = transfer.clone();
+        let Transfer { id, from, to, owner, asset, amount_minor, sent_at } = transfer.clone();
         let (direction, state) = (TransferDirection::Out, TransferState::Sent);
-        let listed = Listed { id, direction, provider, asset, amount_minor, state, sent_at, since: sent_at };
+        let listed = Listed { id, direction, owner, asset, amount_minor, state, sent_at, since: sent_at };
         [
             Message::Transfer { environment, transfer: transfer.clone() },
             Message::Receipt { environment, transfer: transfer.clone(), at },
@@ -165,6 +167,23 @@ mod tests {
             value["more"] = json!(1);
             assert!(serde_json::from_value::<Message>(value).is_err(), "{message:?}");
         }
+    }
+
+    #[test]
+    fn a_transfer_has_one_owner_a_provider_or_a_partner() {
+        let of_partner = Transfer { owner: of_partner(), ..transfer(5_000) };
+        let mut value = serde_json::to_value(&of_partner).unwrap();
+        expect_test::expect![[
+            r#"{"amountMinor":"5000","asset":"USD","from":"00a","id":"trf_1","partner":{"id":"ptn_1","livemode":false},"sentAt":"2027-01-15T08:00:00.000Z","to":"00b"}"#
+        ]]
+        .assert_eq(&canonical_json(&value));
+        assert_eq!(serde_json::from_value::<Transfer>(value.clone()).unwrap(), of_partner);
+        value["provider"] = json!("north");
+        assert!(serde_json::from_value::<Transfer>(value.clone()).is_err(), "two owners");
+        let fields = value.as_object_mut().unwrap();
+        fields.remove("provider");
+        fields.remove("partner");
+        assert!(serde_json::from_value::<Transfer>(value).is_err(), "no owner");
     }
 
     #[test]

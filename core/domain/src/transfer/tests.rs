@@ -9,7 +9,7 @@ pub(super) fn transfer(amount: u128) -> Transfer {
         id: TransferId::from_unique("1"),
         from: "00a".parse().unwrap(),
         to: "00b".parse().unwrap(),
-        provider: "north".into(),
+        owner: Owner::Provider("north".into()),
         asset: "USD".into(),
         amount_minor: Minor::new(amount),
         sent_at: Timestamp::from_millis(1_800_000_000_000),
@@ -49,10 +49,17 @@ fn a_defect_is_named_by_its_field() {
     assert_eq!(transfer(0).check(), Err(TransferFault::Nothing));
     let here = Transfer { to: "00a".parse().unwrap(), ..transfer(1) };
     assert_eq!(here.check(), Err(TransferFault::OneCell));
-    let nobody = Transfer { provider: String::new(), ..transfer(1) };
+    let nobody = Transfer { owner: Owner::Provider(String::new()), ..transfer(1) };
     assert_eq!(nobody.check(), Err(TransferFault::Text("provider")));
+    let nobody = Transfer { owner: Owner::Partner { id: String::new(), livemode: true }, ..transfer(1) };
+    assert_eq!(nobody.check(), Err(TransferFault::Text("partner")));
     let two_lines = Transfer { asset: "US\nD".into(), ..transfer(1) };
     assert_eq!(two_lines.check(), Err(TransferFault::Text("asset")));
+}
+
+/// What a partner has prefunded.
+pub(super) fn of_partner() -> Owner {
+    Owner::Partner { id: "ptn_1".into(), livemode: false }
 }
 
 fn posted(state: TransferState, transfer: &Transfer) -> Vec<Posting> {
@@ -65,13 +72,15 @@ fn posted(state: TransferState, transfer: &Transfer) -> Vec<Posting> {
 }
 
 proptest! {
-    /// Whatever arrives at both sides in whatever order: the provider has the amount once, and never twice.
+    /// Whatever arrives at both sides in whatever order: the owner has the amount once, and never twice.
     #[test]
     fn the_amount_is_in_one_place(
         amount in 1_u128..1_000,
+        is_partner: bool,
         steps in proptest::collection::vec((any::<bool>(), 0_usize..4), 0..12),
     ) {
-        let transfer = transfer(amount);
+        let owner = if is_partner { of_partner() } else { Owner::Provider("north".into()) };
+        let transfer = Transfer { owner: owner.clone(), ..transfer(amount) };
         let (mut out, mut at_other) = (TransferState::Sent, TransferState::Announced);
         for (is_out, event) in steps {
             let event = EVENTS[event];
@@ -89,7 +98,7 @@ proptest! {
             }
         }
         let mut sender = Books::default();
-        sender.take(&deposited(Owner::Provider("north".into()), "USD", Minor::new(amount)));
+        sender.take(&deposited(owner, "USD", Minor::new(amount)));
         let mut receiver = Books::default();
         for posting in posted(out, &transfer) {
             sender.take(&posting);
@@ -103,7 +112,7 @@ proptest! {
             receiver.minor("external:transit:00a:total", "USD"),
         );
         prop_assert_eq!(transit, (out.in_transit() * amount, at_other.in_transit() * amount));
-        let available = "provider:north:available";
+        let available = if is_partner { "partner:ptn_1:test:available" } else { "provider:north:available" };
         let spendable = sender.minor(available, "USD") + receiver.minor(available, "USD");
         prop_assert_eq!(spendable + transit.0 + transit.1, amount);
         prop_assert!(spendable == 0 || spendable == amount);

@@ -1,4 +1,5 @@
 use dvp_domain::ids::TransferId;
+use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use dvp_domain::transfer::Transfer;
@@ -24,7 +25,7 @@ fn sent(to: &str) -> Message {
         id: TransferId::from_unique("1"),
         from: cell("00a"),
         to: cell(to),
-        provider: "north".into(),
+        owner: Owner::Provider("north".into()),
         asset: "USD".into(),
         amount_minor: Minor::new(5_000),
         sent_at: Timestamp::from_millis(1_800_000_000_000),

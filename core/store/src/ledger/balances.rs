@@ -61,6 +61,15 @@ pub async fn list(conn: &mut PgConnection, limit: i64) -> Result<Vec<BalanceRow>
     Ok(rows.bind(limit).fetch_all(conn).await?)
 }
 
+/// An owner's balances that are not zero, by asset.
+pub async fn list_of(conn: &mut PgConnection, owner: &Owner) -> Result<Vec<BalanceRow>, StoreError> {
+    let rows = sqlx::query_as(
+        "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
+         from account_balance where owner_kind = $1 and owner = $2 and available + reserved > 0 order by asset",
+    );
+    Ok(rows.bind(owner.kind()).bind(owner.name()).fetch_all(conn).await?)
+}
+
 /// Whether a balance exists for an owner, or for an asset.
 pub async fn is_known(
     conn: &mut PgConnection,
