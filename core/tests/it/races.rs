@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey};
@@ -9,6 +10,7 @@ use dvp_domain::intent::{Bounds, IntentRequest, Side};
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest};
+use dvp_store::ledger::balances;
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::quotes::NewFirmQuote;
 use futures_util::future::join_all;
@@ -74,6 +76,34 @@ async fn no_interleaving_of_processes_reserves_more_than_the_balance() {
     let gaps = "select count(*) from (select position - lag(position) over (order by position) as step from event) s \
                 where step <> 1";
     assert_eq!(harness.count(gaps).await, 0);
+}
+
+/// What one process decides and writes delays no other one, unless both need the same balance.
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
+    let harness = scenes::harness_with(1_000_000).await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    let [first, second] = engines(&harness, 2).try_into().unwrap_or_else(|_| panic!("two engines"));
+    let submit = |engine: &Engine, request| {
+        let (engine, tenant) = (engine.clone(), harness.tenant.clone());
+        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
+        tokio::spawn(async move { engine.submit(command).await.unwrap().outcome })
+    };
+    // A batch that has not ended holds what the provider has of one asset.
+    let mut batch = harness.pool().begin().await.unwrap();
+    let held = (Owner::Provider("north".into()), "USD".to_owned());
+    balances::lock(&mut batch, &[held].into()).await.unwrap();
+    let waiting = submit(&first, order("000123456789"));
+    let euros = Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
+    for _ in 0..3 {
+        let outcome = tokio::time::timeout(Duration::from_secs(1), submit(&second, order_for(&euros))).await;
+        assert!(accepted(&outcome.expect("it waits for the other process").unwrap()));
+    }
+    assert!(!waiting.is_finished(), "a balance that is locked was used");
+    batch.rollback().await.unwrap();
+    assert!(accepted(&waiting.await.unwrap()));
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
