@@ -106,3 +106,30 @@ async fn words_of_closed_alarms_and_of_last_results_find_their_orders() {
         assert_eq!(answer.header("location"), format!("/orders/{reference}"), "{words}: {}", answer.body);
     }
 }
+
+/// Failures with words that many have are found newest first, and one with words that few have however old it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_failures_find_the_newest_and_a_rare_one_of_long_ago() {
+    let scene = Scene::new().await;
+    let reference = scene.harness.accept(order("000123456789")).await.reference;
+    let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    // The first, and oldest, has another reason than 299 others.
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "insert into execution (reference, partner_id, livemode, intent_id, entity, terms, state_name, state, version, \
+                                last_sequence, accepted_at, terminal_at) \
+         select 'exe_copy' || lpad(n::text, 3, '0'), partner_id, livemode, intent_id || n, decode(lpad(n::text, 64, '0'), 'hex'), terms, \
+                'failed', jsonb_build_object('state', 'failed', 'failure', jsonb_build_object('stage', 'intent', 'code', 'refused', \
+                    'message', case n when 1 then 'the moon was blue' else 'the bank is shut' end, 'retryable', false)), \
+                version, last_sequence, accepted_at - interval '1 hour' + n * interval '1 second', now() \
+         from execution, generate_series(1, 300) n where reference = '{reference}'"
+    )))
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    let newest = search(&scene, &cookie, "bank shut").await;
+    let first = newest.body.find("exe_copy300").unwrap();
+    assert!(first < newest.body.find("exe_copy281").unwrap(), "{}", newest.body);
+    assert!(!newest.body.contains("exe_copy280"), "{}", newest.body);
+    let rare = search(&scene, &cookie, "moon").await;
+    assert_eq!(rare.header("location"), "/orders/exe_copy001", "{}", rare.body);
+}

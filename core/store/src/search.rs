@@ -107,20 +107,43 @@ pub async fn find_at_bank(conn: &mut PgConnection, text: &str) -> Result<Vec<Fou
     Ok(rows)
 }
 
-/// The most orders whose failures, alarms or due work are compared with the words.
-const COMPARED: i64 = 500;
+/// The most failures, closed alarms or pieces of due work that are compared with the words.
+const COMPARED: i64 = 200;
 
-/// Finds orders by words of a failure, of a chain command's trouble, of an alarm or of the last result of due work: the
-/// newest of those found, and of due work and closed alarms among the next and the latest.
+/// Finds orders by words of a failure: the newest of the latest failures, or else others, in the order of an index of
+/// words. Words that many failures have are found among the latest; the index is for those that few have.
+async fn find_failures(conn: &mut PgConnection, words: &str) -> Result<Vec<Found>, StoreError> {
+    let latest = sqlx::query_as(
+        "select 'order' as kind, reference as id, 'failure: ' || execution_failure(state) as detail, null as partner \
+         from (select reference, state, failure_words from execution where exception is not null \
+               order by accepted_at desc, reference desc limit $3) latest \
+         where failure_words @@ plainto_tsquery('simple', $1) limit $2",
+    );
+    let mut found: Vec<Found> = latest.bind(words).bind(EACH).bind(COMPARED).fetch_all(&mut *conn).await?;
+    let missing = EACH.saturating_sub(i64::try_from(found.len()).unwrap_or(EACH));
+    if missing > 0 {
+        let known: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
+        let others = sqlx::query_as(
+            "select 'order' as kind, reference as id, detail, null as partner \
+             from (select reference, accepted_at, 'failure: ' || execution_failure(state) as detail from execution \
+                   where failure_words is not null and failure_words @@ plainto_tsquery('simple', $1) \
+                     and reference <> all ($4) limit $3) found \
+             order by accepted_at desc limit $2",
+        );
+        let others: Vec<Found> =
+            others.bind(words).bind(missing).bind(COMPARED).bind(known).fetch_all(conn).await?;
+        found.extend(others);
+    }
+    Ok(found)
+}
+
+/// Finds orders by words of a failure, of a chain command's trouble, of an alarm or of the last result of due work; due
+/// work and closed alarms among the next and the latest.
 pub async fn find_words(conn: &mut PgConnection, words: &str) -> Result<Vec<Found>, StoreError> {
-    let rows = sqlx::query_as(
-        "(select 'order' as kind, reference as id, detail, null as partner \
-          from (select reference, accepted_at, 'failure: ' || execution_failure(state) as detail from execution \
-                where failure_words is not null and failure_words @@ plainto_tsquery('simple', $1) \
-                limit $3) found \
-          order by accepted_at desc limit $2) \
-         union all \
-         (select 'order', reference, 'chain command ' || id || ': ' || trouble, null from chain_command \
+    let mut found = find_failures(conn, words).await?;
+    let rows: Vec<Found> = sqlx::query_as(
+        "(select 'order' as kind, reference as id, 'chain command ' || id || ': ' || trouble as detail, null as partner \
+          from chain_command \
           where state = 'pending' and trouble is not null \
             and to_tsvector('simple', trouble) @@ plainto_tsquery('simple', $1) limit $2) \
          union all \
@@ -145,7 +168,8 @@ pub async fn find_words(conn: &mut PgConnection, words: &str) -> Result<Vec<Foun
     .bind(COMPARED)
     .fetch_all(conn)
     .await?;
-    Ok(rows)
+    found.extend(rows);
+    Ok(found)
 }
 
 /// Finds 32 bytes: an order's id on the chain, a transaction's hash, a receipt's content hash, a block's hash.
