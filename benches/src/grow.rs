@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use dvp_core::retention::{self, Ages};
 use dvp_core::statements::{TimeRange, parse_account, read_page};
+use dvp_core::workflow::ledger_check;
+use dvp_store::ledger::check::Compared;
 use dvp_store::orders::events::{EventFilter, list_for_tenant};
 use dvp_store::orders::executions::RefType;
 use dvp_testing::wait::wait_for;
@@ -114,6 +116,20 @@ async fn costs(dir: &Path, orders: i64) -> anyhow::Result<Vec<Cost>> {
     costs.push(Cost { reads_its_range: true, ..whole });
     let since = median(JOBS, || interfaces::reconcile(harness.pool(), Reads::Since)).await?;
     costs.push(Cost::of("a comparison's reads since the last one", since));
+    let checked = async |compared| {
+        median(JOBS, || async {
+            ledger_check::check(&harness.engine, compared).await?;
+            Ok(())
+        })
+        .await
+    };
+    // In an hour the large history has as many times more entries as it has orders.
+    for (name, compared) in [
+        ("a check of the ledger, the entries since the last closed hour", Compared::SinceClosing),
+        ("a check of the ledger once a day, all entries", Compared::Whole),
+    ] {
+        costs.push(Cost { reads_its_range: true, ..Cost::of(name, checked(compared).await?) });
+    }
     let round = || async {
         retention::round(harness.pool(), &Ages::default()).await;
         Ok(())

@@ -13,7 +13,7 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::{Adjusted, Operation};
 use dvp_domain::reconcile::transfers::TransitBalance;
 use dvp_store::approvals::{self, Approval, Filter};
-use dvp_store::ledger;
+use dvp_store::ledger::check::{Compared, Findings, compare};
 use dvp_store::ledger::closings::{BalanceAt, list_balances_before};
 use dvp_store::ledger::rebuild::Change;
 use dvp_store::transfers::list_transit;
@@ -181,8 +181,7 @@ async fn balances(place: PlaceArgs) -> anyhow::Result<()> {
 
 async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut access = Access::open(&place).await?;
-    let disagreements = ledger::list_disagreements(&mut access.conn).await?;
-    let unbalanced = ledger::list_unbalanced(&mut access.conn).await?;
+    let Findings { disagreements, unbalanced } = compare(&mut access.conn, Compared::Whole).await?;
     let mut transit = list_transit(&mut access.conn).await?;
     transit.retain(|one| one.judge().is_some());
     let is_right = disagreements.is_empty() && unbalanced.is_empty() && transit.is_empty();

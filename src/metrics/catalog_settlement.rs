@@ -304,6 +304,13 @@ pub(super) const BOOKS: &[Metric] = &[
         &[],
         "checks of the ledger against itself that were carried out",
     ),
+    metric(
+        "dvp_ledger_whole_check_last_success_timestamp_seconds",
+        Gauge,
+        &[],
+        "when a check last compared all entries, in Unix time; once a day",
+    )
+    .only("in a process that has checked"),
     metric("dvp_ledger_check_failures_total", Counter, &[], "checks that could not be carried out"),
     metric(
         "dvp_ledger_check_last_success_timestamp_seconds",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use dvp_store::ledger;
+use dvp_store::ledger::check::{Compared, compare};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
@@ -139,8 +139,10 @@ pub(crate) async fn settled(conn: &mut PgConnection, until: Until, deadline: Ins
         let found = count(conn, sql).await?;
         ensure!(found == 0, "{found} {what}");
     }
-    let disagreements = ledger::list_disagreements(conn).await?;
-    ensure!(disagreements.is_empty(), "the books disagree: {disagreements:?}");
+    for compared in [Compared::SinceClosing, Compared::Whole] {
+        let findings = compare(conn, compared).await?;
+        ensure!(findings.count() == 0, "the books disagree: {findings:?}");
+    }
     Ok(())
 }
 

@@ -1,12 +1,14 @@
-//! Checks the ledger against itself: every stored balance equals the sum of its entries, and all entries of an asset
-//! sum to zero.
+//! Checks the ledger against itself: every kept balance equals the sum of its entries, and all entries of an asset sum to
+//! zero.
 //!
-//! The database refuses every violation, so a finding was written past its checks. Both queries read the whole ledger,
-//! so the check pauses for twenty times its duration, at least a minute, and one process at a time runs it.
+//! The database refuses every violation, so a finding was written past its checks. A minute after the last check the
+//! kept balances are compared with the last closings and the entries since; once a day, and as long as that found
+//! something, with the whole ledger. The check pauses for twenty times its duration, at least a minute, and one process
+//! at a time runs it.
 
 use std::time::{Duration, Instant};
 
-use dvp_store::ledger;
+use dvp_store::ledger::check::{self as store, Compared, Disagreement, Findings, WholeCheck};
 use metrics::{counter, gauge};
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -19,14 +21,23 @@ const REST: Duration = Duration::from_secs(60);
 const SHARE: u32 = 20;
 
 pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
+    // The whole ledger is not compared again before this time, after it could not be.
+    let mut whole_from = Instant::now();
     while !*stop.borrow() {
         let begun = Instant::now();
-        let checked = check(engine).await;
-        if let Err(error) = &checked {
-            counter!("dvp_ledger_check_failures_total").increment(1);
-            warn!(%error, "ledger check failed, will retry in 60 s");
-        }
-        let rest = rest(begun.elapsed(), checked.is_ok());
+        let checked = check_due(engine, begun >= whole_from).await;
+        let lasted = begun.elapsed();
+        let rest = match checked {
+            Ok(()) => rest(lasted),
+            Err(failed) => {
+                counter!("dvp_ledger_check_failures_total").increment(1);
+                warn!(error = %failed.error, whole = failed.is_whole, "ledger check failed");
+                if failed.is_whole {
+                    whole_from = Instant::now() + rest(lasted);
+                }
+                REST
+            }
+        };
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = stop.changed() => {}
@@ -34,43 +45,58 @@ pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// One that failed has read little, however long it waited.
-fn rest(lasted: Duration, has_checked: bool) -> Duration {
-    if has_checked { REST.max(lasted.saturating_mul(SHARE)) } else { REST }
+fn rest(lasted: Duration) -> Duration {
+    REST.max(lasted.saturating_mul(SHARE))
+}
+
+struct Failed {
+    error: EngineError,
+    is_whole: bool,
+}
+
+/// Compares what is due. What the whole ledger has shown stays reported until the whole ledger no longer does.
+async fn check_due(engine: &Engine, may_be_whole: bool) -> Result<(), Failed> {
+    let last = find_whole(engine).await.map_err(|error| Failed { error, is_whole: false })?;
+    let is_whole = match last {
+        Some(WholeCheck { found: 1.., .. }) => true,
+        Some(WholeCheck { is_a_day_old: false, .. }) => false,
+        Some(_) | None => may_be_whole,
+    };
+    let compared = if is_whole { Compared::Whole } else { Compared::SinceClosing };
+    check(engine, compared).await.map(drop).map_err(|error| Failed { error, is_whole })
+}
+
+async fn find_whole(engine: &Engine) -> Result<Option<WholeCheck>, EngineError> {
+    let last = store::find_whole(&mut *engine.pool.acquire().await?).await?;
+    if let Some(WholeCheck { whole_at, .. }) = last {
+        let seconds = u32::try_from(whole_at.timestamp()).unwrap_or(u32::MAX);
+        gauge!("dvp_ledger_whole_check_last_success_timestamp_seconds").set(f64::from(seconds));
+    }
+    Ok(last)
 }
 
 /// Checks once. `None`: another process is checking.
-pub async fn check(engine: &Engine) -> Result<Option<usize>, EngineError> {
+pub async fn check(engine: &Engine, compared: Compared) -> Result<Option<Findings>, EngineError> {
     let mut tx = engine.pool.begin_with(SNAPSHOT).await?;
-    if !ledger::begin_check(&mut tx).await? {
+    if !store::begin(&mut tx).await? {
         return Ok(None);
     }
-    let disagreements = ledger::list_disagreements(&mut tx).await?;
-    let unbalanced = ledger::list_unbalanced(&mut tx).await?;
+    let findings = store::compare(&mut tx, compared).await?;
     tx.rollback().await?;
-    for found in &disagreements {
-        let ledger::Disagreement { owner_kind, owner, asset, kept, posted } = found;
+    if compared == Compared::Whole {
+        store::record_whole(&mut *engine.pool.acquire().await?, &findings).await?;
+    }
+    for found in &findings.disagreements {
+        let Disagreement { owner_kind, owner, asset, kept, posted } = found;
         error!(owner_kind, owner, asset, kept, posted, "a balance is not the sum of its ledger entries");
     }
-    for (asset, sum) in &unbalanced {
+    for (asset, sum) in &findings.unbalanced {
         error!(asset, sum, "the ledger's entries of an asset do not sum to zero");
     }
     let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    gauge!("dvp_ledger_disagreements").set(number(disagreements.len()));
-    gauge!("dvp_ledger_unbalanced_assets").set(number(unbalanced.len()));
+    gauge!("dvp_ledger_disagreements").set(number(findings.disagreements.len()));
+    gauge!("dvp_ledger_unbalanced_assets").set(number(findings.unbalanced.len()));
     counter!("dvp_ledger_checks_total").increment(1);
     gauge!("dvp_ledger_check_last_success_timestamp_seconds").set(unix_seconds());
-    Ok(Some(disagreements.len() + unbalanced.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_check_that_waited_for_a_lock_and_failed_is_repeated_soon() {
-        assert_eq!(rest(Duration::from_secs(30), false), REST);
-        assert_eq!(rest(Duration::from_secs(30), true), Duration::from_secs(600));
-        assert_eq!(rest(Duration::from_secs(1), true), REST);
-    }
+    Ok(Some(findings))
 }

@@ -2,6 +2,7 @@
 //! their entries and not negative, and refuses changes of entries.
 
 pub mod balances;
+pub mod check;
 pub mod closings;
 pub mod liquidity;
 pub mod rebuild;
@@ -186,49 +187,4 @@ pub async fn deposit_covers(
     );
     let bound = covers.bind(deposit_id).bind(owner.kind()).bind(owner.name()).bind(asset);
     Ok(bound.bind(amount.to_string()).fetch_optional(conn).await?)
-}
-
-/// Takes the lock of the ledger check for the rest of the transaction. `false`: another check is running.
-pub async fn begin_check(conn: &mut PgConnection) -> Result<bool, StoreError> {
-    let taken = sqlx::query_scalar("select pg_try_advisory_xact_lock(hashtext('dvp_ledger_check'))");
-    Ok(taken.fetch_one(conn).await?)
-}
-
-/// Assets whose entries do not sum to zero, with the sum. None, unless the database's own checks were bypassed.
-pub async fn list_unbalanced(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
-    let rows = sqlx::query_as(
-        "select asset, sum(amount)::text from ledger_entry group by asset having sum(amount) <> 0 order by asset",
-    );
-    Ok(rows.fetch_all(conn).await?)
-}
-
-/// An account whose stored balance is not the sum of its entries. None, unless the database's own checks were bypassed.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Disagreement {
-    pub owner_kind: String,
-    pub owner: String,
-    pub asset: String,
-    /// Available and reserved as stored, then as the sums of the entries.
-    pub kept: String,
-    pub posted: String,
-}
-
-/// Compares every stored balance with its entries. Reads the whole ledger.
-pub async fn list_disagreements(conn: &mut PgConnection) -> Result<Vec<Disagreement>, StoreError> {
-    Ok(sqlx::query_as(
-        "select owner_kind, owner, asset, \
-                coalesce(b.available, 0) || '/' || coalesce(b.reserved, 0) as kept, \
-                coalesce(l.available, 0)::numeric(39, 0) || '/' || coalesce(l.reserved, 0)::numeric(39, 0) as posted \
-         from account_balance b full join \
-              (select owner_kind, owner, asset, \
-                      sum(amount) filter (where part = 'available') as available, \
-                      sum(amount) filter (where part = 'reserved') as reserved \
-               from ledger_entry where part in ('available', 'reserved') group by owner_kind, owner, asset) l \
-              using (owner_kind, owner, asset) \
-         where coalesce(b.available, 0) <> coalesce(l.available, 0) \
-            or coalesce(b.reserved, 0) <> coalesce(l.reserved, 0) \
-         order by owner_kind, owner, asset limit 100",
-    )
-    .fetch_all(conn)
-    .await?)
 }

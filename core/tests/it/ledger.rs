@@ -3,7 +3,8 @@
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, PostingReason, deposited};
 use dvp_domain::money::Minor;
 use dvp_store::ledger::balances::{self, Balance};
-use dvp_store::ledger::{self, Deposited, NewPosting};
+use dvp_store::ledger::check::{Compared, compare};
+use dvp_store::ledger::{Deposited, NewPosting};
 use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::{PgConnection, StoreError};
 
@@ -72,7 +73,7 @@ async fn a_negative_balance_is_refused_by_the_database() {
     assert_eq!(left, Balance::default());
     let again = add(&mut conn, &[post("a", 60)]).await.unwrap_err();
     assert_eq!(again.constraint(), Some("ledger_entry_pkey"));
-    assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,10 +102,12 @@ async fn a_deposit_is_posted_once_per_id() {
 async fn a_balance_changed_without_the_ledger_is_found() {
     let harness = scenes::harness().await;
     let mut conn = harness.pool().acquire().await.unwrap();
-    assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
+    harness.check_books().await;
     sqlx::query("update account_balance set available = available - 1").execute(&mut *conn).await.unwrap();
-    let found = ledger::list_disagreements(&mut conn).await.unwrap();
-    assert_eq!((found.len(), found[0].owner.as_str()), (1, "north"));
+    for compared in [Compared::SinceClosing, Compared::Whole] {
+        let found = compare(&mut conn, compared).await.unwrap().disagreements;
+        assert_eq!((found.len(), found[0].owner.as_str()), (1, "north"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +121,7 @@ async fn thousands_of_postings_in_one_statement_are_checked_together() {
     };
     let postings: Vec<NewPosting> = (0..5_000).map(posting).collect();
     add(&mut conn, &postings).await.unwrap();
-    assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
+    harness.check_books().await;
     let sum: (String,) =
         sqlx::query_as("select sum(available)::text from account_balance where owner like 'lp%'")
             .fetch_one(&mut *conn)

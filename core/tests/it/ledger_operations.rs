@@ -9,6 +9,7 @@ use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationErr
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
 use dvp_domain::money::Minor;
 use dvp_store::approvals as store;
+use dvp_store::ledger::check::{self, Compared};
 use dvp_store::ledger::{self, NewPosting, balances, closings};
 use dvp_store::orders::operations::load_history;
 
@@ -202,21 +203,72 @@ async fn each_operation_changes_its_accounts_and_keeps_the_trial_balance() {
         .map(|row| (row.owner.as_str(), row.amount.as_str()))
         .collect();
     assert_eq!(claims, [("north", "-50"), ("south", "50")]);
-    assert_eq!(ledger::list_unbalanced(&mut conn).await.unwrap(), []);
+    harness.check_books().await;
     let posted = store::list(&mut conn, &store::Filter { limit: 100, ..Default::default() }).await.unwrap();
     assert_eq!(posted.iter().filter(|row| row.state == "approved").count(), 7);
+}
+
+/// The number of findings of a check; `None`: another process checks.
+async fn found(harness: &Harness, compared: Compared) -> Option<usize> {
+    ledger_check::check(&harness.engine, compared).await.unwrap().map(|findings| findings.count())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_check_finds_violations_and_runs_in_one_process() {
     let harness = scenes::harness_with(100).await;
-    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), Some(0));
+    for compared in [Compared::SinceClosing, Compared::Whole] {
+        assert_eq!(found(&harness, compared).await, Some(0));
+    }
     sqlx::query("update account_balance set available = available + 1")
         .execute(harness.pool())
         .await
         .unwrap();
-    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), Some(1));
+    for compared in [Compared::SinceClosing, Compared::Whole] {
+        assert_eq!(found(&harness, compared).await, Some(1));
+    }
     let mut other = harness.pool().begin().await.unwrap();
-    assert!(ledger::begin_check(&mut other).await.unwrap());
-    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), None);
+    assert!(check::begin(&mut other).await.unwrap());
+    assert_eq!(found(&harness, Compared::SinceClosing).await, None);
+}
+
+/// Entries past the database's own checks, recorded hours ago or now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_entry_is_found_at_once_or_when_its_hour_is_closed_by_the_whole_ledger() {
+    let harness = scenes::harness_with(100).await;
+    let change = async |hours: i32| {
+        let mut tx = harness.pool().begin().await.unwrap();
+        sqlx::raw_sql("set local session_replication_role = replica").execute(&mut *tx).await.unwrap();
+        sqlx::query(
+            "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount, recorded_at) \
+             values ('by hand', $1, 0, 'deposit', 'fees', '', 'total', 'USD', 5, now() - make_interval(hours => $1))",
+        )
+        .bind(hours)
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+        tx.commit().await.unwrap();
+    };
+    change(0).await;
+    assert_eq!(found(&harness, Compared::SinceClosing).await, Some(1), "one side of a posting");
+    sqlx::raw_sql(
+        "set session_replication_role = replica; delete from ledger_entry where reference = 'by hand'",
+    )
+    .execute(harness.pool())
+    .await
+    .unwrap();
+    assert_eq!(found(&harness, Compared::SinceClosing).await, Some(0));
+    let closed = "insert into ledger_closed (until, announced) values (date_trunc('hour', now()), date_trunc('hour', now()))";
+    sqlx::query(closed).execute(harness.pool()).await.unwrap();
+    change(2).await;
+    assert_eq!(found(&harness, Compared::SinceClosing).await, Some(0), "it reads no closed hour");
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(check::find_whole(&mut conn).await.unwrap(), None);
+    assert_eq!(found(&harness, Compared::Whole).await, Some(1));
+    let last = check::find_whole(&mut conn).await.unwrap().unwrap();
+    assert_eq!((last.is_a_day_old, last.found), (false, 1));
+    sqlx::query("update ledger_check set whole_at = now() - interval '25 hours'")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    assert!(check::find_whole(&mut conn).await.unwrap().unwrap().is_a_day_old);
 }

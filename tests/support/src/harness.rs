@@ -18,7 +18,8 @@ use dvp_domain::time::Timestamp;
 use dvp_rails::Rail;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::rails::{self as simulated, SimulatedRails};
-use dvp_store::ledger::{self, balances};
+use dvp_store::ledger::balances;
+use dvp_store::ledger::check::{Compared, Findings, compare};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::partners;
 use dvp_store::pools::Pools;
@@ -242,7 +243,9 @@ impl<D: Database> Harness<D> {
                           having sum(amount) <> 0) u";
         assert_eq!(self.count(unbalanced).await, 0);
         let mut conn = self.pool().acquire().await.unwrap();
-        assert_eq!(ledger::list_disagreements(&mut conn).await.unwrap(), []);
+        for compared in [Compared::SinceClosing, Compared::Whole] {
+            assert_eq!(compare(&mut conn, compared).await.unwrap(), Findings::default(), "{compared:?}");
+        }
     }
 
     pub async fn submit(&self, request: IntentRequest) -> Outcome {

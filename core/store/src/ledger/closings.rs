@@ -224,6 +224,28 @@ pub struct BalanceAt {
     pub accounts: i64,
 }
 
+/// The last closing of every account, as `closed`, the first part of a statement.
+macro_rules! last_closings {
+    ($among:literal) => {
+        concat!(
+            "with recursive known as ( \
+                 (select owner_kind, owner, part, asset from ledger_closing order by 1, 2, 3, 4 limit 1) \
+                 union all \
+                 select next.* from known k cross join lateral ( \
+                     select c.owner_kind, c.owner, c.part, c.asset from ledger_closing c \
+                     where (c.owner_kind, c.owner, c.part, c.asset) > (k.owner_kind, k.owner, k.part, k.asset) \
+                     order by 1, 2, 3, 4 limit 1) next), \
+             closed as ( \
+                 select k.*, last.amount, last.accounts from known k cross join lateral ( \
+                     select c.amount, c.accounts from ledger_closing c \
+                     where c.owner_kind = k.owner_kind and c.owner = k.owner and c.part = k.part and c.asset = k.asset ",
+            $among,
+            " order by c.until desc limit 1) last)"
+        )
+    };
+}
+pub(super) use last_closings;
+
 /// Every account's balance before a time. Recipients and debts of single orders are summed up as `recipients` and
 /// `executions`, wallets outside as `wallets`. Reads the last closings and the entries since.
 pub async fn list_balances_before(
@@ -231,19 +253,8 @@ pub async fn list_balances_before(
     at: DateTime<Utc>,
 ) -> Result<Vec<BalanceAt>, StoreError> {
     let sums = sqlx::query_as(concat!(
-        "with recursive known as ( \
-             (select owner_kind, owner, part, asset from ledger_closing order by 1, 2, 3, 4 limit 1) \
-             union all \
-             select next.* from known k cross join lateral ( \
-                 select c.owner_kind, c.owner, c.part, c.asset from ledger_closing c \
-                 where (c.owner_kind, c.owner, c.part, c.asset) > (k.owner_kind, k.owner, k.part, k.asset) \
-                 order by 1, 2, 3, 4 limit 1) next), \
-         closed as ( \
-             select k.*, last.amount, last.accounts from known k cross join lateral ( \
-                 select c.amount, c.accounts from ledger_closing c \
-                 where c.owner_kind = k.owner_kind and c.owner = k.owner and c.part = k.part and c.asset = k.asset \
-                   and c.until <= $2 order by c.until desc limit 1) last), \
-         moved as ( \
+        last_closings!("and c.until <= $2"),
+        ", moved as ( \
              select e.owner_kind, e.owner, e.part, e.asset, sum(e.amount) as amount from ledger_entry e \
              where e.recorded_at < $1 and e.recorded_at >= $2 group by 1, 2, 3, 4), \
          since as ( \
