@@ -1,5 +1,7 @@
 //! Requests of operators: lists, one with its details, and the decision of another operator about it.
 
+use std::collections::HashMap;
+
 use askama::Template;
 use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Extension, Form, Path, Query, State};
@@ -14,8 +16,9 @@ use dvp_store::approvals::{self, Approval, Filter};
 use dvp_store::changes::Subject;
 use dvp_store::operators::{ConsoleAction, sessions};
 use dvp_store::orders::executions;
+use dvp_store::partners;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::PageError;
 use crate::lines::ApprovalLine;
@@ -119,6 +122,9 @@ pub(crate) async fn show(
     };
     let may_make_link =
         invitations::may_make_link(&request, &operator.name) && !sessions::has_link(&mut conn, &id).await?;
+    let mut ids = Vec::new();
+    find_partners(&request.details, &mut ids);
+    let names = partners::list_names(&mut conn, &ids).await?;
     drop(conn);
     let is_open = request.state == "pending" && !request.is_expired;
     let is_own = is_same_operator(&request.maker, &operator.name);
@@ -130,7 +136,7 @@ pub(crate) async fn show(
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),
         note: request.note.clone().unwrap_or_default(),
-        fields: fields(&request.details, &|asset| console.decimals(asset)),
+        fields: fields(&named(&request.details, &names), &|asset| console.decimals(asset)),
         version: request.version,
         moved_to: moved_to.filter(|_| is_open),
         is_open,
@@ -152,6 +158,30 @@ const UNSHOWN: [&str; 7] =
     ["passwordHash", "masterKey", "partnerId", "before", "change", "livemode", "refusal"];
 /// Sealed: an operator sees that it is set.
 const SEALED: &str = "logonSecret";
+
+/// The ids of the partners that own what a request is about: `{"partner": {"id": …}}`, at any depth.
+fn find_partners<'a>(details: &'a Value, ids: &mut Vec<&'a str>) {
+    for (name, value) in details.as_object().into_iter().flatten() {
+        match (name.as_str(), value["id"].as_str()) {
+            ("partner", Some(id)) => ids.push(id),
+            _ => find_partners(value, ids),
+        }
+    }
+}
+
+/// The details with the names of these partners beside their ids.
+fn named(details: &Value, names: &HashMap<String, String>) -> Value {
+    let Value::Object(fields) = details else { return details.clone() };
+    let fields = fields.iter().map(|(field, value)| {
+        let id = value["id"].as_str().filter(|_| field == "partner");
+        let value = match id.and_then(|id| Some((id, names.get(id)?))) {
+            Some((id, name)) => json!({"id": format!("{name} ({id})")}),
+            None => named(value, names),
+        };
+        (field.clone(), value)
+    });
+    Value::Object(fields.collect())
+}
 
 /// The fields of a request's details. Of a session's settings, those that the request changes.
 fn fields(details: &Value, decimals: &dyn Fn(&str) -> u8) -> Vec<(String, String)> {
@@ -195,7 +225,16 @@ fn text(value: &Value) -> String {
         Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
-        Value::Number(_) | Value::Object(_) => value.to_string(),
+        Value::Number(_) => value.to_string(),
+        // An owner, an account: `available provider northwind`.
+        Value::Object(fields) => {
+            let shown = fields.iter().filter(|(name, _)| !UNSHOWN.contains(&name.as_str()));
+            let words = shown.map(|(name, value)| match name.as_str() {
+                "id" => text(value),
+                name => format!("{} {}", view::words(name), text(value)),
+            });
+            words.collect::<Vec<_>>().join(" ")
+        }
     }
 }
 
@@ -301,8 +340,6 @@ async fn refuse(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -319,5 +356,27 @@ mod tests {
             json!({"action": "send", "refusal": "{}", "transfer": {"amountMinor": "500", "asset": "USD"}});
         let expected = [pair("Action", "send"), pair("Amount", "5.00 USD"), pair("Asset", "USD")];
         assert_eq!(shown(transfer), expected);
+    }
+
+    #[test]
+    fn an_approver_sees_whose_account_it_is() {
+        let owner = json!({"partner": {"id": "ptn_1", "livemode": true}});
+        let credit = json!({"operation": "adjustment", "account": {"available": owner}});
+        let withdrawal = json!({"operation": "withdrawal", "owner": {"provider": "north"}});
+        let transfer = json!({"action": "send", "transfer": {"partner": {"id": "ptn_2", "livemode": false}}});
+        let names = HashMap::from([("ptn_1".to_owned(), "acme".to_owned())]);
+        let all = [&credit, &withdrawal, &transfer].map(|details| {
+            let mut ids = Vec::new();
+            find_partners(details, &mut ids);
+            let shown = fields(&named(details, &names), &|_| 2);
+            let shown: Vec<_> = shown.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            (ids, shown.join("; "))
+        });
+        let expected = [
+            (vec!["ptn_1"], "Account: available partner acme (ptn_1); Operation: adjustment"),
+            (vec![], "Operation: withdrawal; Owner: provider north"),
+            (vec!["ptn_2"], "Action: send; Partner: ptn_2"),
+        ];
+        assert_eq!(all, expected.map(|(ids, shown)| (ids, shown.to_owned())));
     }
 }

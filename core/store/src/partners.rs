@@ -3,6 +3,8 @@
 pub mod nonces;
 pub mod rates;
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
@@ -210,6 +212,16 @@ pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<
 pub async fn is_partner(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
     let found = sqlx::query_scalar("select exists (select from partner where id = $1)");
     Ok(found.bind(id).fetch_one(conn).await?)
+}
+
+/// The names of partners by their ids.
+pub async fn list_names(
+    conn: &mut PgConnection,
+    ids: &[&str],
+) -> Result<HashMap<String, String>, StoreError> {
+    let rows: Vec<(String, String)> =
+        sqlx::query_as("select id, name from partner where id = any($1)").bind(ids).fetch_all(conn).await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// Disables or enables a partner, and records the operator and the reason. `false`: it was in that state, and nothing
