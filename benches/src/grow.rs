@@ -97,7 +97,7 @@ impl Cost {
 
 /// The median of each kind of work, and the first quartile of each screen.
 async fn costs(dir: &Path, orders: i64) -> anyhow::Result<Vec<Cost>> {
-    let harness = history::open(dir, HistorySize::of(orders)).await?;
+    let harness = history::open(dir, HistorySize::of(orders), &[history::MEMORY]).await?;
     // A history that was just filled is written to the disk now, and not while the work is timed.
     sqlx::raw_sql("checkpoint").execute(harness.pool()).await?;
     let workers = harness.start_workers();

@@ -105,13 +105,18 @@ fn chunks(count: i64) -> impl Iterator<Item = (i64, i64)> {
     (0..chunks).map(move |n| (n.saturating_mul(CHUNK) + 1, count.min((n + 1).saturating_mul(CHUNK))))
 }
 
+/// The memory of a server with a large history: most of the pages of the indexes that a filling inserts into.
+pub const MEMORY: &str = "shared_buffers=2GB";
+
 /// A harness over the history that is kept in `dir`, which is filled if it is not there yet. A power cut may lose it.
+/// `settings` are the server's, as [`MEMORY`].
 ///
 /// # Errors
 /// Fails when PostgreSQL does not start or the history cannot be written.
-pub async fn open(dir: &Path, size: HistorySize) -> anyhow::Result<DurableHarness> {
+pub async fn open(dir: &Path, size: HistorySize, settings: &[&str]) -> anyhow::Result<DurableHarness> {
     std::fs::create_dir_all(dir)?;
-    let options = Options { durable: false, ..Options::default() };
+    let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    let options = Options { durable: false, settings, ..Options::default() };
     let harness = DurableHarness::start_under(dir, market(), options).await?;
     if harness.count("select count(*) from (select from execution limit 1) e").await == 0 {
         fill(&harness, size).await?;

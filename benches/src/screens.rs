@@ -287,7 +287,7 @@ impl Rendered {
 pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
-    let harness = history::open(dir, HistorySize::of(orders)).await?;
+    let harness = history::open(dir, HistorySize::of(orders), &[history::MEMORY]).await?;
     let mut rendered = render(&harness, rounds).await?;
     harness.stop().await?;
     rendered.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));

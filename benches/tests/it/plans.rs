@@ -118,12 +118,12 @@ async fn no_statement_scans_what_grows() {
     let temporary = tempfile::tempdir().unwrap();
     let given = std::env::var_os("DVP_HISTORY_DIR").map(PathBuf::from);
     let dir = given.as_deref().unwrap_or(temporary.path());
-    let harness = history::open(dir, HistorySize::of(orders)).await.unwrap();
+    let harness = history::open(dir, HistorySize::of(orders), &[]).await.unwrap();
     let screens = screens::list(&harness).await.unwrap();
     plans::explain_everything(harness.pool()).await.unwrap();
     harness.stop().await.unwrap();
 
-    let harness = history::open(dir, HistorySize::of(orders)).await.unwrap();
+    let harness = history::open(dir, HistorySize::of(orders), &[]).await.unwrap();
     let workers = harness.start_workers();
     tokio::spawn(legacy::run(harness.engine.clone(), harness.stopped()));
     tokio::spawn(ranges::run(harness.engine.clone(), harness.stopped()));
