@@ -1,5 +1,5 @@
--- When the whole ledger was last compared with the kept balances, and what was found. Between these times the entries
--- since the last closings are compared, which grows with the rate of orders and not with the history.
+-- When the whole ledger was last compared with the kept balances, and what was found. Between two such times only the
+-- last closings and the entries since are compared: work that grows with the rate of orders, not with the history.
 
 create table ledger_check (
     only_row  boolean not null default true,

@@ -180,7 +180,7 @@ impl TransferError {
     }
 }
 
-/// Requests that funds are sent to another cell. The id is new.
+/// Requests that funds are sent to another cell, under a new id.
 pub async fn request_send(
     conn: &mut PgConnection,
     keys: &CellKeys,

@@ -110,8 +110,8 @@ pub async fn find_at_bank(conn: &mut PgConnection, text: &str) -> Result<Vec<Fou
 /// The most failures, closed alarms or pieces of due work that are compared with the words.
 const COMPARED: i64 = 200;
 
-/// Finds orders by words of a failure: the newest of the latest failures, or else others, in the order of an index of
-/// words. Words that many failures have are found among the latest; the index is for those that few have.
+/// Finds orders by words of a failure. Words that many failures have are found among the latest failures; where these
+/// are too few, an index of words finds others, whatever their age.
 async fn find_failures(conn: &mut PgConnection, words: &str) -> Result<Vec<Found>, StoreError> {
     let latest = sqlx::query_as(
         "select 'order' as kind, reference as id, 'failure: ' || execution_failure(state) as detail, null as partner \

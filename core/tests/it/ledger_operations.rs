@@ -231,7 +231,7 @@ async fn the_ledger_check_finds_violations_and_runs_in_one_process() {
     assert_eq!(found(&harness, Compared::SinceClosing).await, None);
 }
 
-/// Entries past the database's own checks, recorded hours ago or now.
+/// An entry that was written past the database's own checks: in the present hour, or in a closed one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_entry_is_found_at_once_or_when_its_hour_is_closed_by_the_whole_ledger() {
     let harness = scenes::harness_with(100).await;

@@ -78,7 +78,7 @@ async fn no_interleaving_of_processes_reserves_more_than_the_balance() {
     assert_eq!(harness.count(gaps).await, 0);
 }
 
-/// What one process decides and writes delays no other one, unless both need the same balance.
+/// An order waits for the batch of another process only if both need the same balance.
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
     let harness = scenes::harness_with(1_000_000).await;

@@ -224,7 +224,7 @@ pub struct BalanceAt {
     pub accounts: i64,
 }
 
-/// The last closing of every account, as `closed`, the first part of a statement.
+/// The beginning of a statement: the last closing of every account, as the subquery `closed`.
 macro_rules! last_closings {
     ($among:literal) => {
         concat!(
