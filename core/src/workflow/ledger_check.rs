@@ -69,10 +69,13 @@ async fn check_due(engine: &Engine, may_be_whole: bool) -> Result<(), Failed> {
 async fn find_whole(engine: &Engine) -> Result<Option<WholeCheck>, EngineError> {
     let last = store::find_whole(&mut *engine.pool.acquire().await?).await?;
     if let Some(WholeCheck { whole_at, .. }) = last {
-        let seconds = u32::try_from(whole_at.timestamp()).unwrap_or(u32::MAX);
-        gauge!("dvp_ledger_whole_check_last_success_timestamp_seconds").set(f64::from(seconds));
+        report_whole(f64::from(u32::try_from(whole_at.timestamp()).unwrap_or(u32::MAX)));
     }
     Ok(last)
+}
+
+fn report_whole(unix_seconds: f64) {
+    gauge!("dvp_ledger_whole_check_last_success_timestamp_seconds").set(unix_seconds);
 }
 
 /// Checks once. `None`: another process is checking.
@@ -85,6 +88,7 @@ pub async fn check(engine: &Engine, compared: Compared) -> Result<Option<Finding
     tx.rollback().await?;
     if compared == Compared::Whole {
         store::record_whole(&mut *engine.pool.acquire().await?, &findings).await?;
+        report_whole(unix_seconds());
     }
     for found in &findings.disagreements {
         let Disagreement { owner_kind, owner, asset, kept, posted } = found;
