@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dvp_sandbox::embedded::FreePort;
 use serde_json::Value;
 
 use crate::alert_pages::root;
@@ -28,6 +28,7 @@ pub(crate) struct Prometheus {
     url: String,
     client: reqwest::Client,
     _dir: tempfile::TempDir,
+    _port: FreePort,
 }
 
 impl Prometheus {
@@ -51,7 +52,8 @@ impl Prometheus {
         );
         let file = dir.path().join("prometheus.yml");
         fs::write(&file, config).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = FreePort::take().unwrap();
+        let port = free.number();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
@@ -64,7 +66,7 @@ impl Prometheus {
             panic!("prometheus: {error}; apt-get update && apt-get install prometheus")
         });
         let url = format!("http://127.0.0.1:{port}");
-        let started = Self { child, url, client: reqwest::Client::new(), _dir: dir };
+        let started = Self { child, url, client: reqwest::Client::new(), _dir: dir, _port: free };
         let deadline = Instant::now() + PATIENCE;
         while !started.has_scraped().await {
             assert!(Instant::now() < deadline, "Prometheus scrapes nothing");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -10,6 +9,7 @@ use std::time::Instant;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::relayer::functions::functions;
+use dvp_sandbox::embedded::FreePort;
 use dvp_testing::signer::{Manner, Policy, RemoteSigner};
 use serde_json::{Value, json};
 use sqlx::{Executor, PgConnection};
@@ -114,6 +114,7 @@ pub(crate) struct Scene {
     sandbox: Sandbox,
     pub(crate) partner: Partner,
     equipment: Option<Equipment>,
+    _metrics: Option<FreePort>,
     /// Orders of wallets.
     orders: usize,
 }
@@ -128,11 +129,11 @@ impl Scene {
 
     async fn plain() -> Self {
         // A process that is started again is found at the address of before.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let metrics = format!("127.0.0.1:{port}");
+        let port = FreePort::take().unwrap();
+        let metrics = format!("127.0.0.1:{}", port.number());
         let args = ["--webhook-allow-private", "--order-places", ORDER_PLACES, "--metrics", &metrics];
         let sandbox = Sandbox::start_with(&args).await;
-        Self { partner: Partner::of(&sandbox), sandbox, equipment: None, orders: 0 }
+        Self { partner: Partner::of(&sandbox), sandbox, equipment: None, _metrics: Some(port), orders: 0 }
     }
 
     async fn equipped() -> Self {
@@ -144,7 +145,13 @@ impl Scene {
             ["--bank-files", "--screening-list", &list, "--signers", &signers, "--chain-endpoint", &endpoint];
         let sandbox = Sandbox::start_with(&args).await;
         equipment.admit(&sandbox);
-        Self { partner: Partner::of(&sandbox), sandbox, equipment: Some(equipment), orders: 0 }
+        Self {
+            partner: Partner::of(&sandbox),
+            sandbox,
+            equipment: Some(equipment),
+            _metrics: None,
+            orders: 0,
+        }
     }
 
     pub(crate) const fn sandbox(&self) -> &Sandbox {

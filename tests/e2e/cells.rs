@@ -2,7 +2,6 @@
 //! flow, and a cell that fails.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,7 @@ use alloy::primitives::U256;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
 use dvp_domain::cell::CellId;
-use dvp_sandbox::embedded::{TestDatabase, random_hex};
+use dvp_sandbox::embedded::{FreePort, TestDatabase, random_hex};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::net::TcpStream;
@@ -24,11 +23,6 @@ use crate::serve::Ground;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "secret-1";
-
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A process that is killed when the test ends.
 struct Running(Child);
@@ -69,6 +63,7 @@ struct Scene {
     solver: String,
     /// REST and FIX of the proxy.
     proxy: [u16; 2],
+    _held: Vec<FreePort>,
 }
 
 impl Scene {
@@ -101,7 +96,9 @@ impl Scene {
             let funded = fund_wallets(&rpc, admin, deployment, &wallets, &[grant]).await.unwrap();
             funded.mined().await.unwrap();
         }
-        let ports = || [free_port(), free_port(), free_port()];
+        let held: Vec<FreePort> = (0..8).map(|_| FreePort::take().unwrap()).collect();
+        let mut free = held.iter().map(FreePort::number);
+        let mut ports = || [(); 3].map(|()| free.next().unwrap());
         let cells = [
             Cell {
                 id: "00a",
@@ -118,9 +115,16 @@ impl Scene {
                 relayer: second_relayer.clone(),
             },
         ];
-        let proxy = [free_port(), free_port()];
-        let scene =
-            Self { _second: second, wallets, proxy, cells, solver: solver.address().to_string(), ground };
+        let proxy = [(); 2].map(|()| free.next().unwrap());
+        let scene = Self {
+            _second: second,
+            wallets,
+            proxy,
+            _held: held,
+            cells,
+            solver: solver.address().to_string(),
+            ground,
+        };
         let shared = random_hex(32);
         scene.ground.write("shared", &shared);
         for cell in &scene.cells {

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_sandbox::embedded::{random_hex, usable_port};
+use dvp_sandbox::embedded::{FreePort, random_hex};
 use tokio::process::Command;
 
 use super::certificates;
@@ -31,6 +31,8 @@ pub(super) struct Cluster {
     ground: Ground,
     dir: PathBuf,
     service_password: String,
+    /// The machines' own ports.
+    held: Vec<FreePort>,
 }
 
 impl Cluster {
@@ -45,7 +47,7 @@ impl Cluster {
         let (password, cipher) = (random_hex(16), random_hex(16));
         let ground = Ground { tools, certificates, repository, password, cipher };
         let service_password = random_hex(16);
-        let mut cluster = Self { machines: Vec::new(), ground, dir, service_password };
+        let mut cluster = Self { machines: Vec::new(), ground, dir, service_password, held: Vec::new() };
         let outcome = cluster.set_up(limit).await;
         outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}", cluster.log_tails()))?;
         Ok(cluster)
@@ -59,7 +61,12 @@ impl Cluster {
         certificates::write(&self.ground.certificates, |path| self.ground.give(path))?;
         let mut all = Vec::new();
         for _ in 0..MACHINES {
-            let port = || usable_port(None);
+            let mut port = || {
+                let port = FreePort::take()?;
+                let number = port.number();
+                self.held.push(port);
+                Ok::<_, anyhow::Error>(number)
+            };
             let (etcd_clients, etcd_peers) = (port()?, port()?);
             all.push(Ports { etcd_clients, etcd_peers, rest: port()?, postgres: port()? });
         }

@@ -14,6 +14,7 @@
 pub mod account;
 pub mod black_hole;
 pub mod child;
+pub mod free_port;
 pub mod npm;
 pub mod orphan;
 pub mod postgres;
@@ -27,7 +28,8 @@ mod error;
 mod test_cluster;
 
 pub use error::EmbeddedError;
-pub use postgres::{Options, Postgres, ServerTls, usable_port};
+pub use free_port::FreePort;
+pub use postgres::{Options, Postgres, ServerTls};
 pub use test_database::TestDatabase;
 
 /// Random bytes as lowercase hex, for names and passwords that cannot be guessed.

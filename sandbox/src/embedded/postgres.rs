@@ -4,7 +4,6 @@
 //! for other programs; both ask for the password.
 
 use std::fs::{self, DirBuilder, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use super::account::{self, Account};
 use super::child::{Launch, Sharing, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
+use super::free_port::FreePort;
 use super::tools::{Finder, PostgresPrograms};
 use super::{EmbeddedError, random_hex};
 
@@ -163,7 +163,8 @@ impl Postgres {
         // The files of a throw-away cluster go with its first server.
         let attempts = if running.throw_away.is_some() { 1 } else { PORT_ATTEMPTS };
         for attempt in 1.. {
-            let port = usable_port(remembered.take())?;
+            let free = FreePort::take_preferably(remembered.take())?;
+            let port = free.number();
             let socket_dir = make_socket_dir(running.throw_away.as_ref(), run_as.as_ref())?;
             let launch = launch(&cluster, &programs, run_as.as_ref(), &running, port, &socket_dir);
             let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
@@ -371,24 +372,6 @@ fn launch(
         launch.args.extend(["-c".into(), setting.into()]);
     }
     launch
-}
-
-/// The remembered port if it is free, else any free one.
-///
-/// # Errors
-/// When none is free.
-pub fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
-    let free =
-        |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
-    let address = match remembered.map(free) {
-        Some(Ok(address)) => Ok(address),
-        Some(Err(_)) | None => free(0),
-    };
-    address.map(|address| address.port()).map_err(|source| EmbeddedError::File {
-        action: "listen on",
-        path: PathBuf::from("127.0.0.1"),
-        source,
-    })
 }
 
 /// A private directory for the socket. Its name is short wherever the cluster is: a socket's path has at most 103

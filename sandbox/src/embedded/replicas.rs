@@ -20,7 +20,7 @@ use super::account::{self, Account};
 use super::black_hole::BlackHole;
 use super::child::{Launch, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
-use super::postgres::usable_port;
+use super::free_port::FreePort;
 use super::signals::{is_any_alive, processes, signal};
 use super::tools::{Finder, PostgresPrograms};
 use super::{EmbeddedError, random_hex};
@@ -50,7 +50,7 @@ pub struct Replicas {
 struct Node {
     name: String,
     cluster: Cluster,
-    port: u16,
+    port: FreePort,
     server: Option<Supervised>,
     clients: BlackHole,
     peers: BlackHole,
@@ -96,9 +96,10 @@ impl Replicas {
 
     async fn node(&self, number: usize) -> Result<Node, EmbeddedError> {
         let root = self.dir.join(format!("n{number}"));
-        let port = usable_port(None)?;
+        let port = FreePort::take()?;
+        let server = format!("127.0.0.1:{}", port.number());
         let way = || async {
-            BlackHole::on_the_way_to(format!("127.0.0.1:{port}"))
+            BlackHole::on_the_way_to(server.clone())
                 .await
                 .map_err(EmbeddedError::file("listen on", Path::new("127.0.0.1")))
         };
@@ -190,7 +191,7 @@ impl Replicas {
         let names = if self.synchronous { format!("ANY 1 ({})", names.join(", ")) } else { String::new() };
         let settings = [
             "listen_addresses=127.0.0.1".to_owned(),
-            format!("port={}", node.port),
+            format!("port={}", node.port.number()),
             format!("unix_socket_directories={}", socket_dir.display()),
             format!("synchronous_standby_names={names}"),
             format!("cluster_name={}", node.name),
@@ -237,7 +238,7 @@ impl Replicas {
     async fn connect(&self, number: usize, database: &str) -> Result<PgConnection, EmbeddedError> {
         let options = PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
-            .port(self.nodes[number].port)
+            .port(self.nodes[number].port.number())
             .username(NAME)
             .password(&self.password)
             .database(database)
@@ -266,7 +267,7 @@ impl Replicas {
 
     /// The connection string of a server, past the ways.
     pub fn direct_url(&self, number: usize) -> String {
-        format!("postgres://{NAME}:{}@127.0.0.1:{}/{NAME}", self.password, self.nodes[number].port)
+        format!("postgres://{NAME}:{}@127.0.0.1:{}/{NAME}", self.password, self.nodes[number].port.number())
     }
 
     /// Sends SIGKILL to all processes of a server, as a loss of power does.
