@@ -11,7 +11,9 @@
 mod beginning;
 mod chain;
 mod office;
+mod outcome;
 mod there;
+mod worker;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ use proptest::test_runner::TestRunner;
 
 use self::chain::Chain;
 use self::office::Office;
+use self::worker::Worker;
 use super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
 use super::*;
 use crate::ledger::tests::{Books, check_ended, opening, shared};
@@ -88,36 +91,6 @@ struct Rail {
     executed: u32,
     finished: bool,
     refuses: bool,
-}
-
-enum At {
-    Load,
-    Ask,
-    Call,
-    Listen,
-    Commit(Happened, End),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum End {
-    Done,
-    Again { called: bool },
-}
-
-/// A worker with a claim, which may stop at any line.
-struct Worker {
-    task: Option<Task>,
-    fact: Option<Happened>,
-    claim: CallRecord,
-    called_at: i64,
-    fence: u64,
-    /// The operators' decision as it was when the work was claimed.
-    decided: Option<StartDecision>,
-    /// Screening passed the order, or operators released it; screening or operators refused it.
-    is_cleared: bool,
-    is_refused: bool,
-    seen: (State, u64),
-    stage: At,
 }
 
 struct World {
@@ -222,243 +195,6 @@ impl World {
         assert!(!self.db.state.is_terminal() || stays, "{from} became {to}");
         self.db.state = step.next;
         self.db.version += 1;
-    }
-
-    fn claim(&mut self, pick: usize) {
-        let now = self.now;
-        let free: Vec<Task> = (self.db.effects.iter())
-            .filter(|(_, row)| row.due <= now && row.lease_until < now)
-            .map(|(task, _)| *task)
-            .collect();
-        let Some(task) = free.get(pick % free.len().max(1)).copied() else { return };
-        let Some(row) = self.db.effects.get_mut(&task) else { return };
-        let in_flight = row.called && now - row.called_at < IN_FLIGHT;
-        let claim = CallRecord { called_before: row.called, in_flight };
-        if !row.called {
-            row.called_at = now;
-        }
-        (row.called, row.lease_until, row.fence) = (true, now + LEASE, row.fence + 1);
-        let (called_at, fence) = (row.called_at, row.fence);
-        self.work(Some(task), None, claim, called_at, fence);
-    }
-
-    fn take_fact(&mut self, pick: usize) {
-        let Some(fact) = self.db.facts.get(pick % self.db.facts.len().max(1)).cloned() else { return };
-        self.work(None, Some(fact), CallRecord { called_before: false, in_flight: false }, 0, 0);
-    }
-
-    fn work(
-        &mut self,
-        task: Option<Task>,
-        fact: Option<Happened>,
-        claim: CallRecord,
-        called_at: i64,
-        fence: u64,
-    ) {
-        let seen = (self.db.state.clone(), self.db.version);
-        let row = task.and_then(|task| self.db.effects.get(&task));
-        let decided = row.and_then(|row| row.decided);
-        let is_cleared = decided == Some(StartDecision::Release);
-        let is_refused = decided == Some(StartDecision::Refuse);
-        let stage = At::Load;
-        self.workers.push(Worker {
-            task,
-            fact,
-            claim,
-            called_at,
-            fence,
-            decided,
-            is_cleared,
-            is_refused,
-            seen,
-            stage,
-        });
-    }
-
-    /// One move of one worker. `luck` below 64: the rail is down, below 96: it does not answer.
-    fn advance(&mut self, pick: usize, luck: u8) {
-        if self.workers.is_empty() {
-            return;
-        }
-        let mut worker = self.workers.remove(pick % self.workers.len());
-        if self.move_on(&mut worker, luck) {
-            self.workers.push(worker);
-        }
-    }
-
-    /// `false`: the worker is finished.
-    fn move_on(&mut self, worker: &mut Worker, luck: u8) -> bool {
-        let leg = match worker.task {
-            Some(Task::Leg(leg)) => leg,
-            Some(Task::Start | Task::Timelock) | None => LegKind::Offramp,
-        };
-        let answer = self.rails[&leg].answer(self.now);
-        match std::mem::replace(&mut worker.stage, At::Load) {
-            At::Load => return self.load(worker, leg),
-            At::Ask if worker.task == Some(Task::Start) => {
-                let result = self.office.screen(luck < 16);
-                worker.is_cleared |= result == ScreeningResult::Pass;
-                worker.is_refused |= result == ScreeningResult::Fail;
-                return self.begin(worker, Beginning::after(result));
-            }
-            At::Ask => {
-                let response = match luck {
-                    0..64 => RailResponse::Down,
-                    64..96 => RailResponse::Silence,
-                    _ => answer.map_or(RailResponse::NeverSeen, RailResponse::Answer),
-                };
-                let then = worker.seen.0.requested(worker.claim, response, at(self.now));
-                return self.then(worker, leg, then);
-            }
-            At::Call if luck < 64 => return self.then(worker, leg, State::called(RailResponse::Down)),
-            At::Call => {
-                let lock = worker.seen.0.lock();
-                assert!(!lock.is_some_and(|lock| lock.refunded), "paid for returned funds");
-                if leg == LegKind::Payout && lock.is_some() {
-                    assert!(self.chain.filled, "paid before the chain was committed");
-                }
-                let not_after = worker.called_at + RAIL_TIMEOUT;
-                self.rails.entry(leg).or_default().calls.push(not_after);
-                worker.stage = At::Listen;
-            }
-            At::Listen => {
-                let response = if luck < 96 { None } else { answer };
-                let then = State::called(response.map_or(RailResponse::Silence, RailResponse::Answer));
-                return self.then(worker, leg, then);
-            }
-            At::Commit(happened, end) => return self.commit(worker, happened, end),
-        }
-        true
-    }
-
-    fn load(&mut self, worker: &mut Worker, leg: LegKind) -> bool {
-        worker.seen = (self.db.state.clone(), self.db.version);
-        if let Some(fact) = &worker.fact {
-            worker.stage = At::Commit(fact.clone(), End::Done);
-            return true;
-        }
-        if worker.task == Some(Task::Start) {
-            let deadline = self.terms.request.deadline;
-            let first = Beginning::first(worker.decided, at(self.now), deadline, true);
-            return self.begin(worker, first);
-        }
-        if worker.task == Some(Task::Timelock) {
-            let end = match worker.seen.0.timer(at(self.now)) {
-                Timer::Settle => {
-                    worker.stage = At::Commit(Happened::TimelockNear, End::Done);
-                    return true;
-                }
-                Timer::Later(_) => End::Again { called: false },
-                Timer::Nothing => End::Done,
-            };
-            self.end(worker, end);
-            return false;
-        }
-        if let Some(answer) = self.office.verdicts.get(&leg)
-            && worker.seen.0.awaits(leg)
-        {
-            return self.then(worker, leg, Then::Take(answer.clone()));
-        }
-        match worker.seen.0.first(leg, worker.claim, at(self.now)) {
-            First::Call if self.office.is_paused(leg) => {
-                self.end(worker, End::Again { called: false });
-                return false;
-            }
-            First::Nothing => {
-                self.end(worker, End::Done);
-                return false;
-            }
-            First::Ask => worker.stage = At::Ask,
-            First::Call => worker.stage = At::Call,
-            First::Wait => {
-                self.end(worker, End::Again { called: false });
-                return false;
-            }
-            First::Withhold(why) => {
-                let at = at(self.now);
-                worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
-            }
-        }
-        true
-    }
-
-    fn then(&mut self, worker: &mut Worker, leg: LegKind, then: Then) -> bool {
-        let at = at(self.now);
-        match then {
-            Then::Take(answer) => {
-                let waits = matches!(answer, RailAnswer::InProgress { .. });
-                let end = if waits { End::Again { called: true } } else { End::Done };
-                let happened = match leg {
-                    LegKind::Offramp => Happened::Offramp { answer, at },
-                    LegKind::Payout => Happened::Payout { answer, at },
-                };
-                worker.stage = At::Commit(happened, end);
-            }
-            Then::Call if self.office.is_paused(leg) => {
-                self.end(worker, End::Again { called: false });
-                return false;
-            }
-            Then::Call => {
-                let row = worker.task.and_then(|task| self.db.effects.get_mut(&task));
-                let Some(row) = row.filter(|row| row.fence == worker.fence) else { return false };
-                (row.called_at, worker.called_at) = (self.now, self.now);
-                worker.stage = At::Call;
-            }
-            Then::Withhold(why) => {
-                worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
-            }
-            Then::Settle => {
-                worker.stage = At::Commit(Happened::TimelockNear, End::Again { called: true });
-            }
-            Then::Later { called } => {
-                self.end(worker, End::Again { called });
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Ends a claim whose fence is still valid.
-    fn end(&mut self, worker: &Worker, end: End) {
-        let Some(task) = worker.task else { return };
-        let Some(row) = self.db.effects.get_mut(&task).filter(|row| row.fence == worker.fence) else {
-            return;
-        };
-        match end {
-            End::Done => drop(self.db.effects.remove(&task)),
-            End::Again { called } => (row.due, row.called, row.lease_until) = (self.now + 500, called, 0),
-        }
-    }
-
-    /// Commits the step, what it consumes and the end of the claim, or nothing.
-    fn commit(&mut self, worker: &mut Worker, happened: Happened, end: End) -> bool {
-        let (state, version) = worker.seen.clone();
-        let step = state.step(&self.terms, happened.clone()).ok();
-        if step.is_some() && version != self.db.version {
-            // An answer is applied again; a decision made on the old state is made again.
-            if matches!(happened, Happened::Offramp { .. } | Happened::Payout { .. }) {
-                worker.seen = (self.db.state.clone(), self.db.version);
-                worker.stage = At::Commit(happened, end);
-            }
-            return true;
-        }
-        if worker.task == Some(Task::Start) && step.is_some() {
-            // Operators have decided since the work was claimed, or somebody else has claimed it.
-            let row = self.db.effects.get(&Task::Start);
-            if row.is_none_or(|row| row.fence != worker.fence) {
-                return false;
-            }
-            self.check_beginning(worker, &happened);
-        }
-        let consumed = worker.fact.as_ref();
-        if let Some(open) = consumed.and_then(|fact| self.db.facts.iter().position(|open| open == fact)) {
-            self.db.facts.remove(open);
-        }
-        if let Some(step) = step {
-            self.write(step);
-        }
-        self.end(worker, end);
-        false
     }
 
     fn cancel(&mut self) {
@@ -616,66 +352,6 @@ impl World {
                 self.anyone();
             }
         }
-    }
-
-    fn check(&self) {
-        let state = &self.db.state;
-        let (converted, paid) = (&self.rails[&LegKind::Offramp], &self.rails[&LegKind::Payout]);
-        assert!(converted.executed <= 1 && paid.executed <= 1, "a rail moved money twice");
-        let delivered = paid.executed + self.chain.paid;
-        assert!(delivered == 0 || !self.chain.gone, "maker and beneficiary were both paid");
-        let owes = matches!(state, State::Owing { .. });
-        if self.chain.settled {
-            assert!(
-                delivered == 1 || owes,
-                "the funds were taken and the beneficiary was not paid: {}",
-                state.name()
-            );
-        }
-        for pair in self.db.reported.windows(2) {
-            assert!(follows(pair[0], pair[1]), "{pair:?}");
-        }
-        let debt =
-            self.db.books.minor(&format!("debt:{}:total", self.terms.reference), &self.terms.output.asset);
-        assert_eq!(owes, debt > 0, "the books have a debt");
-        if owes {
-            return;
-        }
-        check_ended(&self.terms, state, &self.db.books);
-        let ends = self.db.reported.iter().filter(|kind| kind.is_terminal()).count();
-        let came_back = matches!(state, State::Completed { reversal: Some(_), .. });
-        let expected = 1 + usize::from(came_back);
-        assert_eq!((ends, self.db.reported.last().is_some_and(|last| last.is_terminal())), (expected, true));
-        assert_eq!(delivered, u32::from(matches!(state, State::Completed { .. })), "{}", state.name());
-        assert_eq!(state.lock().is_some_and(|lock| lock.refunded), self.chain.gone && state.lock().is_some());
-        assert_eq!(self.db.books.minor("escrow::total", &self.terms.input.asset), 0);
-    }
-}
-
-/// The contract's table of events (section 3.2).
-fn follows(before: EventType, after: EventType) -> bool {
-    use EventType as E;
-    match before {
-        E::IntentAccepted => matches!(
-            after,
-            E::OfframpInitiated
-                | E::PayoutInitiated
-                | E::IntentCancelled
-                | E::IntentExpired
-                | E::IntentFailed
-        ),
-        E::OfframpInitiated => matches!(after, E::OfframpInProgress | E::OfframpCompleted | E::OfframpFailed),
-        E::OfframpInProgress => matches!(after, E::OfframpCompleted | E::OfframpFailed),
-        E::OfframpCompleted => after == E::PayoutInitiated,
-        E::PayoutInitiated => matches!(after, E::PayoutInProgress | E::PayoutCompleted | E::PayoutFailed),
-        E::PayoutInProgress => matches!(after, E::PayoutCompleted | E::PayoutFailed),
-        E::PayoutCompleted => after == E::PayoutReversed,
-        E::OfframpFailed
-        | E::PayoutFailed
-        | E::PayoutReversed
-        | E::IntentCancelled
-        | E::IntentExpired
-        | E::IntentFailed => false,
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use super::worker::{At, End};
 use super::*;
 
 impl World {
