@@ -130,7 +130,7 @@ pub async fn open(dir: &Path, size: HistorySize, settings: &[&str]) -> anyhow::R
         }
         sqlx::query("select pg_reload_conf()").execute(&mut *admin).await?;
         fill(&harness, size).await?;
-        for statement in ["alter system reset all", "select pg_reload_conf()", "checkpoint"] {
+        for statement in ["alter system reset all", "select pg_reload_conf()"] {
             sqlx::query(statement).execute(&mut *admin).await?;
         }
     }

@@ -85,7 +85,9 @@ impl Browser {
             match next {
                 Some(next) if status.is_redirection() => next.to_str()?.clone_into(&mut path),
                 _ => {
-                    ensure!(status.is_success(), "{path}: {status} {body}");
+                    // A day of a large history has more lines than a file may have.
+                    let is_too_long = body.contains("choose fewer days");
+                    ensure!(status.is_success() || is_too_long, "{path}: {status} {body}");
                     return Ok(began.elapsed());
                 }
             }
