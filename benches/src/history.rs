@@ -109,8 +109,12 @@ fn chunks(count: i64) -> impl Iterator<Item = (i64, i64)> {
 pub const MEMORY: &str = "shared_buffers=8GB";
 
 /// The settings of a server while it is filled: whatever is written goes out once.
-const FILLING: [(&str, &str); 3] =
-    [("full_page_writes", "off"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
+const FILLING: [&str; 4] = [
+    "alter system set full_page_writes = off",
+    "alter system set max_wal_size = '8GB'",
+    "alter system set checkpoint_timeout = '1h'",
+    "select pg_reload_conf()",
+];
 
 /// A harness over the history that is kept in `dir`, which is filled if it is not there yet. A power cut may lose it.
 /// `settings` are the server's, as [`MEMORY`].
@@ -124,11 +128,9 @@ pub async fn open(dir: &Path, size: HistorySize, settings: &[&str]) -> anyhow::R
     let harness = DurableHarness::start_under(dir, market(), options).await?;
     if harness.count("select count(*) from (select from execution limit 1) e").await == 0 {
         let mut admin = harness.pool().acquire().await?;
-        for (setting, value) in FILLING {
-            let set = format!("alter system set {setting} = '{value}'");
-            sqlx::query(sqlx::AssertSqlSafe(set)).execute(&mut *admin).await?;
+        for statement in FILLING {
+            sqlx::query(statement).execute(&mut *admin).await?;
         }
-        sqlx::query("select pg_reload_conf()").execute(&mut *admin).await?;
         fill(&harness, size).await?;
         for statement in ["alter system reset all", "select pg_reload_conf()"] {
             sqlx::query(statement).execute(&mut *admin).await?;

@@ -85,8 +85,8 @@ impl Browser {
             match next {
                 Some(next) if status.is_redirection() => next.to_str()?.clone_into(&mut path),
                 _ => {
-                    // A day of a large history has more lines than a file may have.
-                    let is_too_long = body.contains("choose fewer days");
+                    // A file of one day of a large history is refused: it would have too many lines.
+                    let is_too_long = status.as_u16() == 400 && body.contains("choose fewer days");
                     ensure!(status.is_success() || is_too_long, "{path}: {status} {body}");
                     return Ok(began.elapsed());
                 }
