@@ -20,7 +20,7 @@ const CHANGES: usize = 6;
 /// Events of each insertion, and the time between two.
 const EVENTS: i32 = 50;
 const EVERY: Duration = Duration::from_millis(50);
-/// A machine that other programs keep busy falls behind, but not by more.
+/// The events a second that must arrive: on a busy machine the insertions do not reach the thousand.
 const LEAST_A_SECOND: u128 = 250;
 
 /// Adds a thousand events a second of a partner without sessions and endpoints until `stop`. Returns how many.

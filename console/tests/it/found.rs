@@ -107,7 +107,7 @@ async fn words_of_closed_alarms_and_of_last_results_find_their_orders() {
     }
 }
 
-/// Failures with words that many have are found newest first, and one with words that few have however old it is.
+/// Of many failures with the same words the newest are found first; a failure with rare words is found at any age.
 #[tokio::test(flavor = "multi_thread")]
 async fn words_of_failures_find_the_newest_and_a_rare_one_of_long_ago() {
     let scene = Scene::new().await;

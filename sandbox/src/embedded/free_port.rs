@@ -7,11 +7,11 @@ use tokio::net::TcpSocket;
 
 use super::EmbeddedError;
 
-/// A port of 127.0.0.1 that no other program is given while this lives, listened on or not. The program that it is for
-/// listens with `SO_REUSEADDR`, as servers do.
+/// A port of 127.0.0.1 that is kept for one program until this value is dropped.
 ///
-/// On Linux it is bound and not listened on: the kernel gives it to nobody who asks for any port, and refuses no
-/// listener. Other systems would refuse the listener, so there it is free only by the odds.
+/// On Linux a socket is bound to the port and does not listen. The kernel then assigns the port to no other socket, and
+/// the program can listen on it if it sets `SO_REUSEADDR`, as servers do. Other systems would refuse the program, so
+/// there the port is not kept: it was free when it was taken.
 #[derive(Debug)]
 pub struct FreePort {
     number: u16,

@@ -168,7 +168,7 @@ async fn deliveries_are_retained_as_long_as_events() {
     assert_eq!(scene.log().await.len(), 2);
 }
 
-/// As three weeks after the migration: what the log had before is a day of its own, beside the days since.
+/// Moves the log's rows from the partition that the migration made into partitions of a day, as after three weeks.
 async fn days_instead_of_the_first_partition(conn: &mut PgConnection) {
     for (table, first) in DayTable::WEBHOOK_LOG.into_iter().zip(["webhook_delivery", "webhook_attempt"]) {
         let log = table.as_str();

@@ -37,7 +37,7 @@ pub struct Disagreement {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     pub disagreements: Vec<Disagreement>,
-    /// Assets whose entries do not sum to zero, with the sum.
+    /// Assets whose entries do not sum to zero, each with its sum.
     pub unbalanced: Vec<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ impl Findings {
     }
 }
 
-/// The comparison of `held`, a row each account; assets are the rows without an owner.
+/// Compares the sums of `held` with the kept balances: a row for each account, and for each asset one without an owner.
 macro_rules! compare {
     ($held:expr) => {
         concat!(

@@ -84,7 +84,7 @@ impl World {
         });
     }
 
-    /// One move of one worker. `luck` below 64: the rail is down, below 96: it does not answer.
+    /// One move of one worker. When `luck` is below 64, the rail is down; below 96, it does not answer.
     pub(super) fn advance(&mut self, pick: usize, luck: u8) {
         if self.workers.is_empty() {
             return;
