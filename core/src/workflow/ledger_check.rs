@@ -3,8 +3,8 @@
 //!
 //! The database refuses every violation, so a finding was written past its checks. A minute after the last check the
 //! kept balances are compared with the last closings and the entries since; once a day, and as long as that found
-//! something, they are compared with all entries. The check pauses for twenty times its duration, at least a minute, and one process
-//! at a time runs it.
+//! something, they are compared with all entries. The check pauses for twenty times its duration, at least a minute,
+//! and one process at a time runs it.
 
 use std::time::{Duration, Instant};
 
