@@ -11,8 +11,11 @@
 //! accepted, so that a repeated request is answered as it was, and never accepted again. What is open at the source ends
 //! there, and what the partner has prefunded stays there until it is transferred ([`crate::transfers`]).
 //!
-//! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source for good, and copied
-//! with its numbers, messages and ClOrdIDs.
+//! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source, and copied with its
+//! numbers, messages and ClOrdIDs.
+//!
+//! A partner comes back to a cell that it has left by a move of the same steps: what the cell has of it, as it left, is
+//! brought up to the present ([`CopiedRows`]). From its arrival there the move by which it left is over.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +25,7 @@ use dvp_store::approvals::Approval;
 use dvp_store::fix::admin;
 use dvp_store::fix::commands::{self, SessionAction};
 use dvp_store::ledger::balances::{self, BalanceRow};
-use dvp_store::moves::{self, CopiedRows, MoveRow};
+use dvp_store::moves::{self, CopiedRows, MoveRow, SessionRows, Taken};
 use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -75,8 +78,10 @@ pub enum MoveError {
     Environment,
     #[error("the partner cannot be moved now: {}", .0.join("; "))]
     Obstacles(Vec<String>),
-    #[error("the target has the partner already, not from this move: a partner does not come back to a cell")]
+    #[error("the target has the partner already, and no move has taken it from there")]
     Occupied,
+    #[error("the move {id}, by which the partner left the target, has not written there what it took: run it again ({})", .sessions.join(", "))]
+    Between { id: String, sessions: Vec<String> },
     #[error("another partner of the target has the name, a key, or a session of this one: {0}")]
     Taken(String),
     #[error("the copy has {copied} of {all} used intentIds")]
@@ -118,7 +123,7 @@ pub async fn request(
     Ok(requests::request_change(conn, change, maker).await?)
 }
 
-/// No move of the partner is unfinished, and it has not left.
+/// No move of the partner is unfinished, and it is here.
 async fn check_free(conn: &mut PgConnection, partner_id: &str) -> Result<(), MoveError> {
     match moves::find_latest(conn, partner_id).await? {
         Some(latest) if !["open", "cancelled"].contains(&latest.state.as_str()) => {
@@ -151,6 +156,7 @@ fn row(id: &str, partner_id: &str, [source, target]: [CellId; 2], state: &str, o
         state: state.to_owned(),
         operator: operator.trim().to_owned(),
         since: chrono::DateTime::UNIX_EPOCH,
+        closed_before: None,
     }
 }
 
@@ -326,6 +332,11 @@ async fn arrive(
 ) -> Result<(), MoveError> {
     let known = moves::find(target.conn, &found.id).await?;
     if known.is_none() {
+        let leaving = moves::list_sessions(source.conn, &found.partner_id).await?.into_iter();
+        let leaving: Vec<String> = leaving.filter(|one| one.enabled).map(|one| one.session_id).collect();
+        if let Some(session) = moves::list_present(target.conn, &leaving).await?.into_iter().next() {
+            return Err(MoveError::Taken(session));
+        }
         let (mut rows, _) =
             moves::list_rows(source.conn, CopiedRows::Partner, &found.partner_id, "", PAGE).await?;
         let closed_by = Value::from(found.id.as_str());
@@ -352,19 +363,46 @@ async fn arrive_in(
     rows: Vec<String>,
     operator: &str,
 ) -> Result<(), MoveError> {
-    if let Some(earlier) = moves::find_latest(tx, &found.partner_id).await? {
-        // The source has ended the earlier move: this one was approved after it.
-        moves::advance(tx, &earlier.id, ["arriving", "cancelled"], operator.trim()).await?;
-        let is_left = ["cancelled", "arriving"].contains(&earlier.state.as_str())
-            && moves::set_closed(tx, &found.partner_id, [Some(&earlier.id), Some(&found.id)]).await?;
-        if !is_left {
-            return Err(MoveError::Occupied);
+    let closed_before = match moves::find_closer(tx, &found.partner_id).await? {
+        Some(closer) => {
+            let closer = closer.ok_or(MoveError::Occupied)?;
+            let earlier = moves::find(tx, &closer).await?.ok_or(MoveError::Occupied)?;
+            let before = take_over(tx, earlier, operator).await?;
+            moves::set_closed(tx, &found.partner_id, [Some(&closer), Some(&found.id)]).await?;
+            before
         }
-    }
+        None => None,
+    };
     moves::insert_rows(tx, CopiedRows::Partner, &rows).await.map_err(taken)?;
-    let arriving =
-        MoveRow { state: "arriving".to_owned(), operator: operator.trim().to_owned(), ..found.clone() };
+    let operator = operator.trim().to_owned();
+    let arriving = MoveRow { state: "arriving".to_owned(), operator, closed_before, ..found.clone() };
     moves::insert(tx, &arriving).await.map_err(taken)
+}
+
+/// Ends the part that the move which has closed the partner at the target had there. Returns the move by which the partner
+/// left, if it has ever been there.
+async fn take_over(
+    tx: &mut PgConnection,
+    earlier: MoveRow,
+    operator: &str,
+) -> Result<Option<String>, MoveError> {
+    match earlier.state.as_str() {
+        "moved" => {
+            let sessions = moves::list_between(tx, &earlier.partner_id).await?;
+            if sessions.is_empty() {
+                Ok(Some(earlier.id))
+            } else {
+                Err(MoveError::Between { id: earlier.id, sessions })
+            }
+        }
+        // Its source has ended it: this one was approved after it.
+        "arriving" => {
+            moves::advance(tx, &earlier.id, ["arriving", "cancelled"], operator.trim()).await?;
+            Ok(earlier.closed_before)
+        }
+        "cancelled" => Ok(earlier.closed_before),
+        _ => Err(MoveError::Occupied),
+    }
 }
 
 fn taken(error: StoreError) -> MoveError {
@@ -471,6 +509,7 @@ const fn sealed_columns(kind: CopiedRows) -> &'static [(&'static str, &'static s
         CopiedRows::Endpoints => &[("sealed_secret", "id"), ("sealed_next", "id")],
         CopiedRows::Partner
         | CopiedRows::Intents
+        | CopiedRows::RevokedKeys
         | CopiedRows::Instructions
         | CopiedRows::Limits
         | CopiedRows::LimitUse
@@ -478,7 +517,8 @@ const fn sealed_columns(kind: CopiedRows) -> &'static [(&'static str, &'static s
         | CopiedRows::Beneficiaries
         | CopiedRows::Destinations
         | CopiedRows::Answers
-        | CopiedRows::Nonces => &[],
+        | CopiedRows::Nonces
+        | CopiedRows::Deposits => &[],
     }
 }
 
@@ -529,13 +569,17 @@ async fn move_session(
     operator: &str,
 ) -> Result<(), MoveError> {
     let mut tx = source.conn.begin().await?;
-    if moves::take_session(&mut tx, session_id, &found.id).await? {
+    let is_taken = moves::take_session(&mut tx, session_id, found).await?;
+    if is_taken == Taken::Now {
         let reason = format!("moved to cell {} by {}", found.target, found.id);
         let command = fix_sessions::command(session_id, SessionAction::Disable, operator, &reason)
             .map_err(|_| MoveError::NoReason)?;
         commands::insert_command(&mut tx, &command, Some("disabled")).await?;
     }
     tx.commit().await?;
+    if is_taken == Taken::Not {
+        return Ok(());
+    }
     let deadline = Instant::now() + RELEASE_WAIT;
     while admin::is_held(source.conn, &format!("fix:{session_id}")).await? {
         if Instant::now() >= deadline {
@@ -547,13 +591,28 @@ async fn move_session(
     let mut rows = moves::load_session(source.conn, session_id).await?;
     rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
     let mut tx = target.conn.begin().await?;
-    let copied = moves::insert_session(&mut tx, &rows).await.map_err(taken);
+    let copied = copy_session(&mut tx, session_id, &rows, found).await;
     if copied.is_ok() {
         tx.commit().await?;
     } else {
         tx.rollback().await?;
     }
-    copied.map(|_| ())
+    copied?;
+    Ok(moves::note_copied(source.conn, session_id, &found.id).await?)
+}
+
+async fn copy_session(
+    tx: &mut PgConnection,
+    session_id: &str,
+    rows: &SessionRows,
+    found: &MoveRow,
+) -> Result<(), MoveError> {
+    if !moves::is_latest(tx, &found.id).await? {
+        let state = "over: the partner has moved on".to_owned();
+        return Err(MoveError::State { id: found.id.clone(), state });
+    }
+    let is_there = moves::insert_session(tx, session_id, rows, &found.id).await.map_err(taken)?;
+    if is_there { Ok(()) } else { Err(MoveError::Taken(session_id.to_owned())) }
 }
 
 /// Ends a move before anything was copied: the partner stays at the source, and its orders are accepted there again.
@@ -571,8 +630,16 @@ pub async fn cancel(
         return Err(MoveError::State { id: found.id, state: found.state });
     }
     // The target first: a run at the same time cannot copy any more, so that the source never becomes `moved`.
-    if moves::find(target, &found.id).await?.is_some() {
-        step(target, &found.id, ["arriving", "cancelled"], operator).await?;
+    if let Some(there) = moves::find(target, &found.id).await? {
+        let mut tx = target.begin().await?;
+        let is_ended = moves::advance(&mut tx, &found.id, ["arriving", "cancelled"], operator.trim()).await?;
+        if let Some(before) = there.closed_before.filter(|_| is_ended) {
+            moves::set_closed(&mut tx, &found.partner_id, [Some(&found.id), Some(&before)]).await?;
+        }
+        tx.commit().await?;
+        if !is_ended {
+            step(target, &found.id, ["arriving", "cancelled"], operator).await?;
+        }
     }
     let mut tx = source.begin().await?;
     let is_ended = moves::advance(&mut tx, &found.id, ["approved", "cancelled"], operator.trim()).await?

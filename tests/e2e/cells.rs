@@ -222,6 +222,24 @@ spread_bps = 10
         command
     }
 
+    /// Two operators decide that a partner moves. Returns the words that run the move in its source.
+    fn decide(&self, name: &str, [from, to]: [&str; 2]) -> Vec<String> {
+        let both = ["--to-config", &self.config(to), "--name", name].map(str::to_owned);
+        let run = ["partner", "move", "run", "--operator", "jo"].map(str::to_owned);
+        let run: Vec<String> = run.into_iter().chain(both).collect();
+        let words: Vec<&str> = run.iter().map(String::as_str).collect();
+        assert!(self.refused(from, &words).contains("no move of the partner was approved"));
+        let why = ["--operator", "jo", "--reason", "room for others", "--evidence", "plan 3"];
+        let request = ["partner", "move", "request", "--name", name, "--to", to];
+        let requested = self.said(from, &[&request[..], &why].concat());
+        let id = requested["id"].as_str().unwrap();
+        assert!(self.refused(from, &words).contains("no move of the partner was approved"));
+        let approve = ["approval", "approve", "--id", id, "--operator"];
+        assert!(self.refused(from, &[&approve[..], &["Jo"]].concat()).contains("another operator"));
+        self.said(from, &[&approve[..], &["kim"]].concat());
+        run
+    }
+
     fn config(&self, id: &str) -> String {
         self.ground.path(&format!("{id}.toml")).display().to_string()
     }
@@ -523,20 +541,9 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     scene.said("00a", &deposit("wire-8"));
 
     // A move needs two operators, and nothing of it happens before.
-    let both = ["--to-config", &scene.config("00b"), "--name", "ACME"].map(str::to_owned);
-    let both: Vec<&str> = both.iter().map(String::as_str).collect();
-    let run = [&["partner", "move", "run", "--operator", "jo"][..], &both].concat();
-    assert!(scene.refused("00a", &run).contains("no move of the partner was approved"));
-    let why = ["--operator", "jo", "--reason", "cell 00a is full", "--evidence", "plan 3"];
-    let request = ["partner", "move", "request", "--name", "ACME", "--to", "00b"];
-    let requested = scene.said("00a", &[&request[..], &why].concat());
-    let id = requested["id"].as_str().unwrap();
-    assert!(scene.refused("00a", &run).contains("no move of the partner was approved"));
-    let approve = ["approval", "approve", "--id", id, "--operator"];
-    assert!(scene.refused("00a", &[&approve[..], &["Jo"]].concat()).contains("another operator"));
-    scene.said("00a", &[&approve[..], &["kim"]].concat());
-    let status = scene
-        .said("00a", &[&["partner", "move", "run", "--operator", "jo", "--dry-run"][..], &both].concat());
+    let run = scene.decide("ACME", ["00a", "00b"]);
+    let run: Vec<&str> = run.iter().map(String::as_str).collect();
+    let status = scene.said("00a", &[&run[..], &["--dry-run"]].concat());
     assert_eq!((&status["sourceState"], &status["targetState"]), (&json!("approved"), &Value::Null));
     assert_eq!(status["obstacles"], json!([]));
 
@@ -623,14 +630,56 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     acme_fix.new_order("F-2", "bene_a:dest_10000000", &order["permit"]).await;
     filled(&mut acme_fix, "F-2").await;
 
-    // Money for it belongs to its present cell, and a key that is stopped works in the other cell still.
+    // Money for it belongs to its present cell, and no deposit is posted in both.
     assert!(scene.refused("00a", &deposit("wire-9")).contains("has moved to cell 00b"));
-    scene.said("00b", &deposit("wire-9"));
+    assert_eq!(scene.said("00b", &deposit("wire-8"))["repeated"], true);
+    assert_eq!(scene.said("00b", &deposit("wire-9"))["repeated"], false);
+
+    // It comes back, with the session. What it had in either cell is read through the one address.
+    let back = scene.decide("ACME", ["00b", "00a"]);
+    let back: Vec<&str> = back.iter().map(String::as_str).collect();
+    drop(acme_fix);
+    until("the session's return", async || {
+        let moved = scene.said("00b", &back);
+        assert_eq!(
+            (&moved["sourceState"], &moved["targetState"]),
+            (&json!("moved"), &json!("open")),
+            "{moved}"
+        );
+        moved["sessions"][0]["state"] == "moved"
+    })
+    .await;
+    let map = scene.map();
+    assert_eq!(map["sessions"]["ACME"], "00a");
+    assert_eq!(map["keys"].as_object().unwrap().values().collect::<Vec<_>>(), ["00a"], "{map}");
+    let mut flow = Flow::new(vec![("00a", scene.service(0, &acme))], 0);
+    flow.order().await;
+    assert_eq!(flow.cells(), ["00a"]);
+    for (_, operation, body, answer) in [&acme_flow.accepted[0], acme_flow.accepted.last().unwrap()] {
+        assert_eq!(partner.try_submit(body, *operation).await, Some((202, answer.clone())));
+        let reference = answer["reference"].as_str().unwrap();
+        let (status, read) = partner.get(&format!("/v1/executions/{reference}?refType=executionId")).await;
+        assert_eq!((status, &read["status"]), (200, &json!("completed")), "{read}");
+    }
+    let mut acme_fix = log_on(&scene, "ACME").await;
+    let view = Box::new(scene.service(0, &acme));
+    let order = partner.order(&view, 3, "000123456789").await;
+    for used in ["F-1", "F-2"] {
+        acme_fix.new_order(used, "bene_a:dest_10000000", &order["permit"]).await;
+        let known = acme_fix.report(|report| report.get(11) == used && report.get(39) == "8").await;
+        assert_eq!(known.get(103), "6", "a used ClOrdID is a duplicate");
+    }
+    acme_fix.new_order("F-3", "bene_a:dest_10000000", &order["permit"]).await;
+    filled(&mut acme_fix, "F-3").await;
+    assert_eq!(scene.said("00a", &deposit("wire-9"))["repeated"], true);
+    assert!(scene.refused("00b", &deposit("wire-10")).contains("has moved to cell 00a"));
+
+    // A key that is stopped works in the other cell still.
     let revoke = ["key", "revoke", "--key-id", acme["keyId"].as_str().unwrap()];
-    assert_eq!(scene.said("00a", &revoke)["alsoInCells"], json!(["00b"]));
+    assert_eq!(scene.said("00b", &revoke)["alsoInCells"], json!(["00a"]));
     let (status, read) = partner.get("/v1/events").await;
     assert_eq!(status, 200, "{read}");
-    assert_eq!(scene.said("00b", &revoke)["alsoInCells"], json!(["00a"]));
+    assert_eq!(scene.said("00a", &revoke)["alsoInCells"], json!(["00b"]));
     until("the key's end", async || partner.get("/v1/events").await.0 == 401).await;
 
     // A cell that fails: its callers are told so, the other's notice nothing.

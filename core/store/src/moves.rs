@@ -21,6 +21,8 @@ pub struct MoveRow {
     pub state: String,
     pub operator: String,
     pub since: DateTime<Utc>,
+    /// At the target: the move that had closed the partner here before.
+    pub closed_before: Option<String>,
 }
 
 /// The closed ones among these partners.
@@ -29,10 +31,11 @@ pub async fn list_closed(conn: &mut PgConnection, partner_ids: &[&str]) -> Resul
     Ok(rows.bind(partner_ids).fetch_all(conn).await?)
 }
 
-/// Inserts the move that two operators decided, into the database of its source.
+/// Inserts a move: at its source when two operators have decided it, at its target when the partner arrives.
 pub async fn insert(conn: &mut PgConnection, new: &MoveRow) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into partner_move (id, partner_id, source, target, state, operator) values ($1, $2, $3, $4, $5, $6)",
+        "insert into partner_move (id, partner_id, source, target, state, operator, closed_before) \
+         values ($1, $2, $3, $4, $5, $6, $7)",
     )
     .bind(&new.id)
     .bind(&new.partner_id)
@@ -40,25 +43,33 @@ pub async fn insert(conn: &mut PgConnection, new: &MoveRow) -> Result<(), StoreE
     .bind(&new.target)
     .bind(&new.state)
     .bind(&new.operator)
+    .bind(&new.closed_before)
     .execute(conn)
     .await?;
     Ok(())
 }
 
 pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<MoveRow>, StoreError> {
-    let row = sqlx::query_as(
-        "select id, partner_id, source, target, state, operator, since from partner_move where id = $1",
-    );
+    let row = sqlx::query_as("select * from partner_move where id = $1");
     Ok(row.bind(id).fetch_optional(conn).await?)
 }
 
-/// The latest move of a partner in this database.
+/// The latest move of a partner in this database that was not cancelled.
 pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Option<MoveRow>, StoreError> {
     let row = sqlx::query_as(
-        "select id, partner_id, source, target, state, operator, since from partner_move where partner_id = $1 \
-         order by id desc limit 1",
+        "select * from partner_move where partner_id = $1 and state <> 'cancelled' order by number desc limit 1",
     );
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
+}
+
+/// Whether no later move of its partner has begun in this database.
+pub async fn is_latest(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
+    let row = sqlx::query_scalar(
+        "select not exists (select from partner_move m join partner_move later \
+             on later.partner_id = m.partner_id and later.number > m.number \
+                and later.state not in ('approved', 'cancelled') where m.id = $1)",
+    );
+    Ok(row.bind(id).fetch_one(conn).await?)
 }
 
 /// The other cells of a partner's moves, where its keys may be, too.
@@ -100,6 +111,15 @@ pub(crate) async fn hold_open(conn: &mut PgConnection) -> Result<(), StoreError>
 pub async fn lock_orders(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(&mut **tx).await?;
     Ok(())
+}
+
+/// The move that has closed a partner here; `None`: there is no such partner.
+pub async fn find_closer(
+    conn: &mut PgConnection,
+    partner_id: &str,
+) -> Result<Option<Option<String>>, StoreError> {
+    let row = sqlx::query_scalar("select closed_by from partner where id = $1 for update");
+    Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
 /// Closes a partner, or opens it, for a move.
@@ -157,6 +177,8 @@ pub enum CopiedRows {
     Partner,
     Intents,
     Keys,
+    /// Of a partner that comes back, which the target may have as it left them.
+    RevokedKeys,
     Instructions,
     Limits,
     LimitUse,
@@ -166,12 +188,14 @@ pub enum CopiedRows {
     Endpoints,
     Answers,
     Nonces,
+    Deposits,
 }
 
 impl CopiedRows {
     /// Those that belong to the partner as a whole and are copied at once, when it is closed.
-    pub const AT_ONCE: [Self; 10] = [
+    pub const AT_ONCE: [Self; 12] = [
         Self::Keys,
+        Self::RevokedKeys,
         Self::Instructions,
         Self::Limits,
         Self::LimitUse,
@@ -181,6 +205,7 @@ impl CopiedRows {
         Self::Endpoints,
         Self::Answers,
         Self::Nonces,
+        Self::Deposits,
     ];
 
     /// A key of the row, and the row, of one partner after a key.
@@ -198,6 +223,10 @@ impl CopiedRows {
             Self::Keys => {
                 "select id, to_jsonb(t)::text from api_key t \
                  where partner_id = $1 and revoked_at is null and id > $2 order by 1 limit $3"
+            }
+            Self::RevokedKeys => {
+                "select id, to_jsonb(t)::text from api_key t \
+                 where partner_id = $1 and revoked_at is not null and id > $2 order by 1 limit $3"
             }
             Self::Instructions => {
                 "select asset, to_jsonb(t)::text from settlement_instruction t \
@@ -236,52 +265,97 @@ impl CopiedRows {
                 "select key_id || ' ' || nonce, to_jsonb(t)::text from request_nonce t \
                  where partner_id = $1 and key_id || ' ' || nonce > $2 order by 1 limit $3"
             }
+            Self::Deposits => {
+                "select deposit_id, to_jsonb(t)::text from partner_deposit t \
+                 where partner_id = $1 and deposit_id > $2 order by 1 limit $3"
+            }
         }
     }
 
-    /// Inserts an array of rows.
+    /// Inserts an array of rows. Of a partner that comes back, the target has rows as it left them: what was disabled,
+    /// revoked, paused or used up in either cell stays so, and of the rest the source's rows count.
     const fn insert(self) -> &'static str {
         match self {
             Self::Partner => {
-                "insert into partner select * from jsonb_populate_recordset(null::partner, $1::jsonb) \
+                "insert into partner as t select * from jsonb_populate_recordset(null::partner, $1::jsonb) \
                  on conflict (id) do update set name = excluded.name, tier = excluded.tier, \
-                     limit_per_minute = excluded.limit_per_minute, disabled_at = excluded.disabled_at"
+                     limit_per_minute = excluded.limit_per_minute, \
+                     disabled_at = case when exists (select from partner_move m where m.partner_id = t.id and m.state = 'moved') \
+                                        then coalesce(t.disabled_at, excluded.disabled_at) else excluded.disabled_at end"
             }
             Self::Intents => {
                 "insert into intent select * from jsonb_populate_recordset(null::intent, $1::jsonb) on conflict do nothing"
             }
             // Processes find new keys by their time.
             Self::Keys => {
-                "insert into api_key select * from jsonb_populate_recordset(null::api_key, \
+                "insert into api_key as t select * from jsonb_populate_recordset(null::api_key, \
                      (select jsonb_agg(one || jsonb_build_object('created_at', now())) \
-                      from jsonb_array_elements($1::jsonb) one))"
+                      from jsonb_array_elements($1::jsonb) one)) \
+                 on conflict (id) do update set disabled_at = excluded.disabled_at \
+                     where t.disabled_at is null and excluded.disabled_at is not null"
+            }
+            Self::RevokedKeys => {
+                "update api_key t set revoked_at = now(), disabled_at = coalesce(t.disabled_at, now()), sealed_secret = '' \
+                 from jsonb_populate_recordset(null::api_key, $1::jsonb) other \
+                 where t.id = other.id and t.revoked_at is null"
             }
             Self::Instructions => {
                 "insert into settlement_instruction \
-                 select * from jsonb_populate_recordset(null::settlement_instruction, $1::jsonb)"
+                 select * from jsonb_populate_recordset(null::settlement_instruction, $1::jsonb) \
+                 on conflict (partner_id, livemode, asset) do update set account = excluded.account"
             }
             Self::Limits => {
-                "insert into order_limit select * from jsonb_populate_recordset(null::order_limit, $1::jsonb)"
+                "insert into order_limit as t select * from jsonb_populate_recordset(null::order_limit, $1::jsonb) \
+                 on conflict (scope, target, asset, period) do update \
+                     set amount = excluded.amount, approval = excluded.approval, set_at = excluded.set_at \
+                     where excluded.set_at > t.set_at"
             }
             Self::LimitUse => {
-                "insert into limit_usage select * from jsonb_populate_recordset(null::limit_usage, $1::jsonb)"
+                "insert into limit_usage as t select * from jsonb_populate_recordset(null::limit_usage, $1::jsonb) \
+                 on conflict (day, scope, target, asset) do update set amount = excluded.amount \
+                     where excluded.amount > t.amount"
             }
             Self::Pauses => {
-                "insert into pause select * from jsonb_populate_recordset(null::pause, $1::jsonb)"
+                "insert into pause select * from jsonb_populate_recordset(null::pause, $1::jsonb) on conflict do nothing"
             }
             Self::Beneficiaries => {
-                "insert into beneficiary select * from jsonb_populate_recordset(null::beneficiary, $1::jsonb)"
+                "insert into beneficiary select * from jsonb_populate_recordset(null::beneficiary, $1::jsonb) \
+                 on conflict (id) do nothing"
             }
+            // Each is verified once and disabled once, wherever that was.
             Self::Destinations => {
-                "insert into destination select * from jsonb_populate_recordset(null::destination, $1::jsonb)"
+                "insert into destination as t select * from jsonb_populate_recordset(null::destination, $1::jsonb) \
+                 on conflict (id) do update set \
+                     verified_by = coalesce(t.verified_by, excluded.verified_by), \
+                     evidence = coalesce(t.evidence, excluded.evidence), \
+                     verified_at = coalesce(t.verified_at, excluded.verified_at), \
+                     disabled_by = excluded.disabled_by, disabled_reason = excluded.disabled_reason, \
+                     disabled_at = excluded.disabled_at \
+                 where t.disabled_at is null and (excluded.disabled_at is not null \
+                                                  or t.verified_at is null and excluded.verified_at is not null)"
             }
-            // Events of this database from now on.
+            // A new one, and one that becomes active, has the events of this database from now on. Of a key that has
+            // another one here, that one stays.
             Self::Endpoints => {
-                "with new as (insert into webhook_endpoint \
+                "with given as ( \
                      select * from jsonb_populate_recordset(null::webhook_endpoint, (select jsonb_agg( \
                          one || jsonb_build_object('from_position', (select position from feed_counter))) \
-                         from jsonb_array_elements($1::jsonb) one)) returning id) \
-                 insert into endpoint_lease (endpoint_id) select id from new"
+                         from jsonb_array_elements($1::jsonb) one)) e \
+                     where not exists (select from webhook_endpoint other where other.key_id = e.key_id and other.id <> e.id) \
+                 ), new as ( \
+                     insert into webhook_endpoint as t select * from given \
+                     on conflict (id) do update set \
+                         key_id = excluded.key_id, url = excluded.url, subscribed_types = excluded.subscribed_types, \
+                         api_version = excluded.api_version, is_active = excluded.is_active, \
+                         sealed_secret = excluded.sealed_secret, sealed_next = excluded.sealed_next, \
+                         grace_expires_at = excluded.grace_expires_at, rotated_at = excluded.rotated_at, \
+                         from_position = case when excluded.is_active and not t.is_active \
+                                              then excluded.from_position else t.from_position end, \
+                         failing_since = case when excluded.is_active and t.is_active then t.failing_since end, \
+                         noticed_at = case when excluded.is_active and t.is_active then t.noticed_at end \
+                     returning id \
+                 ) \
+                 insert into endpoint_lease (endpoint_id) select id from new on conflict do nothing"
             }
             Self::Answers => {
                 "insert into idempotency select * from jsonb_populate_recordset(null::idempotency, $1::jsonb) \
@@ -289,6 +363,10 @@ impl CopiedRows {
             }
             Self::Nonces => {
                 "insert into request_nonce select * from jsonb_populate_recordset(null::request_nonce, $1::jsonb) \
+                 on conflict do nothing"
+            }
+            Self::Deposits => {
+                "insert into partner_deposit select * from jsonb_populate_recordset(null::partner_deposit, $1::jsonb) \
                  on conflict do nothing"
             }
         }
@@ -350,12 +428,79 @@ pub async fn list_sessions(
     Ok(rows.bind(partner_id).fetch_all(conn).await?)
 }
 
-/// Disables a session for good. Its process lets go of it.
-pub async fn take_session(conn: &mut PgConnection, session_id: &str, id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update fix_session set enabled = false, moved_by = $2 where session_id = $1 and enabled and moved_by is null",
+/// Sessions of a partner that another cell does not have yet, although a move took them from here.
+pub async fn list_between(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select session_id from fix_session where partner_id = $1 and moved_by is not null and copied_at is null \
+         order by 1",
     );
-    Ok(done.bind(session_id).bind(id).execute(conn).await?.rows_affected() == 1)
+    Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
+/// Those among these sessions that this cell has and that were not taken from it.
+pub async fn list_present(
+    conn: &mut PgConnection,
+    session_ids: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select session_id from fix_session where session_id = any($1) and moved_by is null order by 1",
+    );
+    Ok(rows.bind(session_ids).fetch_all(conn).await?)
+}
+
+/// Takes a session from this cell, unless the partner is back: disables it, and its process lets go of it. Call it in a
+/// transaction.
+pub async fn take_session(
+    conn: &mut PgConnection,
+    session_id: &str,
+    found: &MoveRow,
+) -> Result<Taken, StoreError> {
+    let left = sqlx::query("select from partner where id = $1 and closed_by = $2 for share")
+        .bind(&found.partner_id)
+        .bind(&found.id)
+        .execute(&mut *conn)
+        .await?;
+    if left.rows_affected() == 0 {
+        return Ok(Taken::Not);
+    }
+    let now = sqlx::query(
+        "update fix_session set enabled = false, moved_by = $2, copied_at = null \
+         where session_id = $1 and enabled and moved_by is null",
+    )
+    .bind(session_id)
+    .bind(&found.id)
+    .execute(&mut *conn)
+    .await?;
+    if now.rows_affected() == 1 {
+        return Ok(Taken::Now);
+    }
+    let before =
+        sqlx::query_scalar("select exists (select from fix_session where session_id = $1 and moved_by = $2)");
+    let before: bool = before.bind(session_id).bind(&found.id).fetch_one(&mut *conn).await?;
+    Ok(if before { Taken::Before } else { Taken::Not })
+}
+
+/// Whether a move has taken a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    Now,
+    /// An earlier run did.
+    Before,
+    /// The partner has come back, or operators have disabled the session.
+    Not,
+}
+
+/// The target has the session.
+pub async fn note_copied(conn: &mut PgConnection, session_id: &str, id: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update fix_session set copied_at = now() \
+         where session_id = $1 and moved_by = $2 and copied_at is null",
+    )
+    .bind(session_id)
+    .bind(id)
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// A session with its row, messages for resends, orders, and the last event of each order; arrays of JSON.
@@ -369,7 +514,7 @@ pub struct SessionRows {
 
 pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<SessionRows, StoreError> {
     let (session, messages, orders, events) = sqlx::query_as(
-        "select (to_jsonb(s) - 'moved_by')::text, \
+        "select (to_jsonb(s) - '{moved_by,came_by,copied_at}'::text[])::text, \
                 (select coalesce(jsonb_agg(to_jsonb(m)), '[]')::text from fix_outbound m where m.session_id = s.session_id), \
                 (select coalesce(jsonb_agg(to_jsonb(o)), '[]')::text from fix_order o where o.session_id = s.session_id), \
                 (select coalesce(jsonb_agg(to_jsonb(v)), '[]')::text from fix_order o cross join lateral ( \
@@ -384,45 +529,70 @@ pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<S
     Ok(SessionRows { session, messages, orders, events })
 }
 
-/// Inserts a session, which reports this database's events from now on. `false`: it is here already.
-pub async fn insert_session(tx: &mut PgTransaction<'_>, rows: &SessionRows) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(
-        "insert into fix_session select * from jsonb_populate_record(null::fix_session, $1::jsonb || jsonb_build_object( \
-             'enabled', true, 'feed_position', (select position from feed_counter))) \
-         on conflict (session_id) do nothing",
+/// Inserts a session, which reports this database's events from now on; one that an earlier move took from here is
+/// replaced. `false`: this cell has another session under the id. Call it in a transaction.
+pub async fn insert_session(
+    conn: &mut PgConnection,
+    session_id: &str,
+    rows: &SessionRows,
+    id: &str,
+) -> Result<bool, StoreError> {
+    let columns: String = sqlx::query_scalar(
+        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute \
+         where attrelid = 'fix_session'::regclass and attnum > 0 and not attisdropped",
     )
-    .bind(&rows.session)
-    .execute(&mut **tx)
+    .fetch_one(&mut *conn)
     .await?;
-    if inserted.rows_affected() == 0 {
-        return Ok(false);
+    let statement = format!(
+        "insert into fix_session as t select * from jsonb_populate_record(null::fix_session, $1::jsonb || jsonb_build_object( \
+             'enabled', true, 'came_by', $2::text, 'feed_position', (select position from feed_counter))) \
+         on conflict (session_id) do update set ({columns}) = (select excluded.*) \
+             where t.moved_by is not null and t.came_by is distinct from $2"
+    );
+    let inserted = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(&rows.session).bind(id);
+    if inserted.execute(&mut *conn).await?.rows_affected() == 0 {
+        let is_known = sqlx::query_scalar(
+            "select exists (select from fix_session where session_id = $1 and came_by = $2)",
+        );
+        return Ok(is_known.bind(session_id).bind(id).fetch_one(&mut *conn).await?);
     }
+    // Those of the time before.
+    sqlx::query("delete from fix_outbound where session_id = $1")
+        .bind(session_id)
+        .execute(&mut *conn)
+        .await?;
     for (statement, rows) in [
         (
             "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1::jsonb)",
             &rows.messages,
         ),
         (
-            "insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb)",
+            "insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb) \
+             on conflict (session_id, cl_ord_id) do nothing",
             &rows.orders,
         ),
+        // Of its own orders this database has the events.
         (
-            "insert into moved_event select * from jsonb_populate_recordset(null::moved_event, $1::jsonb)",
+            "insert into moved_event as t select * from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \
+             where not exists (select from execution e where e.reference = v.reference) \
+             on conflict (reference) do update set type = excluded.type, sequence = excluded.sequence, object = excluded.object \
+                 where excluded.sequence > t.sequence",
             &rows.events,
         ),
     ] {
-        sqlx::query(statement).bind(rows).execute(&mut **tx).await?;
+        sqlx::query(statement).bind(rows).execute(&mut *conn).await?;
     }
     Ok(true)
 }
 
-/// The beginnings of the keys that came to this cell from another one and are used here, and the SenderCompIDs of the
-/// sessions that log on here.
+/// The beginnings of the keys that are used here and may have orders in another cell: those that came from one, and all
+/// of a partner that has come back. And the SenderCompIDs of the sessions that log on here.
 pub async fn list_map(conn: &mut PgConnection) -> Result<(Vec<String>, Vec<String>), StoreError> {
     let keys = sqlx::query_scalar(
         "select key_prefix from api_key k join partner p on p.id = k.partner_id \
          where k.revoked_at is null and p.closed_by is null \
-           and substring(key_prefix from '_c([0-9a-f]{3})_') <> (select cell from deployment) order by 1",
+           and (substring(key_prefix from '_c([0-9a-f]{3})_') <> (select cell from deployment) \
+                or exists (select from partner_move m where m.partner_id = p.id and m.state = 'moved')) order by 1",
     );
     let keys = keys.fetch_all(&mut *conn).await?;
     let sessions = sqlx::query_scalar(

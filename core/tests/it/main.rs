@@ -51,6 +51,7 @@ mod rail_use;
 mod ranges;
 mod recalls;
 mod retention;
+mod returns;
 mod reversals;
 mod rotation;
 mod scenes;

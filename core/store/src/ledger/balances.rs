@@ -124,7 +124,8 @@ pub async fn lock(
     Ok(held)
 }
 
-/// Posts a deposit; call it in a transaction. A repeated id changes nothing and reports whether the deposit was the same.
+/// Posts a deposit; call it in a transaction. A repeated id changes nothing and reports whether the deposit was the same;
+/// a partner's is also known when it was posted in a cell that the partner was in before.
 /// A new deposit for a partner that moves to another cell, or has moved, is refused: its orders there could not use it.
 pub async fn deposit(
     conn: &mut PgConnection,
@@ -135,10 +136,40 @@ pub async fn deposit(
 ) -> Result<Deposited, StoreError> {
     let posting = ledger::deposited(owner.clone(), asset, amount);
     let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
-    if !hold_credited(conn, owner).await? && !super::is_posted(conn, &new.reference).await? {
-        return Ok(Deposited::Closed);
+    let Owner::Partner { id: partner_id, .. } = owner else {
+        return super::insert_once(conn, &new).await;
+    };
+    // First, so that what is read next is not moved meanwhile.
+    let is_open = hold_credited(conn, owner).await?;
+    let known: Option<bool> = sqlx::query_scalar(
+        "select asset = $3 and amount = $4::numeric from partner_deposit where partner_id = $1 and deposit_id = $2",
+    )
+    .bind(partner_id)
+    .bind(deposit_id)
+    .bind(asset)
+    .bind(amount.to_string())
+    .fetch_optional(&mut *conn)
+    .await?;
+    match known {
+        Some(true) => return Ok(Deposited::Repeated),
+        Some(false) => return Ok(Deposited::Conflict),
+        // An id of another owner's deposit is a conflict, of which nothing is written.
+        None if !is_open && !super::is_posted(conn, &new.reference).await? => return Ok(Deposited::Closed),
+        None => {}
     }
-    super::insert_once(conn, &new).await
+    let noted = super::insert_once(conn, &new).await?;
+    if noted == Deposited::Posted {
+        sqlx::query(
+            "insert into partner_deposit (partner_id, deposit_id, asset, amount) values ($1, $2, $3, $4::numeric)",
+        )
+        .bind(partner_id)
+        .bind(deposit_id)
+        .bind(asset)
+        .bind(amount.to_string())
+        .execute(conn)
+        .await?;
+    }
+    Ok(noted)
 }
 
 /// Whether money can be added to what the owner has available. Until the end of the transaction no partner is closed;
