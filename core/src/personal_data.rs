@@ -3,15 +3,17 @@
 //!
 //! Nothing is erased that has not ended: an order with funds, a payment, a recall or a decision on its way, or a
 //! beneficiary that can be paid. What is left of an order is what the books need: amounts, references, hashes, times.
+//! Of an order of another cell that is here as a copy ([`copies`]), the copy is erased.
 
 use std::time::Duration;
 
+use dvp_domain::cell::CellId;
 use dvp_domain::terms::Terms;
 use dvp_rails::iso20022::text::plain;
 use dvp_store::approvals::Approval;
 use dvp_store::personal::orders::EndedOrder;
-use dvp_store::personal::{Words, beneficiaries, messages, orders, trail};
-use dvp_store::{Acquire as _, PgConnection, StoreError};
+use dvp_store::personal::{Words, beneficiaries, copies, messages, orders, trail};
+use dvp_store::{Acquire as _, PgConnection, StoreError, moves};
 use serde::{Deserialize, Serialize};
 
 use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
@@ -107,7 +109,7 @@ pub(crate) async fn carry_out_requested(
         Erasure::Beneficiary { id } => Ok(beneficiaries::erase(conn, id, &words).await?),
         Erasure::Order { reference, client_reference } => {
             erase_order(conn, reference, *client_reference).await?;
-            Ok(())
+            Ok(copies::erase(conn, reference).await?)
         }
     }
 }
@@ -118,6 +120,8 @@ pub struct ErasureStatus {
     pub is_erased: bool,
     /// Why it may not be.
     pub unended: Option<String>,
+    /// Other cells that may have the same data, where it is erased by a request of its own.
+    pub also_in_cells: Vec<String>,
 }
 
 /// Whether a subject is erased, and whether it may be.
@@ -140,12 +144,21 @@ struct Found {
 async fn look(conn: &mut PgConnection, erasure: &Erasure) -> Result<Found, ErasureError> {
     let unknown = || ErasureError::Unknown(erasure.subject().to_owned());
     Ok(match erasure {
-        Erasure::Order { reference, .. } => {
-            let order = orders::lock(conn, reference).await?.ok_or_else(unknown)?;
-            let words = words(&order);
-            let status = ErasureStatus { is_erased: order.is_erased, unended: order.unended };
-            Found { status, words, terms: Some(order.terms) }
-        }
+        Erasure::Order { reference, .. } => match orders::lock(conn, reference).await? {
+            Some(order) => {
+                let words = words(&order);
+                let also_in_cells = moves::list_other_cells(conn, order.terms.partner_id.as_str()).await?;
+                let status =
+                    ErasureStatus { is_erased: order.is_erased, unended: order.unended, also_in_cells };
+                Found { status, words, terms: Some(order.terms) }
+            }
+            None => {
+                let is_erased = copies::find_erased(conn, reference).await?.ok_or_else(unknown)?;
+                let also_in_cells = CellId::of_id(reference).iter().map(ToString::to_string).collect();
+                let status = ErasureStatus { is_erased, unended: None, also_in_cells };
+                Found { status, words: Words::default(), terms: None }
+            }
+        },
         Erasure::Beneficiary { id } => {
             let found = beneficiaries::lock(conn, id).await?.ok_or_else(unknown)?;
             let unended = (found.payable > 0 || found.open_orders > 0).then(|| {
@@ -154,7 +167,8 @@ async fn look(conn: &mut PgConnection, erasure: &Erasure) -> Result<Found, Erasu
                     found.payable, found.open_orders
                 )
             });
-            let status = ErasureStatus { is_erased: found.is_erased, unended };
+            let also_in_cells = moves::list_other_cells(conn, &found.partner_id).await?;
+            let status = ErasureStatus { is_erased: found.is_erased, unended, also_in_cells };
             Found { status, words: found.words, terms: None }
         }
     })
@@ -168,6 +182,10 @@ async fn check(conn: &mut PgConnection, erasure: &Erasure) -> Result<Words, Eras
         return Err(ErasureError::Unended { subject, why });
     }
     let reference_too = matches!(erasure, Erasure::Order { client_reference: true, .. });
+    if reference_too && terms.is_none() {
+        // A copy came with its session.
+        return Err(ErasureError::ClOrdId(subject));
+    }
     let terms = terms.filter(|terms| reference_too && terms.request.client_reference.is_some());
     match terms {
         None if status.is_erased => Err(ErasureError::Erased(subject)),
@@ -212,10 +230,11 @@ async fn erase_order(
     Ok(true)
 }
 
-/// Erases orders that ended before this age, and intents that were rejected before, `limit` of each at most. Returns
-/// their number.
+/// Erases orders that ended before this age, intents that were rejected before, and copies of orders of another cell
+/// that were made before, `limit` of each at most. Returns their number.
 pub async fn erase_aged(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
     let mut erased = orders::erase_rejected(conn, age, limit).await?;
+    erased = erased.saturating_add(copies::erase_aged(conn, age, limit).await?);
     for reference in orders::list_due(conn, age, limit).await? {
         erased = erased.saturating_add(u64::from(erase_order(conn, &reference, false).await?));
     }

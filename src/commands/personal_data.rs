@@ -41,13 +41,16 @@ async fn show(args: PersonalDataShow) -> anyhow::Result<()> {
     let subject = erasure.subject();
     print(
         place.json,
-        &json!({"subject": subject, "erased": found.is_erased, "keptBecause": found.unended}),
+        &json!({"subject": subject, "erased": found.is_erased, "keptBecause": found.unended,
+                "alsoInCells": found.also_in_cells}),
         || {
-            vec![match &found.unended {
+            let state = match &found.unended {
                 _ if found.is_erased => format!("{subject}: erased"),
                 Some(why) => format!("{subject}: kept, {why}"),
                 None => format!("{subject}: kept, and may be erased"),
-            }]
+            };
+            let also = |cell| format!("Cell {cell} may have a copy: show and erase it there, too.");
+            std::iter::once(state).chain(found.also_in_cells.iter().map(also)).collect()
         },
     )
 }

@@ -32,8 +32,9 @@ const PASSED_OVER_MAX: u64 = 16;
 
 /// Fewer rows than an index is worth: a table of a history must have more, or be listed here.
 const FEW: i64 = 400;
-const THIN: [(&str, &str); 8] = [
+const THIN: [(&str, &str); 9] = [
     ("bank_recall", "made by operators"),
+    ("fix_order_copy", "of orders of FIX sessions that moved to another cell"),
     ("idempotency", "kept for a day"),
     ("moved_event", "of orders of FIX sessions that moved to another cell"),
     ("partner_deposit", "entered by operators"),

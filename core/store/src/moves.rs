@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
+use crate::personal::copies;
 
 /// Begins a transaction that may accept orders.
 pub const BEGIN_ORDERS: &str = "begin; select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))";
@@ -566,11 +567,7 @@ pub async fn insert_session(
             "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1::jsonb)",
             &rows.messages,
         ),
-        (
-            "insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb) \
-             on conflict (session_id, cl_ord_id) do nothing",
-            &rows.orders,
-        ),
+        (copies::ENTER, &rows.orders),
         // Of its own orders this database has the events.
         (
             "insert into moved_event as t select * from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \

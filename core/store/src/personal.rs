@@ -4,6 +4,7 @@
 //! references, hashes and times: the books do not change. Free text is searched for the subject's own words.
 
 pub mod beneficiaries;
+pub mod copies;
 pub mod messages;
 pub mod orders;
 pub mod trail;

@@ -40,6 +40,7 @@ mod network_fees;
 mod notify;
 mod older;
 mod operations;
+mod order_copies;
 mod pauses;
 mod personal_data;
 mod pool;

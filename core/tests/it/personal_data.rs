@@ -23,7 +23,7 @@ const NAME: &str = "Wilhelmina Featherstone";
 const ACCOUNT: &str = "000777666555";
 const STREET: &str = "17 Quillon Crescent";
 /// What no column may have afterwards, in lower case.
-const TRACES: [&str; 7] = [
+pub(crate) const TRACES: [&str; 7] = [
     "featherstone",
     ACCOUNT,
     "quillon",
@@ -34,7 +34,7 @@ const TRACES: [&str; 7] = [
 ];
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "asked by mail", evidence: "ticket 17" };
 
-fn personal(reference: &str) -> IntentRequest {
+pub(crate) fn personal(reference: &str) -> IntentRequest {
     let mut request = order(ACCOUNT);
     request.client_reference = Some(reference.to_owned());
     let beneficiary = request.beneficiary.as_mut().unwrap();
@@ -53,19 +53,20 @@ fn personal(reference: &str) -> IntentRequest {
 
 async fn completed(harness: &Harness, reference: &str) -> String {
     let accepted = harness.accept(personal(reference)).await;
-    harness.play_chain(&accepted.reference).await;
-    harness.wait_for_state(&accepted.reference, "completed").await;
+    complete(harness, &accepted.reference).await;
+    accepted.reference
+}
+
+/// Settles an order of tokens to its end.
+pub(crate) async fn complete(harness: &Harness, reference: &str) {
+    harness.play_chain(reference).await;
+    harness.wait_for_state(reference, "completed").await;
     // As the indexer does with the anchor's event; before it, the order has not ended.
     let finality =
         "select count(*) from execution where state_name = 'completed' and state ->> 'finality' is null";
     harness.wait_for_count(finality, 0).await;
-    run(
-        harness,
-        "update chain_command set state = 'done', done_at = now() where reference = $1",
-        &accepted.reference,
-    )
-    .await;
-    accepted.reference
+    run(harness, "update chain_command set state = 'done', done_at = now() where reference = $1", reference)
+        .await;
 }
 
 async fn run(harness: &Harness, statement: &'static str, reference: &str) {
@@ -116,7 +117,7 @@ async fn surround(harness: &Harness, reference: &str) {
     .await;
 }
 
-async fn of_session(harness: &Harness, reference: &str) {
+pub(crate) async fn of_session(harness: &Harness, reference: &str) {
     for statement in [
         "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, username, \
                                   password_hash, password_key, next_out) \
@@ -133,7 +134,7 @@ async fn of_session(harness: &Harness, reference: &str) {
 }
 
 /// The columns of the whole database that contain one of the words, however they are typed.
-async fn columns_with(harness: &Harness, words: &[&str]) -> Vec<String> {
+pub(crate) async fn columns_with(harness: &Harness, words: &[&str]) -> Vec<String> {
     let columns: Vec<(String, String, String)> = sqlx::query_as(
         "select c.table_name::text, c.column_name::text, c.data_type::text from information_schema.columns c \
          join information_schema.tables t using (table_schema, table_name) \
@@ -176,7 +177,7 @@ async fn books(harness: &Harness) -> Vec<String> {
     .unwrap()
 }
 
-async fn erase(harness: &Harness, erasure: &Erasure) -> Result<(), ApprovalError> {
+pub(crate) async fn erase(harness: &Harness, erasure: &Erasure) -> Result<(), ApprovalError> {
     let mut conn = harness.pool().acquire().await.unwrap();
     let requested = request(&mut conn, erasure, MAKER).await?;
     assert!(!requested.repeated);
@@ -186,7 +187,7 @@ async fn erase(harness: &Harness, erasure: &Erasure) -> Result<(), ApprovalError
     approve(&mut conn, &requested.approval.id, "kim", "").await.map(|_| ())
 }
 
-fn of_order(reference: &str, client_reference: bool) -> Erasure {
+pub(crate) fn of_order(reference: &str, client_reference: bool) -> Erasure {
     Erasure::Order { reference: reference.to_owned(), client_reference }
 }
 

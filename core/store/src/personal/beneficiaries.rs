@@ -8,6 +8,7 @@ use crate::StoreError;
 /// A beneficiary, locked by the caller's transaction with its destinations.
 #[derive(Debug, Clone)]
 pub struct LockedBeneficiary {
+    pub partner_id: String,
     pub is_erased: bool,
     /// Its destinations that are not disabled.
     pub payable: i64,
@@ -54,7 +55,7 @@ pub async fn lock(conn: &mut PgConnection, id: &str) -> Result<Option<LockedBene
     line1.iter().chain(accounts).for_each(|word| words.add(word));
     let payable = destinations.iter().filter(|(_, is_payable)| *is_payable).count();
     let payable = i64::try_from(payable).unwrap_or(i64::MAX);
-    Ok(Some(LockedBeneficiary { is_erased, payable, open_orders, words }))
+    Ok(Some(LockedBeneficiary { partner_id, is_erased, payable, open_orders, words }))
 }
 
 /// Erases a beneficiary, its destinations, and what the audit log has of both.
