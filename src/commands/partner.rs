@@ -2,6 +2,7 @@
 
 use dvp_core::partners::{self as partner_rules, switch as switch_partner};
 use dvp_domain::ledger::Owner;
+use dvp_store::moves;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
 use dvp_store::partners::{self, PartnerAction, PartnerRow};
@@ -57,8 +58,13 @@ async fn switch(args: PartnerSwitch, enabled: bool) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
     let (partner, changed) = switch_partner(&mut access.conn, &name, enabled, operator, reason).await?;
     let word = if enabled { "enabled" } else { "disabled" };
-    let value = json!({"partnerId": partner.id, "status": word, "changed": changed});
-    print(place.json, &value, || vec![format!("{name} is {word}{}", if changed { "" } else { " already" })])
+    let others = moves::list_other_cells(&mut access.conn, &partner.id).await?;
+    let value = json!({"partnerId": partner.id, "status": word, "changed": changed, "alsoInCells": others});
+    print(place.json, &value, || {
+        let also = |cell| format!("Cell {cell} has the partner, too: do the same there.");
+        let done = format!("{name} is {word}{}", if changed { "" } else { " already" });
+        std::iter::once(done).chain(others.iter().map(also)).collect()
+    })
 }
 
 async fn history(PartnerName { name, place }: PartnerName) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_core::partners::{self as core_partners, CreateError, SwitchError, Tier};
 use dvp_store::changes::Subject;
+use dvp_store::moves::{self, MoveRow};
 use dvp_store::operators::ConsoleAction;
 use dvp_store::partners::{self, PartnerRow};
 use dvp_store::{Acquire as _, StoreError};
@@ -140,14 +141,19 @@ pub(crate) async fn show(
     let partner = find(&mut conn, &name).await?;
     let keys = partners::list_keys(&mut conn, Some(&partner.id), "", ROWS).await?;
     let actions = partners::list_actions(&mut conn, &partner.id, ROWS).await?;
+    let moves = moves::list(&mut conn, &partner.id, ROWS).await?;
+    let other_cells = moves::list_other_cells(&mut conn, &partner.id).await?;
     drop(conn);
-    let facts = vec![
+    let mut facts = vec![
         ("Id", Cell::id(&partner.id)),
         ("Tier", Cell::text(&partner.tier)),
         ("Requests a minute", Cell::text(view::count(partner.limit_per_minute))),
         ("Since", Cell::time(partner.created_at)),
         ("Orders", Cell::link("Show its orders", format!("/orders?partner={}", view::segment(&name)))),
     ];
+    if !other_cells.is_empty() {
+        facts.push(("Also in cells", Cell::text(other_cells.join(", "))));
+    }
     let key_rows = keys.iter().map(|row| {
         let state = match (row.revoked_at, row.disabled_at) {
             (Some(_), _) => Cell::toned("revoked", "idle"),
@@ -189,6 +195,7 @@ pub(crate) async fn show(
         all.push(Block::forms("Change", vec![form]).half());
     }
     all.extend([keys, actions]);
+    all.extend((!moves.is_empty()).then(|| moves_table(&moves)));
     let state = state(&partner);
     blocks::render(
         Page::of(Some(&operator), "Partners", format!("Partner {name}"))
@@ -196,6 +203,28 @@ pub(crate) async fn show(
         Some(state),
         all,
     )
+}
+
+/// What is done here about a partner and its keys is done in the other cells by their operators.
+fn moves_table(moves: &[MoveRow]) -> Block {
+    // The request is in the database of the source.
+    let request = |row: &MoveRow| {
+        let is_here = ["approved", "closed", "moved"].contains(&row.state.as_str());
+        let at = format!("/approvals/{}", view::segment(&row.id));
+        if is_here { Cell::link(&row.id, at) } else { Cell::id(&row.id) }
+    };
+    let rows = moves.iter().map(|row| {
+        vec![
+            Cell::time(row.since),
+            request(row),
+            Cell::text(&row.source),
+            Cell::text(&row.target),
+            Cell::state(&row.state),
+            Cell::text(&row.operator),
+        ]
+    });
+    let headings = ["Since (UTC)", "Move", "From cell", "To cell", "State here", "Operator"];
+    Block::table("Moves between cells", &headings, "", rows)
 }
 
 #[derive(Debug, Deserialize)]

@@ -58,6 +58,21 @@ async fn every_screen_shows_a_service_with_orders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_partner_that_has_moved_names_the_cells_that_have_it() {
+    let scene = Scene::new().await;
+    let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
+    let page = scene.get("/partners/acme", &cookie).await.body;
+    assert!(!page.contains("Moves between cells") && !page.contains("Also in cells"), "{page}");
+    let moved = "insert into partner_move (id, partner_id, source, target, state, operator) \
+                 values ('apr_1', 'ptn_acme', '00a', '00b', 'moved', 'kim')";
+    sqlx::query(moved).execute(scene.harness.pool()).await.unwrap();
+    let page = scene.get("/partners/acme", &cookie).await.body;
+    for shown in ["Moves between cells", "apr_1", "00a", "moved", "Also in cells"] {
+        assert!(page.contains(shown), "{shown} is not in\n{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_two_operators_set_stops_an_order() {
     let scene = Scene::new().await;
     let treasury = scene.sign_in("jo", &[OperatorRole::Treasury]).await;

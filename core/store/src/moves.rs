@@ -63,6 +63,13 @@ pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Op
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
+/// The moves of a partner that are known here, the latest first.
+pub async fn list(conn: &mut PgConnection, partner_id: &str, limit: i64) -> Result<Vec<MoveRow>, StoreError> {
+    let rows =
+        sqlx::query_as("select * from partner_move where partner_id = $1 order by number desc limit $2");
+    Ok(rows.bind(partner_id).bind(limit).fetch_all(conn).await?)
+}
+
 /// Whether no later move of its partner has begun in this database.
 pub async fn is_latest(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
     let row = sqlx::query_scalar(
