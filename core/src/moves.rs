@@ -588,31 +588,31 @@ async fn move_session(
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    let mut rows = moves::load_session(source.conn, session_id).await?;
-    rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
-    let mut tx = target.conn.begin().await?;
-    let copied = copy_session(&mut tx, session_id, &rows, found).await;
-    if copied.is_ok() {
-        tx.commit().await?;
-    } else {
-        tx.rollback().await?;
+    // Until it is copied the partner cannot come back, and no other run copies it.
+    let mut tx = source.conn.begin().await?;
+    if moves::lock_taken(&mut tx, session_id, found).await? {
+        let mut rows = moves::load_session(&mut tx, session_id).await?;
+        rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
+        copy_session(target.conn, session_id, &rows, found).await?;
+        moves::note_copied(&mut tx, session_id).await?;
     }
-    copied?;
-    Ok(moves::note_copied(source.conn, session_id, &found.id).await?)
+    Ok(tx.commit().await?)
 }
 
 async fn copy_session(
-    tx: &mut PgConnection,
+    target: &mut PgConnection,
     session_id: &str,
     rows: &SessionRows,
     found: &MoveRow,
 ) -> Result<(), MoveError> {
-    if !moves::is_latest(tx, &found.id).await? {
-        let state = "over: the partner has moved on".to_owned();
-        return Err(MoveError::State { id: found.id.clone(), state });
+    let mut tx = target.begin().await?;
+    let is_there = moves::insert_session(&mut tx, session_id, rows, &found.id).await.map_err(taken);
+    if matches!(is_there, Ok(true)) {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
     }
-    let is_there = moves::insert_session(tx, session_id, rows, &found.id).await.map_err(taken)?;
-    if is_there { Ok(()) } else { Err(MoveError::Taken(session_id.to_owned())) }
+    if is_there? { Ok(()) } else { Err(MoveError::Taken(session_id.to_owned())) }
 }
 
 /// Ends a move before anything was copied: the partner stays at the source, and its orders are accepted there again.

@@ -70,16 +70,6 @@ pub async fn list(conn: &mut PgConnection, partner_id: &str, limit: i64) -> Resu
     Ok(rows.bind(partner_id).bind(limit).fetch_all(conn).await?)
 }
 
-/// Whether no later move of its partner has begun in this database.
-pub async fn is_latest(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
-    let row = sqlx::query_scalar(
-        "select not exists (select from partner_move m join partner_move later \
-             on later.partner_id = m.partner_id and later.number > m.number \
-                and later.state not in ('approved', 'cancelled') where m.id = $1)",
-    );
-    Ok(row.bind(id).fetch_one(conn).await?)
-}
-
 /// The other cells of a partner's moves, where its keys may be, too.
 pub async fn list_other_cells(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
     let rows = sqlx::query_scalar(
@@ -498,16 +488,24 @@ pub enum Taken {
     Not,
 }
 
+/// Locks a session that the move has taken and that the target does not have yet, while the partner is not back. `false`:
+/// there is nothing to copy.
+pub async fn lock_taken(
+    conn: &mut PgConnection,
+    session_id: &str,
+    found: &MoveRow,
+) -> Result<bool, StoreError> {
+    let locked = sqlx::query(
+        "select from fix_session s join partner p on p.id = s.partner_id and p.closed_by = $2 \
+         where s.session_id = $1 and s.moved_by = $2 and s.copied_at is null for update of s for share of p",
+    );
+    Ok(locked.bind(session_id).bind(&found.id).execute(conn).await?.rows_affected() == 1)
+}
+
 /// The target has the session.
-pub async fn note_copied(conn: &mut PgConnection, session_id: &str, id: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "update fix_session set copied_at = now() \
-         where session_id = $1 and moved_by = $2 and copied_at is null",
-    )
-    .bind(session_id)
-    .bind(id)
-    .execute(conn)
-    .await?;
+pub async fn note_copied(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
+    let noted = sqlx::query("update fix_session set copied_at = now() where session_id = $1");
+    noted.bind(session_id).execute(conn).await?;
     Ok(())
 }
 

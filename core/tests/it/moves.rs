@@ -33,7 +33,7 @@ use crate::scenes;
 use crate::transfers::{MAKER, keys as transfer_keys, pending};
 
 const NAME: &str = "mover";
-const SHARED: [u8; 32] = [9; 32];
+pub(crate) const SHARED: [u8; 32] = [9; 32];
 
 /// A partner's cell, and another one, to which it moves.
 pub(crate) struct Cells {
@@ -44,7 +44,7 @@ pub(crate) struct Cells {
     pub tenant: Tenant,
 }
 
-async fn cell(id: &str) -> Harness {
+pub(crate) async fn cell(id: &str) -> Harness {
     let mut market = scenes::market().with_funds("north", "USD", 100_000_000_000);
     market.cell = id.parse().ok();
     let harness = Harness::new(market).await;
@@ -74,11 +74,7 @@ impl Cells {
 
     /// Two operators decide that it moves.
     pub(crate) async fn decide(&self) {
-        let mut conn = self.source.pool().acquire().await.unwrap();
-        let maker = Maker { operator: "jo", reason: "full", evidence: "plan 3" };
-        let target = self.ids[1].parse().unwrap();
-        let requested = moves::request(&mut conn, NAME, target, maker).await.unwrap();
-        approvals::approve(&mut conn, &requested.approval.id, "kim", "").await.unwrap();
+        decide(&self.source, self.ids[1]).await;
     }
 
     pub(crate) async fn run(&self) -> Result<moves::Progress, MoveError> {
@@ -127,7 +123,15 @@ impl Cells {
     }
 }
 
-async fn run_between([from, to]: [(&Harness, &Vault); 2]) -> Result<moves::Progress, MoveError> {
+/// Two operators decide that the partner moves from here.
+pub(crate) async fn decide(source: &Harness, target: &str) {
+    let mut conn = source.pool().acquire().await.unwrap();
+    let maker = Maker { operator: "jo", reason: "full", evidence: "plan 3" };
+    let requested = moves::request(&mut conn, NAME, target.parse().unwrap(), maker).await.unwrap();
+    approvals::approve(&mut conn, &requested.approval.id, "kim", "").await.unwrap();
+}
+
+pub(crate) async fn run_between([from, to]: [(&Harness, &Vault); 2]) -> Result<moves::Progress, MoveError> {
     let mut source = from.0.pool().acquire().await.unwrap();
     let mut target = to.0.pool().acquire().await.unwrap();
     let mut from = Side { conn: &mut source, vault: from.1 };

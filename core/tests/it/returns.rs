@@ -2,6 +2,7 @@
 
 use dvp_core::keys;
 use dvp_core::moves::MoveError;
+use dvp_core::secrets::Vault;
 use dvp_core::writer::{Outcome, Refusal, UsedKey};
 use dvp_domain::beneficiary::PayoutMethod;
 use dvp_domain::environment::Environment;
@@ -19,7 +20,7 @@ use dvp_store::{moves, partners, webhooks};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
-use crate::moves::{Cells, ended_anywhere, key_of};
+use crate::moves::{Cells, SHARED, cell, decide, ended_anywhere, key_of, run_between};
 use crate::scenes::fix_session;
 
 const BY: Decided<'_> = Decided { operator: "jo", reason: "to be sure" };
@@ -211,7 +212,7 @@ async fn settings_of_the_present_cell_come_back_and_what_either_stopped_stays_st
 async fn a_return_that_is_cancelled_leaves_the_partner_as_it_had_left() {
     let cells = moved(Cells::new().await).await;
     // A key that cannot move: the return comes as far as its arrival.
-    let own = dvp_core::secrets::Vault::new([1; 32]);
+    let own = Vault::new([1; 32]);
     let mut there = cells.source.pool().acquire().await.unwrap();
     let id = &cells.tenant.partner_id;
     let old = keys::issue(&mut there, &own, id, Environment::Test, &[]).await.unwrap();
@@ -321,4 +322,41 @@ async fn sessions_come_back_with_their_numbers_and_are_enabled_in_one_cell() {
     let twice = cells.run().await;
     assert!(matches!(&twice, Err(MoveError::Taken(session)) if *session == other), "{twice:?}");
     assert!(cells.takes(&cells.source).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_waits_follows_through_every_cell_and_comes_back() {
+    let cells = Cells::new().await;
+    let (a, b, c) = (&cells.source, &cells.target, &cell("00c").await);
+    let third = Vault::new([3; 32]).with_shared(SHARED);
+    let [first, second] = &cells.vaults;
+    let session = fix_session(a, &cells.tenant, "WAITING").await;
+    sqlx::query("update fix_session set password_key = 'cells', next_out = 5")
+        .execute(a.pool())
+        .await
+        .unwrap();
+    let parked =
+        "insert into fix_parked (session_id, cl_ord_id, message, received_at) values ($1, 'C-1', '', now())";
+    sqlx::query(parked).bind(&session).execute(a.pool()).await.unwrap();
+    decide(a, "00b").await;
+    run_between([(a, first), (b, second)]).await.unwrap();
+    decide(b, "00c").await;
+    run_between([(b, second), (c, &third)]).await.unwrap();
+    assert_eq!(number_of(a, &cells.tenant).await, [format!("{session} 5")], "it waits");
+    // Its orders end after its partner has moved on.
+    sqlx::query("delete from fix_parked").execute(a.pool()).await.unwrap();
+    run_between([(a, first), (b, second)]).await.unwrap();
+    assert_eq!(number_of(b, &cells.tenant).await, [format!("{session} 5")]);
+    run_between([(b, second), (c, &third)]).await.unwrap();
+    assert_eq!(number_of(c, &cells.tenant).await, [format!("{session} 5")]);
+    decide(c, "00a").await;
+    let progress = run_between([(c, &third), (a, first)]).await.unwrap();
+    assert_eq!(progress.target_state.as_deref(), Some("open"));
+    assert_eq!(number_of(a, &cells.tenant).await, [format!("{session} 5")]);
+    for left in [b, c] {
+        assert_eq!(number_of(left, &cells.tenant).await, [format!("{session} disabled")]);
+    }
+    for (at, takes) in [(a, true), (b, false), (c, false)] {
+        assert_eq!(cells.takes(at).await, takes);
+    }
 }
