@@ -53,6 +53,7 @@ async fn count(pool: &PgPool, assets: &mut BTreeSet<String>) -> Result<(), Store
     }
     show_feed(figures::load_feed_lag(&mut conn).await?);
     show_webhooks(figures::load_webhook_backlog(&mut conn).await?);
+    gauge!("dvp_partner_closed_seconds").set(figures::load_closed_partners(&mut conn).await?);
     show_leases(&figures::list_lease_counts(&mut conn).await?);
     show_limits(&figures::list_limit_use(&mut conn).await?);
     for status in chain::list_statuses(&mut conn).await? {

@@ -96,7 +96,9 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
     print(place.json, &json!({"partners": partners}), || {
         let line = |row: &PartnerRow| {
             let (limit, status) = (row.limit_per_minute, status(row));
-            format!("{}  {}  {}  {limit} a minute  {status}", row.id, row.name, row.tier)
+            let closed = row.closed_by.as_ref().map(|id| format!(", closed by the move {id}"));
+            let closed = closed.unwrap_or_default();
+            format!("{}  {}  {}  {limit} a minute  {status}{closed}", row.id, row.name, row.tier)
         };
         all.iter().map(line).collect()
     })
@@ -105,7 +107,7 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
 fn view(row: &PartnerRow) -> Value {
     json!({
         "partnerId": row.id, "name": row.name, "tier": row.tier, "limitPerMinute": row.limit_per_minute,
-        "createdAt": row.created_at.to_rfc3339(), "status": status(row),
+        "createdAt": row.created_at.to_rfc3339(), "status": status(row), "closedBy": row.closed_by,
     })
 }
 

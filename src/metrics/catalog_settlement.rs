@@ -239,6 +239,12 @@ pub(super) const CHAIN: &[Metric] = &[
         "the rate that is assumed for new locks, in commands within 30 s",
     ),
     metric("dvp_lock_wait_seconds", Gauge, &[CHAIN_NAME], "how long a new lock is expected to wait"),
+    metric(
+        "dvp_partner_closed_seconds",
+        Gauge,
+        &[],
+        "how long the partner has been closed whose move between cells has not ended for the longest time",
+    ),
 ];
 
 pub(super) const WEBHOOKS: &[Metric] = &[

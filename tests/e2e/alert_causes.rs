@@ -16,7 +16,7 @@ use crate::alert_scene::Scene;
 use crate::alert_table::{CAUSES, Cause, Expected, Ground};
 
 /// Ages are shorter, and latencies longer: those of a loaded machine are no faults.
-const THRESHOLDS: [Threshold; 11] = [
+const THRESHOLDS: [Threshold; 12] = [
     ("DvpAcceptanceSlow", "> 0.5", "> 1.5"),
     ("DvpCommitSlow", "> 0.1", "> 1"),
     ("DvpChainStalled", "> 90", "> 20"),
@@ -27,6 +27,7 @@ const THRESHOLDS: [Threshold; 11] = [
     ("DvpFiguresStale", "> 120", "> 15"),
     ("DvpWebhooksBehind", "> 300", "> 5"),
     ("DvpFeedBehind", "> 60", "> 5"),
+    ("DvpPartnerMoveUnfinished", "> 300", "> 5"),
     ("DvpLedgerUnchecked", "> 7200", "> 100"),
 ];
 

@@ -114,6 +114,17 @@ impl Scene {
                 let release = "update endpoint_lease set leased_until = now()";
                 Cure::sql("End the process that holds the endpoint and does not send.", release)
             }
+            Cause::UnfinishedMove => {
+                let close = "insert into partner (id, name, tier, limit_per_minute, closed_by) \
+                                 values ('ptn_mover', 'mover', 'standard', 60, 'apr_mover'); \
+                             insert into partner_move (id, partner_id, source, target, state, operator) \
+                                 values ('apr_mover', 'ptn_mover', '00a', '00b', 'closed', 'jo')";
+                self.run(close).await;
+                // There is no other cell here: what a further run writes into this one.
+                let go_on = "update partner_move set state = 'moved' where id = 'apr_mover'";
+                let step = "Run the move again with the configurations of both cells: dvp partner move run.";
+                Cure::sql(step, go_on)
+            }
             Cause::HeldFeed => {
                 let cure = self.locked("select 1 from webhook_dispatcher for update").await;
                 self.accepted().await;

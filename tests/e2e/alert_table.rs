@@ -20,6 +20,7 @@ pub(crate) enum Cause {
     SlowCommits,
     FullQueue,
     HeldEndpoint,
+    UnfinishedMove,
     HeldFeed,
     HeldFigures,
     HeldLeases,
@@ -91,7 +92,7 @@ use Ground::{Equipped, Plain};
 pub(crate) const SHORT: usize = 5;
 
 /// In the order of the drill: those that leave traces are the last ones of their sandbox.
-pub(crate) const CAUSES: [Expected; 39] = [
+pub(crate) const CAUSES: [Expected; 40] = [
     row(
         C::ExpiringCertificate,
         Plain,
@@ -159,6 +160,13 @@ pub(crate) const CAUSES: [Expected; 39] = [
         Plain,
         "a webhook endpoint is leased by nobody that sends",
         &["DvpWebhooksBehind"],
+        &[],
+    ),
+    row(
+        C::UnfinishedMove,
+        Plain,
+        "a partner's move ends before the other cell is open",
+        &["DvpPartnerMoveUnfinished"],
         &[],
     ),
     row(

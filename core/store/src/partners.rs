@@ -152,6 +152,8 @@ pub struct PartnerRow {
     pub limit_per_minute: i64,
     pub created_at: DateTime<Utc>,
     pub disabled_at: Option<DateTime<Utc>>,
+    /// The move to another cell for which it is closed to new orders here.
+    pub closed_by: Option<String>,
 }
 
 /// An operator's action on a partner, with its reason.
@@ -201,7 +203,7 @@ pub async fn insert_partner(
 
 pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<PartnerRow>, StoreError> {
     let row = sqlx::query_as(
-        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner where name = $1",
+        "select id, name, tier, limit_per_minute, created_at, disabled_at, closed_by from partner where name = $1",
     )
     .bind(name)
     .fetch_optional(conn)
@@ -273,7 +275,7 @@ pub async fn list_partners(
     limit: i64,
 ) -> Result<Vec<PartnerRow>, StoreError> {
     let rows = sqlx::query_as(
-        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner \
+        "select id, name, tier, limit_per_minute, created_at, disabled_at, closed_by from partner \
          where name > $1 order by name limit $2",
     )
     .bind(after)
