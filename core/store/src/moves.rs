@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
-use crate::personal::copies;
 
 /// Begins a transaction that may accept orders.
 pub const BEGIN_ORDERS: &str = "begin; select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))";
@@ -535,6 +534,14 @@ pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<S
     Ok(SessionRows { session, messages, orders, events })
 }
 
+/// Inserts orders that come with their session, and enters those of another cell, whose copies are erased by their age.
+const INSERT_ORDERS: &str = "with new as ( \
+         insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb) \
+         on conflict (session_id, cl_ord_id) do nothing returning session_id, cl_ord_id, reference, created_at) \
+     insert into fix_order_copy (session_id, cl_ord_id, reference, ordered_at) \
+     select session_id, cl_ord_id, reference, created_at from new \
+     where not exists (select from execution e where e.reference = new.reference)";
+
 /// Inserts a session, which reports this database's events from now on; one that an earlier move took from here is
 /// replaced. `false`: this cell has another session under the id. Call it in a transaction.
 pub async fn insert_session(
@@ -572,7 +579,7 @@ pub async fn insert_session(
             "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1::jsonb)",
             &rows.messages,
         ),
-        (copies::ENTER, &rows.orders),
+        (INSERT_ORDERS, &rows.orders),
         // Of its own orders this database has the events.
         (
             "insert into moved_event as t select * from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \

@@ -6,14 +6,6 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// Enters orders that came with their session: an array of rows of `fix_order`.
-pub const ENTER: &str = "with new as ( \
-         insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb) \
-         on conflict (session_id, cl_ord_id) do nothing returning session_id, cl_ord_id, reference, created_at) \
-     insert into fix_order_copy (session_id, cl_ord_id, reference, ordered_at) \
-     select session_id, cl_ord_id, reference, created_at from new \
-     where not exists (select from execution e where e.reference = new.reference)";
-
 /// Erases the copies that a statement names by session and ClOrdID. Sent messages are searched for the accounts later.
 macro_rules! erase {
     ($due:literal) => {
