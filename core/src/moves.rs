@@ -14,8 +14,8 @@
 //! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source, and copied with its
 //! numbers, messages and ClOrdIDs.
 //!
-//! A partner comes back to a cell that it has left by a move of the same steps: what the cell has of it, as it left, is
-//! brought up to the present ([`CopiedRows`]). From its arrival there the move by which it left is over.
+//! A partner returns to a cell that it has left by another move. The rows that this cell still has of the partner are
+//! updated ([`CopiedRows`]). Once the partner is `arriving` there, the move by which it left cannot be continued.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ pub enum MoveError {
     Obstacles(Vec<String>),
     #[error("the target has the partner already, and no move has taken it from there")]
     Occupied,
-    #[error("the move {id}, by which the partner left the target, has not written there what it took: run it again ({})", .sessions.join(", "))]
+    #[error("the move {id} took sessions from the target that their next cell does not have yet: run that move again first ({})", .sessions.join(", "))]
     Between { id: String, sessions: Vec<String> },
     #[error("another partner of the target has the name, a key, or a session of this one: {0}")]
     Taken(String),
@@ -123,7 +123,7 @@ pub async fn request(
     Ok(requests::request_change(conn, change, maker).await?)
 }
 
-/// No move of the partner is unfinished, and it is here.
+/// Refuses a partner whose move is unfinished, or that has left this cell.
 async fn check_free(conn: &mut PgConnection, partner_id: &str) -> Result<(), MoveError> {
     match moves::find_latest(conn, partner_id).await? {
         Some(latest) if !["open", "cancelled"].contains(&latest.state.as_str()) => {
@@ -379,8 +379,8 @@ async fn arrive_in(
     moves::insert(tx, &arriving).await.map_err(taken)
 }
 
-/// Ends the part that the move which has closed the partner at the target had there. Returns the move by which the partner
-/// left, if it has ever been there.
+/// Takes over from the move that has closed the partner at the target. Returns the move by which the partner left the
+/// target; `None`: it was never open there.
 async fn take_over(
     tx: &mut PgConnection,
     earlier: MoveRow,

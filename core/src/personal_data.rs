@@ -3,7 +3,7 @@
 //!
 //! Nothing is erased that has not ended: an order with funds, a payment, a recall or a decision on its way, or a
 //! beneficiary that can be paid. What is left of an order is what the books need: amounts, references, hashes, times.
-//! Of an order of another cell that is here as a copy ([`copies`]), the copy is erased.
+//! A database may have copies of orders of another cell ([`copies`]): to erase such an order erases its copy here.
 
 use std::time::Duration;
 

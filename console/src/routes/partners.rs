@@ -205,7 +205,7 @@ pub(crate) async fn show(
     )
 }
 
-/// What is done here about a partner and its keys is done in the other cells by their operators.
+/// The moves of a partner that this cell took part in.
 fn moves_table(moves: &[MoveRow]) -> Block {
     // The request is in the database of the source.
     let request = |row: &MoveRow| {

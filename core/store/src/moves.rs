@@ -501,7 +501,7 @@ pub async fn lock_taken(
     Ok(locked.bind(session_id).bind(&found.id).execute(conn).await?.rows_affected() == 1)
 }
 
-/// The target has the session.
+/// Records that the target has the session.
 pub async fn note_copied(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
     let noted = sqlx::query("update fix_session set copied_at = now() where session_id = $1");
     noted.bind(session_id).execute(conn).await?;
