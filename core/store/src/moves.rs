@@ -542,6 +542,26 @@ const INSERT_ORDERS: &str = "with new as ( \
      select session_id, cl_ord_id, reference, created_at from new \
      where not exists (select from execution e where e.reference = new.reference)";
 
+/// Enters what a session's orders bring back of accounts that were erased here.
+const ERASE_AGAIN: &str = "insert into fix_erasure (session_id, account, until_seq) \
+     select distinct t.session_id, given.details ->> 'account', t.next_out \
+     from jsonb_populate_recordset(null::fix_order, $1::jsonb) given \
+     join fix_order o using (session_id, cl_ord_id) join fix_session s on s.session_id = o.session_id \
+     join fix_session t on t.partner_id = s.partner_id and t.livemode = s.livemode \
+     where o.details ->> 'account' is null and given.details ->> 'account' not like 'bene\\_%'";
+
+/// Inserts the last events of other cells' orders. Of an order that came here before, and whose copy was erased, no
+/// personal data comes again.
+const INSERT_EVENTS: &str = "insert into moved_event as t \
+     select v.reference, v.type, v.sequence, \
+            case when exists (select from fix_order_copy c where c.reference = v.reference) then v.object \
+                 else jsonb_set(v.object::jsonb, '{beneficiary}', \
+                      '{\"nameMasked\": null, \"accountLast4\": null, \"accountHash\": null}', false)::json end \
+     from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \
+     where not exists (select from execution e where e.reference = v.reference) \
+     on conflict (reference) do update set type = excluded.type, sequence = excluded.sequence, object = excluded.object \
+         where excluded.sequence > t.sequence";
+
 /// Inserts a session, which reports this database's events from now on; one that an earlier move took from here is
 /// replaced. `false`: this cell has another session under the id. Call it in a transaction.
 pub async fn insert_session(
@@ -580,14 +600,9 @@ pub async fn insert_session(
             &rows.messages,
         ),
         (INSERT_ORDERS, &rows.orders),
+        (ERASE_AGAIN, &rows.orders),
         // Of its own orders this database has the events.
-        (
-            "insert into moved_event as t select * from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \
-             where not exists (select from execution e where e.reference = v.reference) \
-             on conflict (reference) do update set type = excluded.type, sequence = excluded.sequence, object = excluded.object \
-                 where excluded.sequence > t.sequence",
-            &rows.events,
-        ),
+        (INSERT_EVENTS, &rows.events),
     ] {
         sqlx::query(statement).bind(rows).execute(&mut *conn).await?;
     }

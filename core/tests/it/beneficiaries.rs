@@ -52,17 +52,7 @@ async fn enter(harness: &Harness, partner_id: &str) {
         operator: "jo",
     };
     insert_beneficiary(&mut conn, &new).await.unwrap();
-    let new = NewDestination {
-        id: DESTINATION,
-        beneficiary_id: BENEFICIARY,
-        account: "000123456789",
-        currency: "USD",
-        method: PayoutMethod::Ach,
-        swift_code: None,
-        bank: Some("USABA021000021"),
-        operator: "jo",
-    };
-    insert_destination(&mut conn, &new).await.unwrap();
+    scenes::enter_destination(&mut conn, DESTINATION, "000123456789").await;
 }
 
 async fn verify(harness: &Harness) -> bool {

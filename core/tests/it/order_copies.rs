@@ -82,3 +82,51 @@ async fn copies_are_erased_by_age_and_an_order_that_returns_is_no_copy() {
     assert_eq!(columns_with(&cells.source, &TRACES).await, Vec::<String>::new());
     assert_eq!(erase_aged(&mut conn, AGE_LEAST, 10).await.unwrap(), 0);
 }
+
+/// The session comes back, or goes away again, with what its last cell has.
+async fn follow(cells: Cells) -> Cells {
+    let cells = cells.back();
+    let feed = "update fix_session set feed_position = (select position from feed_counter)";
+    sqlx::query(feed).execute(cells.source.pool()).await.unwrap();
+    cells.decide().await;
+    let progress = cells.run().await.unwrap();
+    assert_eq!(progress.sessions[0].state, "moved", "{progress:?}");
+    cells
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_brings_back_nothing_of_a_copy_that_was_erased() {
+    let cells = Cells::new().await;
+    let reference = moved_order(&cells).await;
+    erase(&cells.target, &of_order(&reference, false)).await.unwrap();
+    search_messages(&cells.target).await;
+    let cells = follow(cells).await;
+    // The order's own cell keeps its data, and has a later event and a later report.
+    let later = [
+        "update event set sequence = sequence + 10 where position = (select max(position) from event where reference = $1)",
+        "insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
+         select 'S1', next_out, '8', convert_to('37=' || $1 || E'\\x01' || '1=000777666555' || E'\\x01', 'UTF8'), 1 \
+         from fix_session",
+    ];
+    for statement in later {
+        sqlx::query(statement).bind(&reference).execute(cells.target.pool()).await.unwrap();
+    }
+    let next = "update fix_session set next_out = next_out + 1";
+    sqlx::query(next).execute(cells.target.pool()).await.unwrap();
+    let cells = follow(cells).await;
+    search_messages(&cells.target).await;
+    assert_eq!(columns_with(&cells.target, &TRACES).await, Vec::<String>::new());
+    assert_eq!(cells.target.count("select count(*) from moved_event where sequence > 10").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_brings_back_nothing_of_an_order_that_its_own_cell_erased() {
+    let cells = Cells::new().await;
+    let reference = moved_order(&cells).await;
+    erase(&cells.source, &of_order(&reference, false)).await.unwrap();
+    search_messages(&cells.source).await;
+    assert_eq!(columns_with(&cells.source, &TRACES).await, Vec::<String>::new());
+    let cells = follow(cells).await;
+    search_messages(&cells.target).await;
+    assert_eq!(columns_with(&cells.target, &TRACES).await, Vec::<String>::new());
+}

@@ -6,12 +6,10 @@ use dvp_core::engine::ReceiptLookup;
 use dvp_core::personal_data::{AGE_LEAST, Erasure, ErasureError, erase_aged, request};
 use dvp_core::requests::Maker;
 use dvp_core::retention::{Ages, round};
-use dvp_domain::beneficiary::{BeneficiaryAddress, PayoutMethod};
+use dvp_domain::beneficiary::BeneficiaryAddress;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::receipt;
-use dvp_store::beneficiaries::{
-    NewBeneficiary, NewDestination, disable_destination, insert_beneficiary, insert_destination,
-};
+use dvp_store::beneficiaries::{NewBeneficiary, disable_destination, insert_beneficiary};
 use dvp_store::orders::executions::RefType;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
@@ -370,17 +368,7 @@ async fn a_disabled_beneficiary_is_erased_with_its_audit_entries() {
         operator: "jo",
     };
     insert_beneficiary(&mut conn, &new).await.unwrap();
-    let new = NewDestination {
-        id: "dest_1",
-        beneficiary_id: "bene_1",
-        account: ACCOUNT,
-        currency: "USD",
-        method: PayoutMethod::Ach,
-        swift_code: None,
-        bank: Some("USABA021000021"),
-        operator: "jo",
-    };
-    insert_destination(&mut conn, &new).await.unwrap();
+    scenes::enter_destination(&mut conn, "dest_1", ACCOUNT).await;
     let erasure = Erasure::Beneficiary { id: "bene_1".into() };
     let refused = erase(&harness, &erasure).await.unwrap_err();
     assert!(matches!(refused, ApprovalError::Erasure(ErasureError::Unended { .. })), "{refused}");

@@ -4,15 +4,11 @@ use dvp_core::keys;
 use dvp_core::moves::MoveError;
 use dvp_core::secrets::Vault;
 use dvp_core::writer::{Outcome, Refusal, UsedKey};
-use dvp_domain::beneficiary::PayoutMethod;
 use dvp_domain::environment::Environment;
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
 use dvp_store::PgConnection;
-use dvp_store::beneficiaries::{
-    NewBeneficiary, NewDestination, disable_destination, insert_beneficiary, insert_destination,
-    verify_destination,
-};
+use dvp_store::beneficiaries::{NewBeneficiary, disable_destination, insert_beneficiary, verify_destination};
 use dvp_store::ledger::{Deposited, balances};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::pauses::{self, Decided};
@@ -21,8 +17,9 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
 use crate::moves::{Cells, SHARED, cell, decide, ended_anywhere, key_of, run_between};
-use crate::scenes::fix_session;
+use crate::scenes::{enter_destination, fix_session};
 
+const ACCOUNT: &str = "000123456789";
 const BY: Decided<'_> = Decided { operator: "jo", reason: "to be sure" };
 
 /// A partner that has moved, before it comes back.
@@ -34,20 +31,6 @@ async fn moved(cells: Cells) -> Cells {
 
 async fn texts(at: &Harness, statement: &'static str) -> Vec<String> {
     sqlx::query_scalar(statement).fetch_all(at.pool()).await.unwrap()
-}
-
-async fn enter_destination(conn: &mut PgConnection, id: &str) {
-    let new = NewDestination {
-        id,
-        beneficiary_id: "bene_1",
-        account: "000123456789",
-        currency: "USD",
-        method: PayoutMethod::Ach,
-        swift_code: None,
-        bank: Some("USABA021000021"),
-        operator: "jo",
-    };
-    insert_destination(conn, &new).await.unwrap();
 }
 
 async fn enter_endpoint(conn: &mut PgConnection, cells: &Cells, [id, key, url]: [&str; 3]) {
@@ -81,7 +64,7 @@ async fn what_was_used_up_in_either_cell_is_used_up_after_a_return() {
     assert_eq!(deposit(&mut tx, "wire-1", 500).await, Deposited::Posted);
     tx.commit().await.unwrap();
     let cells = moved(cells).await;
-    let (key, there) = (uuid::Uuid::new_v4(), order("000123456789"));
+    let (key, there) = (uuid::Uuid::new_v4(), order(ACCOUNT));
     let part = key_of(&cells.tenant, key);
     let accepted = cells.submit(&cells.source, there.clone(), Some(part.clone())).await;
     assert!(matches!(accepted, Outcome::Accepted(_)), "{accepted:?}");
@@ -139,7 +122,7 @@ async fn settings_of_the_present_cell_come_back_and_what_either_stopped_stays_st
     };
     insert_beneficiary(&mut first, &new).await.unwrap();
     for destination in ["dest_1", "dest_2", "dest_3"] {
-        enter_destination(&mut first, destination).await;
+        enter_destination(&mut first, destination, ACCOUNT).await;
     }
     enter_endpoint(&mut first, &cells, ["whk_1", &kept.key_id, "https://one.example"]).await;
     drop(first);
@@ -151,7 +134,7 @@ async fn settings_of_the_present_cell_come_back_and_what_either_stopped_stays_st
     let new = keys::issue(&mut there, &cells.vaults[0], &id, Environment::Test, &[]).await.unwrap();
     assert!(verify_destination(&mut there, "dest_1", "kim", "call").await.unwrap());
     assert!(disable_destination(&mut there, "dest_2", "kim", "closed").await.unwrap());
-    enter_destination(&mut there, "dest_4").await;
+    enter_destination(&mut there, "dest_4", ACCOUNT).await;
     assert!(pauses::insert(&mut there, Scope::Partner, &id, BY).await.unwrap());
     let mut endpoint = webhooks::find_by_key(&mut there, &kept.key_id).await.unwrap().unwrap();
     endpoint.url = "https://two.example".to_owned();

@@ -8,9 +8,12 @@ use dvp_core::engine::Engine;
 use dvp_core::liquidity::{Liquidity, ReferenceSource};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, Writer, WriterLimits};
 use dvp_domain::asset::{Pair, Registry};
+use dvp_domain::beneficiary::PayoutMethod;
 use dvp_domain::liquidity::{LiquidityProvider, Reference};
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
+use dvp_store::PgConnection;
+use dvp_store::beneficiaries::{NewDestination, insert_destination};
 use dvp_store::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixRows};
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
@@ -169,4 +172,19 @@ pub(crate) fn key_of(tenant: &Tenant, uuid: uuid::Uuid, path: &str) -> Idempoten
     };
     let render = |outcome: &Outcome| StoredResponse { status: 202, body: format!("{outcome:?}") };
     IdempotencyPart { id, fingerprint: [1; 32], render: Arc::new(render) }
+}
+
+/// A bank account in dollars of the beneficiary `bene_1`.
+pub(crate) async fn enter_destination(conn: &mut PgConnection, id: &str, account: &str) {
+    let new = NewDestination {
+        id,
+        beneficiary_id: "bene_1",
+        account,
+        currency: "USD",
+        method: PayoutMethod::Ach,
+        swift_code: None,
+        bank: Some("USABA021000021"),
+        operator: "jo",
+    };
+    insert_destination(conn, &new).await.unwrap();
 }
