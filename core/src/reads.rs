@@ -100,8 +100,7 @@ impl Engine {
     ) -> Result<(Vec<Logged>, Vec<LoggedAttempt>), EngineError> {
         let mut tx = self.reads().begin_with(SNAPSHOT).await?;
         let deliveries = deliveries::list_log(&mut tx, endpoint_id, filter).await?;
-        let ids: Vec<i64> = deliveries.iter().map(|logged| logged.id).collect();
-        let attempts = deliveries::list_attempts(&mut tx, endpoint_id, &ids).await?;
+        let attempts = deliveries::list_attempts(&mut tx, endpoint_id, &deliveries).await?;
         tx.commit().await?;
         Ok((deliveries, attempts))
     }

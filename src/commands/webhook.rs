@@ -118,8 +118,7 @@ async fn log(args: WebhookDeliveries) -> anyhow::Result<()> {
     let filter =
         LogFilter { before: None, event_id: args.event_id, state: args.state, limit: i64::from(args.limit) };
     let found = deliveries::list_log(&mut access.conn, &args.endpoint_id, &filter).await?;
-    let ids: Vec<i64> = found.iter().map(|one| one.id).collect();
-    let attempts = deliveries::list_attempts(&mut access.conn, &args.endpoint_id, &ids).await?;
+    let attempts = deliveries::list_attempts(&mut access.conn, &args.endpoint_id, &found).await?;
     let own = |id: i64| attempts.iter().filter(move |attempt| attempt.delivery_id == id);
     let attempt_view = |one: &deliveries::LoggedAttempt| {
         json!({

@@ -96,8 +96,7 @@ pub(crate) async fn show(
     let endpoint = find(&mut conn, &id).await?;
     let filter = LogFilter { before, limit: DELIVERIES, ..LogFilter::default() };
     let log = deliveries::list_log(&mut conn, &id, &filter).await?;
-    let ids: Vec<i64> = log.iter().map(|one| one.id).collect();
-    let attempts = deliveries::list_attempts(&mut conn, &id, &ids).await?;
+    let attempts = deliveries::list_attempts(&mut conn, &id, &log).await?;
     drop(conn);
     let facts = vec![
         ("Partner", Cell::found(&endpoint.tenant.partner_id)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
 use dvp_store::webhooks::leases::{self, EndpointLease};
@@ -66,7 +67,7 @@ async fn due(pool: &PgPool, endpoint: &str) -> Vec<i64> {
 }
 
 fn ended(id: i64, fence: i64, number: u32, next: Next) -> Ended {
-    Ended { id, fence, next, attempt: Some(Attempt { number, ..Attempt::default() }) }
+    Ended { id, fence, next, attempt: Some(Attempt { number, at: Utc::now(), ..Attempt::default() }) }
 }
 
 #[tokio::test]
@@ -96,8 +97,49 @@ async fn an_outcome_is_written_only_under_its_leases_fence() {
     let filter = LogFilter { limit: 9, ..LogFilter::default() };
     let log = deliveries::list_log(&mut conn, "whe_0", &filter).await.unwrap();
     assert_eq!(log.iter().map(|one| (one.id, one.state.as_str())).collect::<Vec<_>>(), [(id, "delivered")]);
-    let attempts = deliveries::list_attempts(&mut conn, "whe_0", &[id]).await.unwrap();
+    let attempts = deliveries::list_attempts(&mut conn, "whe_0", &log).await.unwrap();
     assert_eq!(attempts.iter().map(|one| one.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn attempts_of_several_days_belong_to_their_delivery() {
+    let database = harness(1).await;
+    let mut conn = database.pool().acquire().await.unwrap();
+    let log = async |conn: &mut PgConnection| {
+        let filter = LogFilter { limit: 9, ..LogFilter::default() };
+        let log = deliveries::list_log(conn, "whe_0", &filter).await.unwrap();
+        let attempts = deliveries::list_attempts(conn, "whe_0", &log).await.unwrap();
+        let ids: Vec<i64> = log.iter().map(|one| one.id).collect();
+        (ids, attempts.iter().map(|one| (one.delivery_id, one.number)).collect::<Vec<_>>())
+    };
+    assert_eq!(log(&mut conn).await, (vec![], vec![]));
+    for statement in [
+        "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at, \
+                                           number, at, status, latency_ms) \
+         select 10 + n, 'whe_0', 'ptn_acme', 'evt_' || n, 'payout.failed', 'feed', 'delivered', now() - n * interval '3 days', \
+                now() - n * interval '1 day', 3, now(), 200, 5 from generate_series(1, 2) n",
+        "insert into webhook_attempt_log (delivery_id, number, at, latency_ms) \
+         values (11, 1, now() - interval '3 days', 5), (11, 2, now() - interval '2 days', 5), \
+                (12, 1, now() - interval '6 days', 5), (12, 2, now() - interval '3 days', 5), \
+                (13, 1, now() - interval '3 days', 5)",
+    ] {
+        sqlx::query(statement).execute(&mut *conn).await.unwrap();
+    }
+    assert_eq!(
+        log(&mut conn).await,
+        (vec![12, 11], vec![(11, 1), (11, 2), (11, 3), (12, 1), (12, 2), (12, 3)])
+    );
+    // One that still waits has made its attempts until now.
+    drop(conn);
+    queue(database.pool(), "whe_0").await;
+    let mut conn = database.pool().acquire().await.unwrap();
+    sqlx::query("update webhook_queue set created_at = now() - interval '2 days'")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    let attempt = "insert into webhook_attempt_log (delivery_id, number, at, latency_ms) select id, 1, now(), 5 from webhook_queue";
+    sqlx::query(attempt).execute(&mut *conn).await.unwrap();
+    assert_eq!(log(&mut conn).await.1.len(), 7);
 }
 
 #[tokio::test]

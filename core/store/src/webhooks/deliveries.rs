@@ -375,22 +375,32 @@ pub async fn list_log(
     Ok(rows)
 }
 
-/// The attempts of an endpoint's deliveries, in order.
+/// The attempts of an endpoint's deliveries, in order. Only the log's days in which these deliveries waited and ended are
+/// read, and a day on either side, for the clocks of processes.
 pub async fn list_attempts(
     conn: &mut PgConnection,
     endpoint_id: &str,
-    deliveries: &[i64],
+    deliveries: &[Logged],
 ) -> Result<Vec<LoggedAttempt>, StoreError> {
+    let ids: Vec<i64> = deliveries.iter().map(|one| one.id).collect();
+    let first = deliveries.iter().map(|one| one.created_at).min();
+    let is_waiting = deliveries.iter().any(|one| one.ended_at.is_none());
+    let last = deliveries.iter().filter_map(|one| one.ended_at).max().filter(|_| !is_waiting);
     let rows = sqlx::query_as(
         "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt_log \
-         where delivery_id = any($2) \
+         where delivery_id = any($2) and at > $3::timestamptz - interval '1 day' \
+           and at < coalesce($4::timestamptz, now()) + interval '1 day' \
          union all \
          select id, number, at, status, latency_ms, error, body_prefix from webhook_delivery_log \
          where endpoint_id = $1 and id = any($2) and number is not null \
+           and ended_at > $3::timestamptz - interval '1 day' \
+           and ended_at < coalesce($4::timestamptz, now()) + interval '1 day' \
          order by 1, 2",
     )
     .bind(endpoint_id)
-    .bind(deliveries)
+    .bind(ids)
+    .bind(first)
+    .bind(last)
     .fetch_all(conn)
     .await?;
     Ok(rows)
