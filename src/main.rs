@@ -24,6 +24,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio_rustls::rustls;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The answer of a server's build to `dvp sandbox`.
 #[cfg(not(feature = "sandbox"))]
 const NO_SANDBOX: &str =

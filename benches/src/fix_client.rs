@@ -70,12 +70,13 @@ impl Client {
         }
         client.write(MsgType::LOGON, &logon, now()?);
         client.flush()?;
-        let mut is_in = false;
+        // Reports of earlier orders may follow the Logon at once.
+        let mut answer = None;
         client.receive(|frame| {
-            is_in = Parser::new().parse(frame)?.msg_type() == b"A";
+            answer.get_or_insert(Parser::new().parse(frame)?.msg_type().to_vec());
             Ok(true)
         })?;
-        ensure!(is_in, "{} was not admitted", client.comp_id);
+        ensure!(answer.as_deref() == Some(b"A"), "{} was not admitted", client.comp_id);
         Ok(client)
     }
 

@@ -8,6 +8,10 @@ use clap::{Parser, Subcommand};
 use dvp_benches::fix_orders::Subject;
 use dvp_benches::settle::{Rate, Ratio, SignerKind, Size};
 
+/// As in the service.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
