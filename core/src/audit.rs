@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use dvp_domain::chain::ChainCommand;
 use dvp_store::audit::{self as store, Anchor, AuditEntry};
-use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::commands::NewChainCommand;
+use dvp_store::insert_batch::{self, InsertBatch};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -168,7 +169,7 @@ pub async fn anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anc
         command: ChainCommand::Anchor { content_hash },
         trace: None,
     };
-    commands::insert(&mut tx, &[command]).await?;
+    insert_batch::insert(&mut tx, &InsertBatch { commands: &[command], ..InsertBatch::default() }).await?;
     tx.commit().await?;
     Ok(Some(anchor))
 }

@@ -7,7 +7,8 @@ use crate::support::{Chain, Order, Running, Scene, eventually, key, raw};
 use alloy::primitives::B256;
 use dvp_chain_indexer::gate::{PayoutGate, Wait};
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
-use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::commands::NewChainCommand;
+use dvp_store::insert_batch::{self, InsertBatch};
 use serde_json::json;
 
 /// A chain of which there is no node here.
@@ -23,7 +24,9 @@ async fn elsewhere(chain: &Chain, order: &Order, command: ChainCommand) {
         trace: None,
     };
     let mut conn = chain.pool().acquire().await.unwrap();
-    commands::insert(&mut conn, &[new]).await.unwrap();
+    insert_batch::insert(&mut conn, &InsertBatch { commands: &[new], ..InsertBatch::default() })
+        .await
+        .unwrap();
 }
 
 fn transfer(chain: &Chain, order: &Order, not_after: u64) -> ChainCommand {

@@ -14,21 +14,21 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use dvp_domain::chain::ChainCommand;
+use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
-use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::open_facts;
+use dvp_store::insert_batch::{self, InsertBatch, Inserted};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::{self, Execution, MatchedExecution};
 use dvp_store::orders::idempotency::Record;
-use dvp_store::orders::insert_batch::{self, InsertBatch, Inserted};
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::ranges::{self, NewRestingRange};
-use dvp_store::orders::receipts::{self, NewReceipt};
-use dvp_store::{StoreError, limits};
+use dvp_store::orders::receipts::NewReceipt;
 
 use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
 
@@ -200,22 +200,14 @@ impl Rows {
             permits::mark_locked(conn, &self.permits_locked).await?;
         }
         self.write_ranges(conn).await?;
-        if !self.counted.is_empty() {
-            limits::count(conn, now.to_utc().date_naive(), &self.counted).await?;
-        }
-        if !self.counted.is_empty() || !self.closed.is_empty() {
-            limits::append_open(conn, &self.counted, &self.closed).await?;
-        }
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
         }
-        if !self.receipts.is_empty() {
-            receipts::insert(conn, &self.receipts).await?;
-        }
-        if !self.commands.is_empty() {
-            commands::insert(conn, &self.commands).await?;
-        }
+        let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
+        let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
+        let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
+        let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
         let added = InsertBatch {
             postings: &self.postings,
             intents,
@@ -224,6 +216,11 @@ impl Rows {
             effects: &self.effects,
             lease_secs: LEASE_SECS,
             records,
+            receipts: &self.receipts,
+            commands: &self.commands,
+            day: now.to_utc().date_naive(),
+            counted: &counted,
+            opened: &opened,
             events: &self.events,
         };
         if added.is_empty() { Ok(Inserted::default()) } else { insert_batch::insert(conn, &added).await }

@@ -20,6 +20,7 @@ pub mod fault;
 pub mod figures;
 pub mod fix;
 pub mod ids;
+pub mod insert_batch;
 pub mod lease;
 pub mod ledger;
 pub mod limits;

@@ -5,8 +5,6 @@
 //! under a limit of open orders are serialized, by the limit's row. One process merges the changes of a sum
 //! ([`merge_open`]).
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_domain::limit::{LimitKey, LimitScope, Limits, Period};
 use dvp_domain::money::Minor;
@@ -108,30 +106,6 @@ async fn sum_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<Vec<(Lim
     rows.map(|(scope, target, asset, open)| Ok((key(&scope, target, asset)?, amount(&open)?))).collect()
 }
 
-/// Appends the amounts that a batch opens and ends to the sums of open orders.
-pub async fn append_open(
-    conn: &mut PgConnection,
-    opened: &BTreeMap<LimitKey, Minor>,
-    ended: &BTreeMap<LimitKey, Minor>,
-) -> Result<(), StoreError> {
-    let changes: Vec<(&LimitKey, String)> = (opened.iter().map(|(key, amount)| (key, amount.to_string())))
-        .chain(ended.iter().map(|(key, amount)| (key, format!("-{amount}"))))
-        .collect();
-    let (scopes, targets, assets) = columns(changes.iter().map(|(key, _)| *key));
-    let amounts: Vec<&str> = changes.iter().map(|(_, amount)| amount.as_str()).collect();
-    sqlx::query(
-        "insert into open_change (scope, target, asset, amount) \
-         select s, t, a, n::numeric from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as v (s, t, a, n)",
-    )
-    .bind(scopes)
-    .bind(targets)
-    .bind(assets)
-    .bind(amounts)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// Merges the changes of sums that have several, at most `limit` sums. Returns the number of rows removed.
 pub async fn merge_open(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let fewer: (i64,) = sqlx::query_as(
@@ -155,9 +129,18 @@ async fn lock(
     day: NaiveDate,
     keys: &[LimitKey],
 ) -> Result<Vec<(LimitKey, Minor)>, StoreError> {
-    let nothing = keys.iter().map(|key| (key.clone(), Minor::ZERO)).collect();
-    count(conn, day, &nothing).await?;
     let (scopes, targets, assets) = columns(keys.iter());
+    sqlx::query(
+        "insert into limit_usage (scope, target, asset, day, amount) \
+         select s, t, a, $1, 0 from unnest($2::text[], $3::text[], $4::text[]) as v (s, t, a) order by s, t, a \
+         on conflict on constraint limit_usage_pkey do nothing",
+    )
+    .bind(day)
+    .bind(&scopes)
+    .bind(&targets)
+    .bind(&assets)
+    .execute(&mut *conn)
+    .await?;
     let rows: Vec<(String, String, String, String)> = sqlx::query_as(
         "select scope, target, asset, least(amount, 340282366920938463463374607431768211455)::numeric(39, 0)::text \
          from limit_usage where day = $1 \
@@ -174,7 +157,9 @@ async fn lock(
     rows.map(|(scope, target, asset, used)| Ok((key(&scope, target, asset)?, amount(&used)?))).collect()
 }
 
-fn columns<'a>(keys: impl Iterator<Item = &'a LimitKey>) -> (Vec<&'static str>, Vec<&'a str>, Vec<&'a str>) {
+pub(crate) fn columns<'a>(
+    keys: impl Iterator<Item = &'a LimitKey>,
+) -> (Vec<&'static str>, Vec<&'a str>, Vec<&'a str>) {
     let mut columns = (Vec::new(), Vec::new(), Vec::new());
     for LimitKey { scope, target, asset } in keys {
         columns.0.push(scope.as_str());
@@ -182,30 +167,6 @@ fn columns<'a>(keys: impl Iterator<Item = &'a LimitKey>) -> (Vec<&'static str>, 
         columns.2.push(asset.as_str());
     }
     columns
-}
-
-/// Adds amounts to the sums of a day, in the order of their keys.
-pub async fn count(
-    conn: &mut PgConnection,
-    day: NaiveDate,
-    amounts: &BTreeMap<LimitKey, Minor>,
-) -> Result<(), StoreError> {
-    let (scopes, targets, assets) = columns(amounts.keys());
-    let amounts: Vec<String> = amounts.values().map(ToString::to_string).collect();
-    sqlx::query(
-        "insert into limit_usage as u (scope, target, asset, day, amount) \
-         select s, t, a, $1, n::numeric \
-         from unnest($2::text[], $3::text[], $4::text[], $5::text[]) as v (s, t, a, n) order by s, t, a \
-         on conflict on constraint limit_usage_pkey do update set amount = u.amount + excluded.amount",
-    )
-    .bind(day)
-    .bind(scopes)
-    .bind(targets)
-    .bind(assets)
-    .bind(amounts)
-    .execute(conn)
-    .await?;
-    Ok(())
 }
 
 /// Sets or removes a limit, as two operators decided. The time is the database's.

@@ -7,7 +7,6 @@ pub mod events;
 pub mod executions;
 pub mod feed;
 pub mod idempotency;
-pub mod insert_batch;
 pub mod intents;
 pub mod legacy;
 pub mod listing;

@@ -2,10 +2,10 @@
 
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, PostingReason, deposited};
 use dvp_domain::money::Minor;
+use dvp_store::insert_batch::{self, InsertBatch};
 use dvp_store::ledger::balances::{self, Balance};
 use dvp_store::ledger::check::{Compared, compare};
 use dvp_store::ledger::{Deposited, NewPosting};
-use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::{PgConnection, StoreError};
 
 use crate::scenes;

@@ -13,8 +13,9 @@ use alloy::signers::local::PrivateKeySigner;
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
-use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_store::insert_batch::{self, InsertBatch};
 use dvp_store::lease::Lease;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -288,7 +289,9 @@ impl<'a> Run<'a> {
             }
         }
         let mut tx = self.database.admin.begin().await.map_err(text)?;
-        commands::insert(&mut tx, &new).await.map_err(text)?;
+        insert_batch::insert(&mut tx, &InsertBatch { commands: &new, ..InsertBatch::default() })
+            .await
+            .map_err(text)?;
         tx.commit().await.map_err(text)
     }
 

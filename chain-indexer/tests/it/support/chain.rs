@@ -10,7 +10,8 @@ use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, OutputArgs, SwapCommand};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
-use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::commands::NewChainCommand;
+use dvp_store::insert_batch::{self, InsertBatch};
 use dvp_store::lease::Lease;
 use serde_json::json;
 use sqlx::Row;
@@ -87,7 +88,9 @@ impl Chain {
             trace: None,
         };
         let mut tx = self.pool().begin().await.unwrap();
-        commands::insert(&mut tx, &[new]).await.unwrap();
+        insert_batch::insert(&mut tx, &InsertBatch { commands: &[new], ..InsertBatch::default() })
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     }
 

@@ -23,22 +23,9 @@ pub struct NewChainCommand {
     pub trace: Option<TraceContext>,
 }
 
-/// Inserts commands, and wakes the relayer when the transaction commits. A second command of a kind for an order is an
-/// error, unless the kind is repeatable.
-pub async fn insert(conn: &mut PgConnection, commands: &[NewChainCommand]) -> Result<(), StoreError> {
-    let (again, once): (Vec<_>, Vec<_>) = commands.iter().partition(|new| new.command.is_repeatable());
-    insert_once(conn, &once).await?;
-    for command in again {
-        insert_again(conn, command).await?;
-    }
-    sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
-    Ok(())
-}
-
 /// Inserts a command, or replaces the order's earlier one that failed or was refused. `false`: the earlier one is
 /// waiting, in a transaction or done, and stays.
 pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
-    let (kind, payload) = kind_and_payload(new)?;
     let done = sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
          values ($1, $2, $3, $4, $5, $6, $7) \
@@ -52,8 +39,8 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
     .bind(&new.reference)
     .bind(&new.intent_id)
     .bind(bytes32(&new.entity)?)
-    .bind(kind)
-    .bind(payload)
+    .bind(new.command.kind().name())
+    .bind(payload(new)?)
     .bind(new.trace.map(String::from))
     .execute(&mut *conn)
     .await?;
@@ -61,40 +48,8 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
     Ok(done.rows_affected() == 1)
 }
 
-fn kind_and_payload(new: &NewChainCommand) -> Result<(&'static str, Value), StoreError> {
-    let payload =
-        serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))?;
-    Ok((new.command.kind().name(), payload))
-}
-
-async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> Result<(), StoreError> {
-    if commands.is_empty() {
-        return Ok(());
-    }
-    let mut columns: (Vec<Vec<u8>>, Vec<Value>, Vec<&str>) = Default::default();
-    for new in commands {
-        let (kind, payload) = kind_and_payload(new)?;
-        columns.0.push(bytes32(&new.entity)?);
-        columns.2.push(kind);
-        columns.1.push(payload);
-    }
-    sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
-         select c, r, i, e, k, p, t, to_timestamp(d) \
-         from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[], $7::text[], $8::int8[]) \
-              as new (c, r, i, e, k, p, t, d)",
-    )
-    .bind(commands.iter().map(|c| c.chain_id).collect::<Vec<_>>())
-    .bind(commands.iter().map(|c| c.reference.as_str()).collect::<Vec<_>>())
-    .bind(commands.iter().map(|c| c.intent_id.as_str()).collect::<Vec<_>>())
-    .bind(columns.0)
-    .bind(columns.2)
-    .bind(columns.1)
-    .bind(commands.iter().map(|c| c.trace.map(String::from)).collect::<Vec<_>>())
-    .bind(commands.iter().map(|c| c.command.deposit_by().map(u64::cast_signed)).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+pub(crate) fn payload(new: &NewChainCommand) -> Result<Value, StoreError> {
+    serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))
 }
 
 /// The commands of an entity on a chain that request a lock, a fill or a payment, oldest first.

@@ -44,15 +44,15 @@ fn record(row: Row) -> Result<Record, StoreError> {
     })
 }
 
-pub(super) struct RecordColumns<'a> {
-    pub(super) partner: Vec<&'a str>,
-    pub(super) livemode: Vec<bool>,
-    pub(super) method: Vec<&'a str>,
-    pub(super) path: Vec<&'a str>,
-    pub(super) key: Vec<Uuid>,
+pub(crate) struct RecordColumns<'a> {
+    pub(crate) partner: Vec<&'a str>,
+    pub(crate) livemode: Vec<bool>,
+    pub(crate) method: Vec<&'a str>,
+    pub(crate) path: Vec<&'a str>,
+    pub(crate) key: Vec<Uuid>,
 }
 
-pub(super) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColumns<'a> {
+pub(crate) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColumns<'a> {
     let mut all =
         RecordColumns { partner: vec![], livemode: vec![], method: vec![], path: vec![], key: vec![] };
     for id in ids {

@@ -21,7 +21,7 @@ pub struct IntentRow<'a> {
     pub reason: Option<&'static str>,
 }
 
-pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
+pub(crate) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
     of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
 }
 

@@ -5,26 +5,9 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::orders::executions::bytes32;
 
 /// A receipt, the reference of its execution, and when it is issued.
 pub type NewReceipt = (String, Receipt, Timestamp);
-
-pub async fn insert(conn: &mut PgConnection, receipts: &[NewReceipt]) -> Result<(), StoreError> {
-    let hashes = receipts.iter().map(|(_, receipt, _)| bytes32(&receipt.content_hash));
-    let hashes = hashes.collect::<Result<Vec<_>, _>>()?;
-    sqlx::query(
-        "insert into receipt (reference, body, content_hash, issued_at) \
-         select * from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[])",
-    )
-    .bind(receipts.iter().map(|(reference, ..)| reference.as_str()).collect::<Vec<_>>())
-    .bind(receipts.iter().map(|(_, receipt, _)| receipt.body.to_string()).collect::<Vec<_>>())
-    .bind(hashes)
-    .bind(receipts.iter().map(|(.., issued_at)| issued_at.to_utc()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
-}
 
 /// The stored body's text.
 pub async fn find_body(conn: &mut PgConnection, reference: &str) -> Result<Option<String>, StoreError> {

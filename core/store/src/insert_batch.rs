@@ -5,7 +5,8 @@
 
 use std::sync::OnceLock;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
+use dvp_domain::limit::LimitKey;
 use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
@@ -15,13 +16,16 @@ use sqlx::types::Json;
 use sqlx::{Arguments as _, Encode, PgConnection, Postgres, Type};
 
 use crate::StoreError;
+use crate::chain::commands::{self, NewChainCommand};
 use crate::ledger::{self, NewPosting};
+use crate::limits;
 use crate::orders::effects::{Claimed, NewEffect};
 use crate::orders::events::NewEvent;
 use crate::orders::executions::bytes32;
 use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
 use crate::orders::intents::{IntentRow, tenants};
 use crate::orders::permits::PermitHold;
+use crate::orders::receipts::NewReceipt;
 use crate::pauses;
 
 /// The rows to insert. An accepted execution begins at version 1.
@@ -37,6 +41,15 @@ pub struct InsertBatch<'a> {
     pub lease_secs: i32,
     /// Records of requests without an unexpired record; [`StoreError::Stale`] if there is one.
     pub records: &'a [Record],
+    pub receipts: &'a [NewReceipt],
+    /// Commands for the relayer, which is woken when the transaction commits. A second one of a kind for an order is an
+    /// error, unless the kind is repeatable.
+    pub commands: &'a [NewChainCommand],
+    /// The amounts that accepted orders add to the sums of this day.
+    pub day: NaiveDate,
+    pub counted: &'a [(LimitKey, String)],
+    /// The signed amounts by which the sums of open orders change.
+    pub opened: &'a [(LimitKey, String)],
     /// Events in the order of the feed. Their documents are JSON texts.
     pub events: &'a [NewEvent<String>],
 }
@@ -49,6 +62,10 @@ impl InsertBatch<'_> {
             && self.permits.is_empty()
             && self.effects.is_empty()
             && self.records.is_empty()
+            && self.receipts.is_empty()
+            && self.commands.is_empty()
+            && self.counted.is_empty()
+            && self.opened.is_empty()
             && self.events.is_empty()
     }
 }
@@ -96,9 +113,31 @@ recorded as ( \
     on conflict on constraint idempotency_pkey do update \
     set fingerprint = excluded.fingerprint, status = excluded.status, body = excluded.body, accepted_at = now() \
     where i.accepted_at <= now() - make_interval(hours => {record.retention_hours}) returning 1), \
+counted as ( \
+    insert into limit_usage as u (scope, target, asset, day, amount) \
+    select s, t, a, {counted.day}, n::numeric \
+    from unnest({counted.scope}::text[], {counted.target}::text[], {counted.asset}::text[], {counted.amount}::text[]) \
+         as v (s, t, a, n) order by s, t, a \
+    on conflict on constraint limit_usage_pkey do update set amount = u.amount + excluded.amount returning 1), \
+opened as ( \
+    insert into open_change (scope, target, asset, amount) \
+    select s, t, a, n::numeric \
+    from unnest({opened.scope}::text[], {opened.target}::text[], {opened.asset}::text[], {opened.amount}::text[]) \
+         as v (s, t, a, n) returning 1), \
+receipts as ( \
+    insert into receipt (reference, body, content_hash, issued_at) \
+    select * from unnest({receipt.reference}::text[], {receipt.body}::text[], {receipt.content_hash}::bytea[], \
+        {receipt.issued_at}::timestamptz[]) returning 1), \
+commanded as ( \
+    insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
+    select c, r, i, e, k, p, t, to_timestamp(d) \
+    from unnest({command.chain_id}::int8[], {command.reference}::text[], {command.intent_id}::text[], \
+        {command.entity}::bytea[], {command.kind}::text[], {command.payload}::jsonb[], {command.trace}::text[], \
+        {command.deposit_until}::int8[]) as new (c, r, i, e, k, p, t, d) returning 1), \
 written as ( \
     select (select count(*) from posted) + (select count(*) from intents) + (select count(*) from executions) \
-         + (select count(*) from permits) + (select count(*) from effects) as others, \
+         + (select count(*) from permits) + (select count(*) from effects) + (select count(*) from counted) \
+         + (select count(*) from opened) + (select count(*) from receipts) + (select count(*) from commanded) as others, \
            (select count(*) from recorded) as records), \
 bumped as ( \
     update feed_counter c set position = c.position + cardinality({event.id}::text[]) from written \
@@ -117,7 +156,8 @@ appended as ( \
 select written.records, array(select id from effects where called), \
        array(select reference from effects where called), array(select kind from effects where called), now(), \
        array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
-       case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null \
+       case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null, \
+       case when exists (select from commanded) then pg_notify('dvp_commands', '') end is null \
 from written";
 
 /// The parameters of a statement, by name.
@@ -154,12 +194,16 @@ pub struct Inserted {
 /// Inserts the rows and notifies the followers of the feed and the workers at the commit. Call it last in the
 /// transaction.
 pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Inserted, StoreError> {
-    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, Vec<String>, Vec<String>, bool);
+    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, Vec<String>, Vec<String>, bool, bool);
     // The names and their order are the same in every call.
     static NUMBERED: OnceLock<String> = OnceLock::new();
-    let parameters = parameters(rows)?;
+    let (again, once): (Vec<_>, Vec<_>) = rows.commands.iter().partition(|new| new.command.is_repeatable());
+    for command in again {
+        commands::insert_again(conn, command).await?;
+    }
+    let parameters = parameters(rows, &once)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
-    let (recorded, ids, references, kinds, now, scopes, targets, _): Row =
+    let (recorded, ids, references, kinds, now, scopes, targets, ..): Row =
         sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
     if usize::try_from(recorded) != Ok(rows.records.len()) {
         return Err(StoreError::Stale { what: "idempotency record" });
@@ -170,7 +214,7 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<I
     Ok(Inserted { claimed: claimed.collect::<Result<_, _>>()?, pauses })
 }
 
-fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
+fn parameters(rows: &InsertBatch<'_>, once: &[&NewChainCommand]) -> Result<Parameters, StoreError> {
     let mut all = Parameters::default();
     bind_postings(&mut all, rows.postings)?;
     bind_intents(&mut all, rows.intents)?;
@@ -182,6 +226,9 @@ fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
     all.bind("effect.claimed", column(rows.effects, |effect| effect.is_claimed))?;
     all.bind("effect.lease_secs", rows.lease_secs)?;
     bind_records(&mut all, rows.records)?;
+    bind_sums(&mut all, rows)?;
+    bind_receipts(&mut all, rows.receipts)?;
+    bind_commands(&mut all, once)?;
     bind_events(&mut all, rows.events)?;
     Ok(all)
 }
@@ -267,6 +314,47 @@ fn bind_records(all: &mut Parameters, records: &[Record]) -> Result<(), StoreErr
     Ok(())
 }
 
+fn bind_sums(all: &mut Parameters, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
+    let (scopes, targets, assets) = limits::columns(rows.counted.iter().map(|(key, _)| key));
+    all.bind("counted.day", rows.day)?;
+    all.bind("counted.scope", scopes)?;
+    all.bind("counted.target", targets)?;
+    all.bind("counted.asset", assets)?;
+    all.bind("counted.amount", column(rows.counted, |(_, amount)| amount.as_str()))?;
+    let (scopes, targets, assets) = limits::columns(rows.opened.iter().map(|(key, _)| key));
+    all.bind("opened.scope", scopes)?;
+    all.bind("opened.target", targets)?;
+    all.bind("opened.asset", assets)?;
+    all.bind("opened.amount", column(rows.opened, |(_, amount)| amount.as_str()))?;
+    Ok(())
+}
+
+fn bind_receipts(all: &mut Parameters, receipts: &[NewReceipt]) -> Result<(), StoreError> {
+    let hashes = receipts.iter().map(|(_, receipt, _)| bytes32(&receipt.content_hash));
+    all.bind("receipt.reference", column(receipts, |(reference, ..)| reference.as_str()))?;
+    all.bind("receipt.body", column(receipts, |(_, receipt, _)| receipt.body.to_string()))?;
+    all.bind("receipt.content_hash", hashes.collect::<Result<Vec<_>, _>>()?)?;
+    all.bind("receipt.issued_at", column(receipts, |(.., issued_at)| issued_at.to_utc()))?;
+    Ok(())
+}
+
+fn bind_commands(all: &mut Parameters, new: &[&NewChainCommand]) -> Result<(), StoreError> {
+    let mut documents = (Vec::new(), Vec::new());
+    for command in new {
+        documents.0.push(bytes32(&command.entity)?);
+        documents.1.push(commands::payload(command)?);
+    }
+    all.bind("command.chain_id", column(new, |one| one.chain_id))?;
+    all.bind("command.reference", column(new, |one| one.reference.as_str()))?;
+    all.bind("command.intent_id", column(new, |one| one.intent_id.as_str()))?;
+    all.bind("command.entity", documents.0)?;
+    all.bind("command.kind", column(new, |one| one.command.kind().name()))?;
+    all.bind("command.payload", documents.1)?;
+    all.bind("command.trace", column(new, |one| one.trace.map(String::from)))?;
+    all.bind("command.deposit_until", column(new, |one| one.command.deposit_by().map(u64::cast_signed)))?;
+    Ok(())
+}
+
 fn bind_events(all: &mut Parameters, events: &[NewEvent<String>]) -> Result<(), StoreError> {
     all.bind("event.id", column(events, |event| event.event_id.as_str()))?;
     all.bind("event.partner", column(events, |event| event.tenant.partner_id.as_str()))?;
@@ -288,7 +376,7 @@ mod tests {
 
     #[test]
     fn the_parameters_of_the_statement_are_the_bound_ones() {
-        let parameters = parameters(&InsertBatch::default()).unwrap();
+        let parameters = parameters(&InsertBatch::default(), &[]).unwrap();
         for name in &parameters.names {
             assert!(INSERT.contains(&format!("{{{name}}}")), "{name}");
         }
