@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use dvp_benches::fix_orders::Subject;
 use dvp_benches::settle::{Rate, Ratio, SignerKind, Size};
 
-/// As in the service.
+/// The service's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The rows a batch gathers before it writes them, one statement per table.
+//! The rows a batch gathers before it writes them: new ones in one statement, the others by table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

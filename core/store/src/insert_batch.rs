@@ -42,11 +42,12 @@ pub struct InsertBatch<'a> {
     /// Records of requests without an unexpired record; [`StoreError::Stale`] if there is one.
     pub records: &'a [Record],
     pub receipts: &'a [NewReceipt],
-    /// Commands for the relayer, which is woken when the transaction commits. A second one of a kind for an order is an
-    /// error, unless the kind is repeatable.
+    /// Commands for the relayer, which is woken when the transaction commits. A second command of the same kind for
+    /// an order is an error, unless the kind is repeatable.
     pub commands: &'a [NewChainCommand],
-    /// The amounts that accepted orders add to the sums of this day.
+    /// The date (UTC) on which accepted orders count towards daily limits.
     pub day: NaiveDate,
+    /// The amounts that they add to the sums of that day.
     pub counted: &'a [(LimitKey, String)],
     /// The signed amounts by which the sums of open orders change.
     pub opened: &'a [(LimitKey, String)],

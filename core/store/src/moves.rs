@@ -542,7 +542,7 @@ const INSERT_ORDERS: &str = "with new as ( \
      select session_id, cl_ord_id, reference, created_at from new \
      where not exists (select from execution e where e.reference = new.reference)";
 
-/// Enters what a session's orders bring back of accounts that were erased here.
+/// Enters, for erasure, the accounts that a session's orders bring and that were erased here before.
 const ERASE_AGAIN: &str = "insert into fix_erasure (session_id, account, until_seq) \
      select distinct t.session_id, given.details ->> 'account', t.next_out \
      from jsonb_populate_recordset(null::fix_order, $1::jsonb) given \
@@ -550,8 +550,7 @@ const ERASE_AGAIN: &str = "insert into fix_erasure (session_id, account, until_s
      join fix_session t on t.partner_id = s.partner_id and t.livemode = s.livemode \
      where o.details ->> 'account' is null and given.details ->> 'account' not like 'bene\\_%'";
 
-/// Inserts the last events of other cells' orders. Of an order that came here before, and whose copy was erased, no
-/// personal data comes again.
+/// Inserts the last events of other cells' orders, without the beneficiary where the order's copy was erased here before.
 const INSERT_EVENTS: &str = "insert into moved_event as t \
      select v.reference, v.type, v.sequence, \
             case when exists (select from fix_order_copy c where c.reference = v.reference) then v.object \

@@ -83,7 +83,7 @@ async fn copies_are_erased_by_age_and_an_order_that_returns_is_no_copy() {
     assert_eq!(erase_aged(&mut conn, AGE_LEAST, 10).await.unwrap(), 0);
 }
 
-/// The session comes back, or goes away again, with what its last cell has.
+/// Moves the partner with its session to the other cell.
 async fn follow(cells: Cells) -> Cells {
     let cells = cells.back();
     let feed = "update fix_session set feed_position = (select position from feed_counter)";

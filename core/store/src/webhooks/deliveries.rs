@@ -375,8 +375,8 @@ pub async fn list_log(
     Ok(rows)
 }
 
-/// The attempts of an endpoint's deliveries, in order. Only the log's days in which these deliveries waited and ended are
-/// read, and a day on either side, for the clocks of processes.
+/// The attempts of an endpoint's deliveries, in order. The log is read from the day before the first was queued to the day
+/// after the last has ended: the times of attempts are by the processes' own clocks.
 pub async fn list_attempts(
     conn: &mut PgConnection,
     endpoint_id: &str,
