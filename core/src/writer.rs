@@ -26,6 +26,7 @@ mod queue;
 mod rows;
 mod sessions;
 mod submit;
+mod turn;
 mod unit;
 
 use std::sync::Arc;
@@ -114,7 +115,7 @@ impl Writer {
         };
         let running = Running::default();
         tokio::spawn(figures::watch(running.clone(), taking.gauge(), limits.transaction / 2));
-        let task = tokio::spawn(carry::run(place, taking, running));
+        let task = tokio::spawn(carry::run(Arc::new(place), taking, running));
         (Self { queue: Arc::new(adding), statuses, handover }, task)
     }
 

@@ -193,8 +193,8 @@ pub(super) const WRITER: &[Metric] = &[
     metric(
         "dvp_writer_transactions_total",
         Counter,
-        &[("result", Of(&["committed", "data", "conflict", "slow", "unavailable"]))],
-        "transactions",
+        &[("result", Of(&["committed", "again", "data", "conflict", "slow", "unavailable"]))],
+        "transactions, `again` of batches that began early and were decided again",
     ),
     metric(
         "dvp_writer_failed_units_total",

@@ -1,5 +1,6 @@
 //! One batch, one transaction. Locks are acquired in one order (legacy orders by key, quotes, balances by key); the
-//! feed's counter is incremented last.
+//! feed's counter is incremented last. A batch that begins early locks its balances when its turn comes
+//! ([`turn`](super::turn)).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,16 +14,18 @@ use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
 use dvp_store::insert_batch::Inserted;
-use dvp_store::ledger::balances::{self, BalanceKey};
+use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::{executions, legacy, quotes};
 use dvp_store::{Fault, StoreError, fix, moves};
 use sqlx::{Connection as _, PgConnection};
+use tokio::sync::oneshot;
 
 use super::rows::Rows;
-use super::sessions::{Numbers, session_ids};
+use super::sessions::{Numbers, session_ids, unbroken};
 use super::submit::{self, BatchSnapshot, DecidedSubmission};
+use super::turn::{Ahead, Basis, Turn};
 use super::unit::{Change, Done, Outcome, Refusal, Submission, Unit, UsedKey, Work};
 use super::{BatchContext, WriteError, figures, idempotency, plan};
 use crate::context::Context;
@@ -62,6 +65,10 @@ pub(super) struct Attempt<'a> {
     pub patience: Option<Patience>,
     /// Set before COMMIT is sent: from then on, after an error, the batch may have been written.
     pub commit_sent: &'a AtomicBool,
+    /// Of a batch that begins while the one before it is written.
+    pub turn: Option<Turn>,
+    /// Told what the batch leaves, once another one may begin; dropped if none may.
+    pub decided: Option<oneshot::Sender<Ahead>>,
 }
 
 /// Writes the units and returns their outcomes. An error means that nothing was written, unless COMMIT was sent and the
@@ -71,9 +78,10 @@ pub(super) async fn commit(
     conn: &mut PgConnection,
     place: &BatchContext,
     units: &[&Unit],
-    attempt: &Attempt<'_>,
+    attempt: Attempt<'_>,
     committing: &mut Vec<Committing>,
 ) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
+    let commit_sent = attempt.commit_sent;
     let mut tx = conn.begin_with(moves::BEGIN_ORDERS).await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
@@ -82,7 +90,7 @@ pub(super) async fn commit(
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
-            attempt.commit_sent.store(true, Ordering::Relaxed);
+            commit_sent.store(true, Ordering::Relaxed);
             let began = Instant::now();
             let committed = tx.commit().await;
             drop(changing);
@@ -116,10 +124,11 @@ async fn write<'u>(
     conn: &mut PgConnection,
     place: &BatchContext,
     units: &[&'u Unit],
-    attempt: &Attempt<'_>,
+    attempt: Attempt<'_>,
 ) -> Result<Written<'u>, StoreError> {
-    let (context, trust, now) = (place.context.as_ref(), attempt.trust, place.context.clock.now());
-    if let Some(patience) = attempt.patience {
+    let Attempt { trust, patience, turn, decided: tell, .. } = attempt;
+    let (context, now) = (place.context.as_ref(), place.context.clock.now());
+    if let Some(patience) = patience {
         bound(conn, patience).await?;
     }
     let mut numbers = numbers(conn, units, trust).await?;
@@ -140,14 +149,13 @@ async fn write<'u>(
     let given_back = levels_given_back(taken());
     submit::lock_levels(conn, &mut known, &requested, given_back).await?;
     let handover = Arc::clone(&place.handover);
-    let mut rows = Rows { handover, ..Rows::default() };
-    let keys = balance_keys(&known, &requested, taken());
-    if !keys.is_empty() {
-        rows.balances = balances::lock(conn, &keys).await?;
-    }
+    let basis = Basis::of(conn, balance_keys(&known, &requested, taken()), turn).await?;
+    let mut rows = Rows { handover, balances: basis.balances().clone(), ..Rows::default() };
     // After the balances are locked, so that no other transaction can add holds.
+    let mut holds = None;
     if taken().any(|unit| matches!(unit.work, Work::Submit(_) | Work::FirmQuote(_) | Work::Fill(_))) {
-        known.holds = submit::load_holds(conn, keys.iter(), now).await?;
+        known.holds = submit::load_holds(conn, basis.keys(), now).await?;
+        holds = Some(known.holds.clone());
     }
     let mut moved = change_executions(conn, taken(), now).await?;
     let resting = submit::lock_resting(conn, taken()).await?;
@@ -180,11 +188,22 @@ async fn write<'u>(
     }
     let Finished { done, records, parts } = finish(units, outcomes);
     submit::use_up(conn, &known).await?;
+    rows.destinations = std::mem::take(&mut known.destinations);
+    let inserted = rows.write(conn, &submit::intent_rows(&decided), &records).await?;
+    let is_early = basis.is_early();
+    basis.confirm(conn, holds.as_ref(), async |conn, keys| submit::load_holds(conn, keys, now).await).await?;
+    // The chains know the numbers of the batch before.
+    if is_early && !unbroken(units).into_iter().all(|is_unbroken| is_unbroken) {
+        return Err(StoreError::Stale { what: "the FIX session" });
+    }
+    if let (Some(tell), Some(ahead)) = (tell, Ahead::of(units, &rows)) {
+        // Whoever would begin the next batch no longer waits.
+        let _ = tell.send(ahead);
+    }
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    rows.destinations = std::mem::take(&mut known.destinations);
-    let inserted = rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
+    rows.append(conn, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
     Ok(Written { done, rows, inserted, moved, numbers, holds: known.holds })
 }

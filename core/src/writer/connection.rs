@@ -1,4 +1,5 @@
-//! The writer's own connection: statements are prepared and planned once, and every operation has a time limit.
+//! The writer's own connections: statements are prepared and planned once, and every operation has a time limit. A batch
+//! that begins while another one is written has the second connection.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use dvp_store::pauses;
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::batch::{self, Attempt, Patience, Trust};
+use super::turn::{Ahead, Turn};
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError, figures};
 use crate::handover::{Committing, Payee};
@@ -62,6 +65,11 @@ impl Failure {
         Self { error, fault, is_unknown: false, timed_out: false }
     }
 
+    /// Whether the batch may have failed because an id was used before.
+    pub(super) fn may_be_repeat(&self) -> bool {
+        batch::may_be_repeat(&self.error)
+    }
+
     fn timed_out(what: &str) -> Self {
         let error = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer to {what} in time"));
         Self { timed_out: true, ..Self::of(StoreError::Database(error.into())) }
@@ -77,53 +85,35 @@ pub(super) struct Manner {
 }
 
 #[derive(Default)]
-pub(super) struct WriterConnection {
-    open: Option<PgConnection>,
+pub(super) struct WriterConnections {
+    idle: Vec<PgConnection>,
     /// How many more batches use [`Trust::Nothing`].
     wary: u32,
     /// Work of transactions whose COMMIT was not acknowledged. Its claims expire, unless its rows are found first.
     unconfirmed: Vec<Committing>,
 }
 
-impl WriterConnection {
+/// The outcomes of a batch's units.
+pub(super) type Committed = Result<Vec<Result<Done, WriteError>>, Failure>;
+
+impl WriterConnections {
     /// Writes the units in one transaction and returns each one's outcome.
     pub(super) async fn commit(
         &mut self,
         place: &BatchContext,
         units: &[&Unit],
         manner: Manner,
-    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
+    ) -> Committed {
         let Manner { trust_nothing, patience } = manner;
         let trust = if self.wary == 0 && !trust_nothing { Trust::New } else { Trust::Nothing };
         self.wary = self.wary.saturating_sub(1);
         match self.attempt(place, units, trust, patience).await {
-            Err(failure) if trust == Trust::New && batch::may_be_repeat(&failure.error) => {
+            Err(failure) if trust == Trust::New && failure.may_be_repeat() => {
                 self.wary = WARY_BATCHES;
                 self.attempt(place, units, Trust::Nothing, patience).await
             }
             done => done,
         }
-    }
-
-    /// The next transactions look up used ids, because the retried units may have been written.
-    pub(super) const fn trust_nothing(&mut self) {
-        self.wary = WARY_BATCHES;
-    }
-
-    /// Hands over the unconfirmed work whose rows exist under their first claim, however long the database was
-    /// unavailable.
-    async fn confirm(&mut self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        let ids: Vec<i64> = self.unconfirmed.iter().map(|work| work.claim.id).collect();
-        if !ids.is_empty() {
-            let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
-            // Some may have been set since the rows were inserted, and a payee disabled.
-            let pauses = Arc::new(pauses::load(conn).await?);
-            let all = self.unconfirmed.drain(..);
-            all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence))).for_each(|work| {
-                Committing { pauses: Arc::clone(&pauses), payee: Payee::Unread, ..work }.hand_over()
-            });
-        }
-        Ok(())
     }
 
     async fn attempt(
@@ -132,52 +122,42 @@ impl WriterConnection {
         units: &[&Unit],
         trust: Trust,
         patience: Option<Patience>,
-    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
-        let mut conn = match self.open.take() {
-            Some(conn) => conn,
-            None => connect(place).await?,
-        };
-        let commit_sent = AtomicBool::new(false);
-        let attempt = Attempt { trust, patience, commit_sent: &commit_sent };
-        let limit = place.limits.transaction;
-        let mut committing = Vec::new();
-        let committed = timeout(limit, async {
-            self.confirm(&mut conn).await.map_err(|error| (error, false))?;
-            batch::commit(&mut conn, place, units, &attempt, &mut committing).await
-        });
-        let committed = committed.await;
-        let is_unknown = || commit_sent.load(Ordering::Relaxed);
-        let done = match committed {
-            Ok(Ok(done)) => {
-                self.open = Some(conn);
-                committing.into_iter().for_each(Committing::hand_over);
-                Ok(done)
-            }
-            Ok(Err((error, is_reusable))) => {
-                self.open = is_reusable.then_some(conn);
-                let failure = Failure::of(error);
-                let is_unknown = failure.fault == Fault::Unavailable && is_unknown();
-                if is_unknown {
-                    self.unconfirmed.extend(committing);
-                }
-                Err(Failure { is_unknown, ..failure })
-            }
-            // The connection is dropped: its state is unknown.
-            Err(_) => {
-                let is_unknown = is_unknown();
-                if is_unknown {
-                    self.unconfirmed.extend(committing);
-                }
-                Err(Failure { is_unknown, ..Failure::timed_out("a transaction") })
-            }
-        };
-        figures::transaction(done.as_ref().err().map(|failure| failure.fault));
-        done
+    ) -> Committed {
+        let unconfirmed = std::mem::take(&mut self.unconfirmed);
+        let how = How { trust, patience, turn: None, decided: None };
+        let attempted = attempt(self.idle.pop(), place, units, how, unconfirmed).await;
+        self.end(attempted)
+    }
+
+    /// Whether a batch can be attempted as [`first`]: no ids are to be looked up, and no work is unconfirmed.
+    pub(super) const fn is_trusting(&self) -> bool {
+        self.wary == 0 && self.unconfirmed.is_empty()
+    }
+
+    /// A connection for [`first`].
+    pub(super) fn take(&mut self) -> Option<PgConnection> {
+        self.idle.pop()
+    }
+
+    /// An attempt has ended.
+    pub(super) fn end(&mut self, Attempted { conn, committed, unconfirmed }: Attempted) -> Committed {
+        if committed.as_ref().is_err_and(|failure| failure.fault == Fault::Unavailable) {
+            // The others are lost with it, or were connected to a server that no longer takes writes.
+            self.idle.clear();
+        }
+        self.idle.extend(conn);
+        self.unconfirmed.extend(unconfirmed);
+        committed
+    }
+
+    /// The next transactions look up used ids, because the retried units may have been written.
+    pub(super) const fn trust_nothing(&mut self) {
+        self.wary = WARY_BATCHES;
     }
 
     /// Connects, unless there is a connection, and checks that the database is writable.
     pub(super) async fn probe(&mut self, place: &BatchContext) -> Result<(), StoreError> {
-        let mut conn = match self.open.take() {
+        let mut conn = match self.idle.pop() {
             Some(conn) => conn,
             None => connect(place).await.map_err(|failure| failure.error)?,
         };
@@ -190,9 +170,93 @@ impl WriterConnection {
                 std::io::Error::new(std::io::ErrorKind::ReadOnlyFilesystem, "the database is read-only");
             return Err(StoreError::Database(error.into()));
         }
-        self.open = Some(conn);
+        self.idle.push(conn);
         Ok(())
     }
+}
+
+/// An attempt that has ended. `conn`: it can be used again.
+pub(super) struct Attempted {
+    conn: Option<PgConnection>,
+    committed: Committed,
+    unconfirmed: Vec<Committing>,
+}
+
+/// How a transaction is attempted.
+struct How {
+    trust: Trust,
+    patience: Option<Patience>,
+    turn: Option<Turn>,
+    decided: Option<oneshot::Sender<Ahead>>,
+}
+
+/// The first attempt at a batch whose ids are assumed to be new. `turn`: it begins while another batch is written.
+pub(super) async fn first(
+    conn: Option<PgConnection>,
+    place: &BatchContext,
+    units: &[&Unit],
+    turn: Option<Turn>,
+    decided: oneshot::Sender<Ahead>,
+) -> Attempted {
+    let how = How { trust: Trust::New, patience: None, turn, decided: Some(decided) };
+    attempt(conn, place, units, how, Vec::new()).await
+}
+
+async fn attempt(
+    conn: Option<PgConnection>,
+    place: &BatchContext,
+    units: &[&Unit],
+    How { trust, patience, turn, decided }: How,
+    mut unconfirmed: Vec<Committing>,
+) -> Attempted {
+    let mut conn = match conn {
+        Some(conn) => conn,
+        None => match connect(place).await {
+            Ok(conn) => conn,
+            Err(failure) => return Attempted { conn: None, committed: Err(failure), unconfirmed },
+        },
+    };
+    let commit_sent = AtomicBool::new(false);
+    let limit = place.limits.transaction;
+    let is_early = turn.is_some();
+    let mut committing = Vec::new();
+    let written = timeout(limit, async {
+        confirm(&mut conn, &mut unconfirmed).await.map_err(|error| (error, false))?;
+        let attempt = Attempt { trust, patience, commit_sent: &commit_sent, turn, decided };
+        batch::commit(&mut conn, place, units, attempt, &mut committing).await
+    });
+    let written = written.await;
+    let (conn, failure) = match written {
+        Ok(Ok(done)) => {
+            committing.into_iter().for_each(Committing::hand_over);
+            figures::transaction("committed");
+            return Attempted { conn: Some(conn), committed: Ok(done), unconfirmed };
+        }
+        Ok(Err((error, is_reusable))) => (is_reusable.then_some(conn), Failure::of(error)),
+        // The connection is dropped: its state is unknown.
+        Err(_) => (None, Failure::timed_out("a transaction")),
+    };
+    let is_unknown = failure.fault == Fault::Unavailable && commit_sent.load(Ordering::Relaxed);
+    figures::transaction(if is_early && !is_unknown { "again" } else { failure.fault.as_str() });
+    if is_unknown {
+        unconfirmed.extend(committing);
+    }
+    Attempted { conn, committed: Err(Failure { is_unknown, ..failure }), unconfirmed }
+}
+
+/// Hands over the unconfirmed work whose rows exist under their first claim, however long the database was unavailable.
+async fn confirm(conn: &mut PgConnection, unconfirmed: &mut Vec<Committing>) -> Result<(), StoreError> {
+    let ids: Vec<i64> = unconfirmed.iter().map(|work| work.claim.id).collect();
+    if !ids.is_empty() {
+        let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
+        // Some may have been set since the rows were inserted, and a payee disabled.
+        let pauses = Arc::new(pauses::load(conn).await?);
+        let all = unconfirmed.drain(..);
+        all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence))).for_each(|work| {
+            Committing { pauses: Arc::clone(&pauses), payee: Payee::Unread, ..work }.hand_over()
+        });
+    }
+    Ok(())
 }
 
 /// A batch reads rows by key only. The planner would choose between an index and a sequential scan by the statistics at

@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dvp_store::Fault;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use tracing::error;
 
@@ -24,9 +23,8 @@ pub(super) fn committed(after: Duration) {
     histogram!("dvp_writer_commit_seconds").record(after);
 }
 
-/// A transaction ended.
-pub(super) fn transaction(fault: Option<Fault>) {
-    let result = fault.map_or("committed", Fault::as_str);
+/// A transaction ended. `result`: `committed`, a fault, or `again` of a batch that began early and is decided again.
+pub(super) fn transaction(result: &'static str) {
     counter!("dvp_writer_transactions_total", "result" => result).increment(1);
 }
 
@@ -108,9 +106,8 @@ impl Running {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A batch begins; its duration is recorded when the guard is dropped.
-    pub(super) fn begin(&self, units: usize) -> BatchTimer {
-        let began = Instant::now();
+    /// A batch is in progress; its duration is recorded when the guard is dropped.
+    pub(super) fn begin(&self, began: Instant, units: usize) -> BatchTimer {
         self.set(Some((began, units)));
         histogram!("dvp_writer_batch_units").record(f64::from(u32::try_from(units).unwrap_or(u32::MAX)));
         BatchTimer { running: self.clone(), began }

@@ -1,4 +1,4 @@
-//! The rows a batch gathers before it writes them: new ones in one statement, the others by table.
+//! The rows a batch gathers before it writes them: new ones in two statements, the others by table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::open_facts;
-use dvp_store::insert_batch::{self, InsertBatch, Inserted};
+use dvp_store::insert_batch::{self, AppendBatch, InsertBatch, Inserted};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
@@ -181,13 +181,12 @@ impl Rows {
         add(&mut self.closed, amounts);
     }
 
-    /// Writes all rows, in one statement at the end. `now`: when the orders are accepted.
+    /// Writes the rows that no other batch waits for.
     pub(super) async fn write(
         &self,
         conn: &mut PgConnection,
         intents: &[IntentRow<'_>],
         records: &[Record],
-        now: Timestamp,
     ) -> Result<Inserted, StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
@@ -204,12 +203,7 @@ impl Rows {
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
         }
-        let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
-        let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
-        let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
-        let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
         let added = InsertBatch {
-            postings: &self.postings,
             intents,
             executions: &self.accepted,
             permits: &self.permits,
@@ -218,12 +212,25 @@ impl Rows {
             records,
             receipts: &self.receipts,
             commands: &self.commands,
+        };
+        if added.is_empty() { Ok(Inserted::default()) } else { insert_batch::insert(conn, &added).await }
+    }
+
+    /// Appends to the ledger, to the sums of limits and to the feed, in one statement at the end. `now`: when the orders
+    /// are accepted.
+    pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<(), StoreError> {
+        let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
+        let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
+        let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
+        let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
+        let added = AppendBatch {
+            postings: &self.postings,
             day: now.to_utc().date_naive(),
             counted: &counted,
             opened: &opened,
             events: &self.events,
         };
-        if added.is_empty() { Ok(Inserted::default()) } else { insert_batch::insert(conn, &added).await }
+        if added.is_empty() { Ok(()) } else { insert_batch::append(conn, &added).await }
     }
 
     async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {

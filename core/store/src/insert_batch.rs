@@ -1,7 +1,8 @@
-//! Inserts a batch's new rows in one statement: one statement costs as much as the rows of several orders.
+//! Inserts a batch's new rows in two statements: a statement costs as much as the rows of several orders.
 //!
-//! The feed's counter is incremented after the rows of the other tables: from there to the commit no other transaction
-//! can append, and positions become visible in order.
+//! [`insert`] has the rows that no other batch waits for. [`append`] has those of which every batch changes the same:
+//! balances, sums of the day, and the feed's counter, which is incremented last. From there to the commit no other
+//! transaction can append, and positions become visible in order.
 
 use std::sync::OnceLock;
 
@@ -28,10 +29,9 @@ use crate::orders::permits::PermitHold;
 use crate::orders::receipts::NewReceipt;
 use crate::pauses;
 
-/// The rows to insert. An accepted execution begins at version 1.
+/// The rows of orders. An accepted execution begins at version 1.
 #[derive(Default)]
 pub struct InsertBatch<'a> {
-    pub postings: &'a [NewPosting],
     pub intents: &'a [IntentRow<'a>],
     /// Terms, state, and the sequence of the last event.
     pub executions: &'a [(Terms, State, i64)],
@@ -45,6 +45,12 @@ pub struct InsertBatch<'a> {
     /// Commands for the relayer, which is woken when the transaction commits. A second command of the same kind for
     /// an order is an error, unless the kind is repeatable.
     pub commands: &'a [NewChainCommand],
+}
+
+/// The rows of the ledger, of the limits' sums and of the feed.
+#[derive(Default)]
+pub struct AppendBatch<'a> {
+    pub postings: &'a [NewPosting],
     /// The date (UTC) on which accepted orders count towards daily limits.
     pub day: NaiveDate,
     /// The amounts that they add to the sums of that day.
@@ -57,30 +63,28 @@ pub struct InsertBatch<'a> {
 
 impl InsertBatch<'_> {
     pub const fn is_empty(&self) -> bool {
-        self.postings.is_empty()
-            && self.intents.is_empty()
+        self.intents.is_empty()
             && self.executions.is_empty()
             && self.permits.is_empty()
             && self.effects.is_empty()
             && self.records.is_empty()
             && self.receipts.is_empty()
             && self.commands.is_empty()
+    }
+}
+
+impl AppendBatch<'_> {
+    pub const fn is_empty(&self) -> bool {
+        self.postings.is_empty()
             && self.counted.is_empty()
             && self.opened.is_empty()
             && self.events.is_empty()
     }
 }
 
-/// Parameters have names here and get their numbers in the order in which they are bound. The last part of the
-/// statement reads the results of the others, so that it is executed last.
+/// Parameters have names here and get their numbers in the order in which they are bound.
 const INSERT: &str = "\
-with posted as ( \
-    insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
-    select r, s, l, w, k, o, p, a, m::numeric \
-    from unnest({posting.reference}::text[], {posting.step}::int8[], {posting.line}::int4[], \
-        {posting.reason}::text[], {posting.kind}::text[], {posting.owner}::text[], {posting.part}::text[], \
-        {posting.asset}::text[], {posting.amount}::text[]) as u (r, s, l, w, k, o, p, a, m) returning 1), \
-intents as ( \
+with intents as ( \
     insert into intent (partner_id, livemode, intent_id, client_reference, reference, reason, request) \
     select * from unnest({intent.partner}::text[], {intent.livemode}::bool[], {intent.id}::text[], \
         {intent.client_reference}::text[], {intent.reference}::text[], {intent.reason}::text[], \
@@ -114,6 +118,30 @@ recorded as ( \
     on conflict on constraint idempotency_pkey do update \
     set fingerprint = excluded.fingerprint, status = excluded.status, body = excluded.body, accepted_at = now() \
     where i.accepted_at <= now() - make_interval(hours => {record.retention_hours}) returning 1), \
+receipts as ( \
+    insert into receipt (reference, body, content_hash, issued_at) \
+    select * from unnest({receipt.reference}::text[], {receipt.body}::text[], {receipt.content_hash}::bytea[], \
+        {receipt.issued_at}::timestamptz[]) returning 1), \
+commanded as ( \
+    insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
+    select c, r, i, e, k, p, t, to_timestamp(d) \
+    from unnest({command.chain_id}::int8[], {command.reference}::text[], {command.intent_id}::text[], \
+        {command.entity}::bytea[], {command.kind}::text[], {command.payload}::jsonb[], {command.trace}::text[], \
+        {command.deposit_until}::int8[]) as new (c, r, i, e, k, p, t, d) returning 1) \
+select (select count(*) from recorded), array(select id from effects where called), \
+       array(select reference from effects where called), array(select kind from effects where called), now(), \
+       array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
+       case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null, \
+       case when exists (select from commanded) then pg_notify('dvp_commands', '') end is null";
+
+/// The last part reads the results of the others, so that it is executed last.
+const APPEND: &str = "\
+with posted as ( \
+    insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+    select r, s, l, w, k, o, p, a, m::numeric \
+    from unnest({posting.reference}::text[], {posting.step}::int8[], {posting.line}::int4[], \
+        {posting.reason}::text[], {posting.kind}::text[], {posting.owner}::text[], {posting.part}::text[], \
+        {posting.asset}::text[], {posting.amount}::text[]) as u (r, s, l, w, k, o, p, a, m) returning 1), \
 counted as ( \
     insert into limit_usage as u (scope, target, asset, day, amount) \
     select s, t, a, {counted.day}, n::numeric \
@@ -125,24 +153,11 @@ opened as ( \
     select s, t, a, n::numeric \
     from unnest({opened.scope}::text[], {opened.target}::text[], {opened.asset}::text[], {opened.amount}::text[]) \
          as v (s, t, a, n) returning 1), \
-receipts as ( \
-    insert into receipt (reference, body, content_hash, issued_at) \
-    select * from unnest({receipt.reference}::text[], {receipt.body}::text[], {receipt.content_hash}::bytea[], \
-        {receipt.issued_at}::timestamptz[]) returning 1), \
-commanded as ( \
-    insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
-    select c, r, i, e, k, p, t, to_timestamp(d) \
-    from unnest({command.chain_id}::int8[], {command.reference}::text[], {command.intent_id}::text[], \
-        {command.entity}::bytea[], {command.kind}::text[], {command.payload}::jsonb[], {command.trace}::text[], \
-        {command.deposit_until}::int8[]) as new (c, r, i, e, k, p, t, d) returning 1), \
 written as ( \
-    select (select count(*) from posted) + (select count(*) from intents) + (select count(*) from executions) \
-         + (select count(*) from permits) + (select count(*) from effects) + (select count(*) from counted) \
-         + (select count(*) from opened) + (select count(*) from receipts) + (select count(*) from commanded) as others, \
-           (select count(*) from recorded) as records), \
+    select (select count(*) from posted) + (select count(*) from counted) + (select count(*) from opened) as others), \
 bumped as ( \
     update feed_counter c set position = c.position + cardinality({event.id}::text[]) from written \
-    where cardinality({event.id}::text[]) > 0 and written.others + written.records >= 0 \
+    where cardinality({event.id}::text[]) > 0 and written.others >= 0 \
     returning c.position - cardinality({event.id}::text[]) as base, pg_notify('dvp_feed', '')), \
 appended as ( \
     insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, sequence, \
@@ -154,12 +169,7 @@ appended as ( \
         {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
         {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
-select written.records, array(select id from effects where called), \
-       array(select reference from effects where called), array(select kind from effects where called), now(), \
-       array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
-       case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null, \
-       case when exists (select from commanded) then pg_notify('dvp_commands', '') end is null \
-from written";
+select from written";
 
 /// The parameters of a statement, by name.
 #[derive(Default)]
@@ -192,8 +202,7 @@ pub struct Inserted {
     pub pauses: Pauses,
 }
 
-/// Inserts the rows and notifies the followers of the feed and the workers at the commit. Call it last in the
-/// transaction.
+/// Inserts the rows, and notifies the workers and the relayer at the commit.
 pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Inserted, StoreError> {
     type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, Vec<String>, Vec<String>, bool, bool);
     // The names and their order are the same in every call.
@@ -215,9 +224,25 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<I
     Ok(Inserted { claimed: claimed.collect::<Result<_, _>>()?, pauses })
 }
 
-fn parameters(rows: &InsertBatch<'_>, once: &[&NewChainCommand]) -> Result<Parameters, StoreError> {
+/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
+pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<(), StoreError> {
+    static NUMBERED: OnceLock<String> = OnceLock::new();
+    let parameters = appended(rows)?;
+    let statement = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
+    sqlx::query_with(statement, parameters.values).execute(conn).await?;
+    Ok(())
+}
+
+fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {
     let mut all = Parameters::default();
     bind_postings(&mut all, rows.postings)?;
+    bind_sums(&mut all, rows)?;
+    bind_events(&mut all, rows.events)?;
+    Ok(all)
+}
+
+fn parameters(rows: &InsertBatch<'_>, once: &[&NewChainCommand]) -> Result<Parameters, StoreError> {
+    let mut all = Parameters::default();
     bind_intents(&mut all, rows.intents)?;
     bind_executions(&mut all, rows.executions)?;
     bind_permits(&mut all, rows.permits)?;
@@ -227,10 +252,8 @@ fn parameters(rows: &InsertBatch<'_>, once: &[&NewChainCommand]) -> Result<Param
     all.bind("effect.claimed", column(rows.effects, |effect| effect.is_claimed))?;
     all.bind("effect.lease_secs", rows.lease_secs)?;
     bind_records(&mut all, rows.records)?;
-    bind_sums(&mut all, rows)?;
     bind_receipts(&mut all, rows.receipts)?;
     bind_commands(&mut all, once)?;
-    bind_events(&mut all, rows.events)?;
     Ok(all)
 }
 
@@ -315,7 +338,7 @@ fn bind_records(all: &mut Parameters, records: &[Record]) -> Result<(), StoreErr
     Ok(())
 }
 
-fn bind_sums(all: &mut Parameters, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
+fn bind_sums(all: &mut Parameters, rows: &AppendBatch<'_>) -> Result<(), StoreError> {
     let (scopes, targets, assets) = limits::columns(rows.counted.iter().map(|(key, _)| key));
     all.bind("counted.day", rows.day)?;
     all.bind("counted.scope", scopes)?;
@@ -375,13 +398,17 @@ fn bind_events(all: &mut Parameters, events: &[NewEvent<String>]) -> Result<(), 
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_parameters_of_the_statement_are_the_bound_ones() {
-        let parameters = parameters(&InsertBatch::default(), &[]).unwrap();
+    fn check(parameters: &Parameters, statement: &str) {
         for name in &parameters.names {
-            assert!(INSERT.contains(&format!("{{{name}}}")), "{name}");
+            assert!(statement.contains(&format!("{{{name}}}")), "{name}");
         }
-        let numbered = parameters.number(INSERT);
+        let numbered = parameters.number(statement);
         assert!(!numbered.contains('{'), "{numbered}");
+    }
+
+    #[test]
+    fn the_parameters_of_each_statement_are_the_bound_ones() {
+        check(&parameters(&InsertBatch::default(), &[]).unwrap(), INSERT);
+        check(&appended(&AppendBatch::default()).unwrap(), APPEND);
     }
 }

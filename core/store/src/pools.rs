@@ -17,8 +17,8 @@ use super::StoreError;
 use super::database::{Availability, Database, Primary, Timeouts};
 use super::pool::pool_options;
 
-/// Beside the pools: the writer's connection, the status cache's, and the availability check's.
-const BESIDE: u32 = 3;
+/// Beside the pools: the writer's two connections, the status cache's, and the availability check's.
+const BESIDE: u32 = 4;
 
 /// How many connections of each pool are open before they are needed, so that a first caller does not wait for them.
 const READY: u32 = 2;

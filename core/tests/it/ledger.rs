@@ -2,7 +2,7 @@
 
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, PostingReason, deposited};
 use dvp_domain::money::Minor;
-use dvp_store::insert_batch::{self, InsertBatch};
+use dvp_store::insert_batch::{self, AppendBatch};
 use dvp_store::ledger::balances::{self, Balance};
 use dvp_store::ledger::check::{Compared, compare};
 use dvp_store::ledger::{Deposited, NewPosting};
@@ -16,7 +16,7 @@ fn partner(harness: &Harness) -> Owner {
 }
 
 async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
-    insert_batch::insert(conn, &InsertBatch { postings, ..InsertBatch::default() }).await.map(|_| ())
+    insert_batch::append(conn, &AppendBatch { postings, ..AppendBatch::default() }).await
 }
 
 /// Runs a manual statement and returns the constraint that refused it.

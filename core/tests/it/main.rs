@@ -63,6 +63,7 @@ mod statuses;
 mod times;
 mod tls;
 mod transfers;
+mod turns;
 mod unavailable;
 mod unknown;
 mod unwritable;

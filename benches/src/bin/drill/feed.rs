@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_benches::harness::DurableHarness;
 use dvp_domain::event::EventType;
-use dvp_store::insert_batch::{self, InsertBatch};
+use dvp_store::insert_batch::{self, AppendBatch};
 use dvp_store::orders::events::{self, EventFilter, NewEvent};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::{PgPool, StoreError};
@@ -124,7 +124,7 @@ async fn write(pool: &PgPool, tenant: &Tenant, seed: u64, writer: u64) -> Result
                 tokio::time::sleep(Duration::from_millis(dice.roll(20))).await;
             }
             let events = [event(tenant, writer, commit)];
-            insert_batch::insert(&mut tx, &InsertBatch { events: &events, ..InsertBatch::default() }).await?;
+            insert_batch::append(&mut tx, &AppendBatch { events: &events, ..AppendBatch::default() }).await?;
             if dice.roll(16) == 0 {
                 tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
             }

@@ -1,6 +1,6 @@
 //! Firm quotes and their holds on the locked balances.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dvp_domain::hold::{Holder, QuoteHolds, providers};
 use dvp_domain::ledger::Owner;
@@ -31,12 +31,12 @@ pub(super) fn holder(tenant: &Tenant) -> Holder {
 
 /// The holds on locked balances of providers. A hold counts a little longer than its quote is valid: another process's
 /// clock may be behind.
-pub(in crate::writer) async fn load_holds<'k>(
+pub(in crate::writer) async fn load_holds(
     conn: &mut PgConnection,
-    keys: impl Iterator<Item = &'k BalanceKey>,
+    keys: &BTreeSet<BalanceKey>,
     now: Timestamp,
 ) -> Result<QuoteHolds, StoreError> {
-    let providers = keys.filter_map(|(owner, asset)| match owner {
+    let providers = keys.iter().filter_map(|(owner, asset)| match owner {
         Owner::Provider(id) => Some((id.as_str(), asset.as_str())),
         Owner::Partner { .. } => None,
     });

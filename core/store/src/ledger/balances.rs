@@ -99,19 +99,43 @@ pub async fn lock(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
-    let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
-    let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
-    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
+    select(
+        conn,
+        keys,
         "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
          where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
          order by owner_kind, owner, asset for update",
     )
-    .bind(kinds)
-    .bind(&names)
-    .bind(assets)
-    .fetch_all(conn)
-    .await?;
+    .await
+}
+
+/// The balances of `keys` as last committed; zero without a row.
+pub async fn read(
+    conn: &mut PgConnection,
+    keys: &BTreeSet<BalanceKey>,
+) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+    if keys.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    select(
+        conn,
+        keys,
+        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[]))",
+    )
+    .await
+}
+
+async fn select(
+    conn: &mut PgConnection,
+    keys: &BTreeSet<BalanceKey>,
+    statement: &'static str,
+) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+    let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
+    let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
+    let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
+    let rows: Vec<(String, String, String, String, String)> =
+        sqlx::query_as(statement).bind(kinds).bind(&names).bind(assets).fetch_all(conn).await?;
     let mut held: BTreeMap<BalanceKey, Balance> =
         keys.iter().map(|key| (key.clone(), Balance::default())).collect();
     for (kind, name, asset, available, reserved) in rows {

@@ -1,0 +1,163 @@
+//! A batch begins while the one before it is written, and waits for its turn to change what both change.
+//!
+//! ```text
+//! a batch    read, decide, rows of orders | balances, FIX, ledger, feed, COMMIT
+//! the next                                | read, decide, rows of orders … turn | balances, FIX, ledger, feed, COMMIT
+//! ```
+//!
+//! The next batch decides by the balances that the first one leaves. When its turn has come, it locks and compares them,
+//! and is written only if a decision under the locks would be the same. Otherwise it is rolled back and decided again.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use dvp_domain::hold::QuoteHolds;
+use dvp_store::StoreError;
+use dvp_store::ledger::balances::{self, Balance, BalanceKey};
+use dvp_store::orders::permits::PermitHold;
+use sqlx::PgConnection;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::rows::Rows;
+use super::unit::{Unit, Work};
+
+/// The longest wait for the batch before: it may itself wait for another process, which waits for this batch's rows.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
+
+/// What a batch leaves that the decisions of the next one depend on.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    balances: BTreeMap<BalanceKey, Balance>,
+    /// The wallets whose permits it holds or releases, by chain and owner.
+    wallets: HashSet<(i64, String)>,
+}
+
+impl Ahead {
+    /// `None`: the next batch has to read what this one leaves after its commit.
+    pub(super) fn of(units: &[&Unit], rows: &Rows) -> Option<Self> {
+        if !units.iter().all(|unit| is_plain(unit)) {
+            return None;
+        }
+        let permits = [&rows.permits, &rows.permits_dropped, &rows.permits_locked, &rows.permits_settled];
+        let wallets = permits.into_iter().flatten().map(PermitHold::wallet);
+        Some(Self { balances: rows.balances.clone(), wallets: wallets.collect() })
+    }
+
+    /// Whether units can be decided before the batch is committed.
+    pub(super) fn admits<'u>(&self, mut units: impl Iterator<Item = &'u Unit>) -> bool {
+        units.all(|unit| is_plain(unit) && !self.shares_wallet(unit))
+    }
+
+    fn shares_wallet(&self, unit: &Unit) -> bool {
+        let Work::Submit(submission) = &unit.work else { return false };
+        submission.wallet.as_ref().is_some_and(|wallet| self.wallets.contains(&wallet.key.wallet()))
+    }
+
+    /// The balances of `keys` once the batch is committed, as far as this process knows.
+    async fn foresee(
+        &self,
+        conn: &mut PgConnection,
+        keys: &BTreeSet<BalanceKey>,
+    ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+        let unknown = keys.iter().filter(|key| !self.balances.contains_key(key)).cloned().collect();
+        let mut all = balances::read(conn, &unknown).await?;
+        all.extend(keys.iter().filter_map(|key| Some((key.clone(), *self.balances.get(key)?))));
+        Ok(all)
+    }
+}
+
+/// Firm quotes hold available money, and fills of resting orders and executions of quotes end holds: they are decided
+/// under the locks.
+fn is_plain(unit: &Unit) -> bool {
+    match &unit.work {
+        Work::FirmQuote(_) | Work::Fill(_) => false,
+        Work::Submit(submission) => submission.request.quote_id.is_none() && submission.turn.is_none(),
+        Work::Quote(_)
+        | Work::LegacyIntent(_)
+        | Work::Step(_)
+        | Work::Refuse(_)
+        | Work::AnswerOnly
+        | Work::SessionOnly => true,
+    }
+}
+
+/// The turn of a batch that began early.
+pub(super) struct Turn {
+    ahead: Ahead,
+    comes: oneshot::Receiver<()>,
+}
+
+impl Turn {
+    /// With what lets it come. When that is dropped, the turn does not come.
+    pub(super) fn after(ahead: Ahead) -> (Self, oneshot::Sender<()>) {
+        let (come, comes) = oneshot::channel();
+        (Self { ahead, comes }, come)
+    }
+
+    /// Waits until the batch before is committed.
+    async fn wait(&mut self) -> Result<(), StoreError> {
+        match timeout(LONGEST_WAIT, &mut self.comes).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(not_as_foreseen()),
+        }
+    }
+}
+
+/// What a batch has decided by.
+pub(super) struct Basis {
+    keys: BTreeSet<BalanceKey>,
+    balances: BTreeMap<BalanceKey, Balance>,
+    turn: Option<Turn>,
+}
+
+impl Basis {
+    /// Locks the balances, or foresees them for a batch that began early.
+    pub(super) async fn of(
+        conn: &mut PgConnection,
+        keys: BTreeSet<BalanceKey>,
+        turn: Option<Turn>,
+    ) -> Result<Self, StoreError> {
+        let balances = match &turn {
+            _ if keys.is_empty() => BTreeMap::new(),
+            Some(turn) => turn.ahead.foresee(conn, &keys).await?,
+            None => balances::lock(conn, &keys).await?,
+        };
+        Ok(Self { keys, balances, turn })
+    }
+
+    pub(super) const fn is_early(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    pub(super) const fn keys(&self) -> &BTreeSet<BalanceKey> {
+        &self.keys
+    }
+
+    pub(super) const fn balances(&self) -> &BTreeMap<BalanceKey, Balance> {
+        &self.balances
+    }
+
+    /// Waits for the batch's turn and locks what was foreseen. An error when it is not as foreseen.
+    /// `holds`: those on the balances when they were foreseen, and how they are read again.
+    pub(super) async fn confirm(
+        mut self,
+        conn: &mut PgConnection,
+        holds: Option<&QuoteHolds>,
+        read_again: impl AsyncFnOnce(&mut PgConnection, &BTreeSet<BalanceKey>) -> Result<QuoteHolds, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        turn.wait().await?;
+        if !self.keys.is_empty() && balances::lock(conn, &self.keys).await? != self.balances {
+            return Err(not_as_foreseen());
+        }
+        match holds {
+            Some(holds) if read_again(conn, &self.keys).await? != *holds => Err(not_as_foreseen()),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+const fn not_as_foreseen() -> StoreError {
+    StoreError::Stale { what: "the batch before" }
+}

@@ -1,0 +1,160 @@
+//! A batch begins while the one before it is written, and is written only if it would be decided in the same way after
+//! it.
+
+use std::time::{Duration, Instant};
+
+use alloy::signers::local::PrivateKeySigner;
+use dvp_core::engine::{EngineError, SubmitCommand};
+use dvp_core::writer::{Done, FixChain, FixPart, Outcome};
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::ledger::Owner;
+use dvp_testing::Harness;
+use dvp_testing::orders::{Terms, order, order_by, order_for};
+use sqlx::{Postgres, Transaction};
+use tokio::task::JoinHandle;
+
+use crate::scenes::{self, fix_session, unwritable_part_of};
+
+fn submit(
+    harness: &Harness,
+    request: IntentRequest,
+    fix: Option<FixPart>,
+) -> JoinHandle<Result<Done, EngineError>> {
+    let (engine, tenant) = (harness.engine.clone(), harness.tenant.clone());
+    let command = SubmitCommand { tenant, request, idempotency: None, fix };
+    tokio::spawn(async move { engine.submit(command).await })
+}
+
+async fn is_accepted(sent: JoinHandle<Result<Done, EngineError>>) -> bool {
+    matches!(sent.await.unwrap().unwrap().outcome, Outcome::Accepted(_))
+}
+
+/// Holds what a batch changes last: no batch is committed until it is dropped.
+async fn hold(harness: &Harness, lock: &'static str) -> Transaction<'static, Postgres> {
+    let mut held = harness.pool().begin().await.unwrap();
+    sqlx::query(lock).execute(&mut *held).await.unwrap();
+    held
+}
+
+const FEED: &str = "select from feed_counter for update";
+const SESSION: &str = "select from fix_session for update";
+
+/// Waits until a batch waits for what is held.
+async fn wait_for_first(harness: &Harness) {
+    let waiting = "select count(*) from pg_stat_activity \
+                   where datname = current_database() and wait_event_type = 'Lock' and state = 'active'";
+    harness.wait_for_count(waiting, 1).await;
+}
+
+/// Waits until another batch has written what it can before its turn.
+async fn wait_for_early(harness: &Harness) {
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+                   and state = 'idle in transaction' and query like 'with intents as (%'";
+    harness.wait_for_count(waiting, 1).await;
+}
+
+fn euros() -> IntentRequest {
+    order_for(&Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_decides_by_what_the_one_before_it_leaves() {
+    // Enough for three orders.
+    let harness = scenes::harness_with(9_985 * 3).await;
+    harness.accept(order("000123456789")).await;
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    let second: Vec<_> = (0..2).map(|_| submit(&harness, order("000123456789"), None)).collect();
+    wait_for_early(&harness).await;
+    assert!(!first.is_finished());
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    let mut accepted = 0;
+    for one in second {
+        accepted += usize::from(is_accepted(one).await);
+    }
+    assert_eq!(accepted, 1);
+    assert_eq!(harness.balance(&Owner::Provider("north".into()), "USD").await, (0, 9_985 * 3));
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_balance_that_another_process_changed_is_read_again() {
+    let harness = scenes::harness().await;
+    harness.deposit("USD", 100_000).await;
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    // Nobody has euros yet.
+    let second = submit(&harness, euros(), None);
+    wait_for_early(&harness).await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await, "it was decided without the euros");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_after_one_that_failed_is_decided_again() {
+    // Enough for one order.
+    let harness = scenes::harness_with(9_985).await;
+    let session = fix_session(&harness, &harness.tenant, "BAD").await;
+    let part = unwritable_part_of(&session, &FixChain::from_loaded(1), 1);
+    let held = hold(&harness, SESSION).await;
+    let first = submit(&harness, order("000123456789"), Some(part));
+    wait_for_first(&harness).await;
+    let second = submit(&harness, order("000123456789"), None);
+    wait_for_early(&harness).await;
+    held.rollback().await.unwrap();
+    assert!(first.await.unwrap().is_err());
+    assert!(is_accepted(second).await, "it was decided after an order that does not exist");
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_gives_way_to_who_holds_up_the_one_before_it() {
+    let harness = scenes::harness().await;
+    let mut held = hold(&harness, FEED).await;
+    let first = submit(&harness, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    let request = order("000123456789");
+    let intent_id = request.intent_id.clone();
+    let second = submit(&harness, request, None);
+    wait_for_early(&harness).await;
+    // Another process uses the same intentId: it waits for the second batch, which waits for the first.
+    let began = Instant::now();
+    sqlx::query(
+        "insert into intent (partner_id, livemode, intent_id, reason, request) values ($1, false, $2, 'x', '{}')",
+    )
+    .bind(&harness.tenant.partner_id)
+    .bind(intent_id)
+    .execute(&mut *held)
+    .await
+    .unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "the first batch's limit for a lock ended the wait");
+    assert!(!first.is_finished());
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_waits_for_the_nonce_before_its_own() {
+    let harness = scenes::harness().await;
+    let wallet = PrivateKeySigner::random();
+    let terms = Terms { input: ("USDC", 100_000_000), output: "USD", account: "000123456789" };
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, order_by(&wallet, 0, &terms), None);
+    wait_for_first(&harness).await;
+    let second = submit(&harness, order_by(&wallet, 1, &terms), None);
+    // Long enough to be decided, if it did not wait.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!second.is_finished());
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await);
+}
