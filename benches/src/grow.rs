@@ -26,7 +26,8 @@ const FEW: i64 = 10_000;
 const ORDERS: usize = 30;
 const READS: usize = 200;
 const JOBS: usize = 9;
-const PAGES: usize = 15;
+/// After half of them every connection has planned a page's statements for good.
+const PAGES: usize = 24;
 
 /// How much longer work may take over the large history, in hundredths.
 pub const BOUND: u128 = 130;

@@ -13,8 +13,10 @@ use dvp_core::statements::account_name;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::{self, sessions};
+use dvp_store::pool::pool_options;
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use serde_json::{Value, json};
+use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +24,9 @@ use crate::harness::DurableHarness;
 use crate::history::{self, ENDPOINT, HistorySize, SESSION};
 
 const TOKEN: &str = "a link of the measurement";
+/// A page uses two at most. With more, a page would show how often its connection has run its statements: PostgreSQL
+/// plans the first five executions on a connection for their values, and reads the tables' definitions at the first.
+const CONNECTIONS: u32 = 2;
 
 /// A page: its route in the console's table, and an address.
 #[derive(Debug, Clone)]
@@ -57,7 +62,9 @@ impl Browser {
             connections: ConsoleSettings::CONNECTIONS,
         };
         let vault = Arc::new(harness.engine.context().vault.clone());
-        let console = Console::new(harness.pool().clone().into(), vault, settings);
+        let options = PgConnectOptions::clone(&harness.pool().connect_options());
+        let pool = pool_options().max_connections(CONNECTIONS).connect_with(options).await?;
+        let console = Console::new(pool.into(), vault, settings);
         let stop = CancellationToken::new();
         tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
         sign_up(harness).await?;

@@ -106,10 +106,11 @@ pub async fn list_messages(
         .bind(before_at)
         .bind(before_id)
         .bind(limit);
+    // A plan for any number or ClOrdID would read all messages of the session in the stretch.
     let rows = match wanted {
         Wanted::All => rows,
-        Wanted::Seq(_) => rows.bind(seq),
-        Wanted::ClOrdId(_) => rows.bind(cl_ord_id),
+        Wanted::Seq(_) => rows.bind(seq).persistent(false),
+        Wanted::ClOrdId(_) => rows.bind(cl_ord_id).persistent(false),
     };
     Ok(rows.fetch_all(conn).await?)
 }

@@ -86,7 +86,7 @@ pub async fn list_assets(
         }
     };
     let assets = sqlx::query_scalar(sql).bind(&account.kind).bind(&account.owner).bind(&account.part);
-    Ok(assets.fetch_all(conn).await?)
+    Ok(assets.persistent(false).fetch_all(conn).await?)
 }
 
 /// The balance of an account before a time.
