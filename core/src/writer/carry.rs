@@ -108,7 +108,7 @@ impl Begun {
         taken: NextBatch<Waiting>,
         ahead: Option<Ahead>,
     ) -> Self {
-        let (turn, come) = ahead.map(Turn::after).unzip();
+        let (turn, come) = ahead.map(|ahead| Turn::after(ahead, place.limits.turn)).unzip();
         let (tell, decided) = oneshot::channel();
         let (place, units) = (Arc::clone(place), taken.units.len());
         let span = commit_span(&taken);

@@ -34,6 +34,9 @@ pub struct WriterLimits {
     /// The limit of one statement, and of one lock: set on the connection, so that the server enforces them.
     pub statement: Duration,
     pub lock: Duration,
+    /// The longest wait of a batch that began early for the one before it: that one may itself wait for another process,
+    /// which waits for this batch's rows.
+    pub turn: Duration,
 }
 
 impl Default for WriterLimits {
@@ -43,6 +46,7 @@ impl Default for WriterLimits {
             transaction: Duration::from_secs(6),
             statement: Duration::from_secs(4),
             lock: Duration::from_secs(2),
+            turn: Duration::from_millis(250),
         }
     }
 }

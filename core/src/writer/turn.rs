@@ -22,9 +22,6 @@ use tokio::time::timeout;
 use super::rows::Rows;
 use super::unit::{Unit, Work};
 
-/// The longest wait for the batch before: it may itself wait for another process, which waits for this batch's rows.
-const LONGEST_WAIT: Duration = Duration::from_millis(250);
-
 /// What a batch leaves that the decisions of the next one depend on.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
@@ -86,18 +83,19 @@ fn is_plain(unit: &Unit) -> bool {
 pub(super) struct Turn {
     ahead: Ahead,
     comes: oneshot::Receiver<()>,
+    longest_wait: Duration,
 }
 
 impl Turn {
     /// With what lets it come. When that is dropped, the turn does not come.
-    pub(super) fn after(ahead: Ahead) -> (Self, oneshot::Sender<()>) {
+    pub(super) fn after(ahead: Ahead, longest_wait: Duration) -> (Self, oneshot::Sender<()>) {
         let (come, comes) = oneshot::channel();
-        (Self { ahead, comes }, come)
+        (Self { ahead, comes, longest_wait }, come)
     }
 
     /// Waits until the batch before is committed.
     async fn wait(&mut self) -> Result<(), StoreError> {
-        match timeout(LONGEST_WAIT, &mut self.comes).await {
+        match timeout(self.longest_wait, &mut self.comes).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(not_as_foreseen()),
         }

@@ -103,11 +103,16 @@ pub(crate) fn engines(harness: &Harness, count: usize) -> Vec<Engine> {
 pub(crate) async fn engine_behind_proxy(harness: &Harness, limits: WriterLimits) -> (Engine, Proxy) {
     let direct: PgConnectOptions = harness.database.url().parse().unwrap();
     let proxy = Proxy::before(direct).await;
+    (engine_over(harness, proxy.pool(), limits), proxy)
+}
+
+/// An engine whose writer has connections as those of the pool.
+pub(crate) fn engine_over(harness: &Harness, pool: PgPool, limits: WriterLimits) -> Engine {
     let context = harness.context();
-    let (writer, _) = Writer::start_with(proxy.pool(), Arc::clone(&context), limits);
+    let (writer, _) = Writer::start_with(pool, Arc::clone(&context), limits);
     let node: Arc<dyn WalletReader> = harness.node.clone();
     let wallets = readers(&context, &node);
-    (Engine::new(harness.pool().clone(), writer, context, wallets), proxy)
+    Engine::new(harness.pool().clone(), writer, context, wallets)
 }
 
 /// A FIX session of a partner, with numbers that begin at 1. Returns its id.

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::engine::{EngineError, SubmitCommand};
-use dvp_core::writer::{Done, FixChain, FixPart, Outcome};
+use dvp_core::engine::{Engine, EngineError, SubmitCommand};
+use dvp_core::writer::{Done, FixChain, FixPart, Outcome, WriterLimits};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_testing::Harness;
@@ -15,12 +15,26 @@ use tokio::task::JoinHandle;
 
 use crate::scenes::{self, fix_session, unwritable_part_of};
 
+/// Waits for what a test holds, as long as a slow machine needs.
+const PATIENT: WriterLimits = WriterLimits {
+    connect: Duration::from_secs(20),
+    transaction: Duration::from_secs(60),
+    statement: Duration::from_secs(40),
+    lock: Duration::from_secs(30),
+    turn: Duration::from_secs(30),
+};
+
+fn engine(harness: &Harness, turn: Duration) -> Engine {
+    scenes::engine_over(harness, harness.pool().clone(), WriterLimits { turn, ..PATIENT })
+}
+
 fn submit(
     harness: &Harness,
+    engine: &Engine,
     request: IntentRequest,
     fix: Option<FixPart>,
 ) -> JoinHandle<Result<Done, EngineError>> {
-    let (engine, tenant) = (harness.engine.clone(), harness.tenant.clone());
+    let (engine, tenant) = (engine.clone(), harness.tenant.clone());
     let command = SubmitCommand { tenant, request, idempotency: None, fix };
     tokio::spawn(async move { engine.submit(command).await })
 }
@@ -62,10 +76,11 @@ async fn a_batch_decides_by_what_the_one_before_it_leaves() {
     // Enough for three orders.
     let harness = scenes::harness_with(9_985 * 3).await;
     harness.accept(order("000123456789")).await;
+    let engine = engine(&harness, PATIENT.turn);
     let held = hold(&harness, FEED).await;
-    let first = submit(&harness, order("000123456789"), None);
+    let first = submit(&harness, &engine, order("000123456789"), None);
     wait_for_first(&harness).await;
-    let second: Vec<_> = (0..2).map(|_| submit(&harness, order("000123456789"), None)).collect();
+    let second: Vec<_> = (0..2).map(|_| submit(&harness, &engine, order("000123456789"), None)).collect();
     wait_for_early(&harness).await;
     assert!(!first.is_finished());
     held.rollback().await.unwrap();
@@ -83,11 +98,12 @@ async fn a_batch_decides_by_what_the_one_before_it_leaves() {
 async fn a_balance_that_another_process_changed_is_read_again() {
     let harness = scenes::harness().await;
     harness.deposit("USD", 100_000).await;
+    let engine = engine(&harness, PATIENT.turn);
     let held = hold(&harness, FEED).await;
-    let first = submit(&harness, order("000123456789"), None);
+    let first = submit(&harness, &engine, order("000123456789"), None);
     wait_for_first(&harness).await;
     // Nobody has euros yet.
-    let second = submit(&harness, euros(), None);
+    let second = submit(&harness, &engine, euros(), None);
     wait_for_early(&harness).await;
     harness.fund("north", "EUR", 1_000_000).await;
     held.rollback().await.unwrap();
@@ -102,10 +118,11 @@ async fn a_batch_after_one_that_failed_is_decided_again() {
     let harness = scenes::harness_with(9_985).await;
     let session = fix_session(&harness, &harness.tenant, "BAD").await;
     let part = unwritable_part_of(&session, &FixChain::from_loaded(1), 1);
+    let engine = engine(&harness, PATIENT.turn);
     let held = hold(&harness, SESSION).await;
-    let first = submit(&harness, order("000123456789"), Some(part));
+    let first = submit(&harness, &engine, order("000123456789"), Some(part));
     wait_for_first(&harness).await;
-    let second = submit(&harness, order("000123456789"), None);
+    let second = submit(&harness, &engine, order("000123456789"), None);
     wait_for_early(&harness).await;
     held.rollback().await.unwrap();
     assert!(first.await.unwrap().is_err());
@@ -117,12 +134,13 @@ async fn a_batch_after_one_that_failed_is_decided_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_gives_way_to_who_holds_up_the_one_before_it() {
     let harness = scenes::harness().await;
+    let engine = engine(&harness, Duration::from_secs(3));
     let mut held = hold(&harness, FEED).await;
-    let first = submit(&harness, order("000123456789"), None);
+    let first = submit(&harness, &engine, order("000123456789"), None);
     wait_for_first(&harness).await;
     let request = order("000123456789");
     let intent_id = request.intent_id.clone();
-    let second = submit(&harness, request, None);
+    let second = submit(&harness, &engine, request, None);
     wait_for_early(&harness).await;
     // Another process uses the same intentId: it waits for the second batch, which waits for the first.
     let began = Instant::now();
@@ -134,7 +152,7 @@ async fn a_batch_gives_way_to_who_holds_up_the_one_before_it() {
     .execute(&mut *held)
     .await
     .unwrap();
-    assert!(began.elapsed() < Duration::from_secs(2), "the first batch's limit for a lock ended the wait");
+    assert!(began.elapsed() < Duration::from_secs(20), "another limit ended the wait");
     assert!(!first.is_finished());
     held.rollback().await.unwrap();
     assert!(is_accepted(first).await);
@@ -147,10 +165,11 @@ async fn an_order_waits_for_the_nonce_before_its_own() {
     let harness = scenes::harness().await;
     let wallet = PrivateKeySigner::random();
     let terms = Terms { input: ("USDC", 100_000_000), output: "USD", account: "000123456789" };
+    let engine = engine(&harness, PATIENT.turn);
     let held = hold(&harness, FEED).await;
-    let first = submit(&harness, order_by(&wallet, 0, &terms), None);
+    let first = submit(&harness, &engine, order_by(&wallet, 0, &terms), None);
     wait_for_first(&harness).await;
-    let second = submit(&harness, order_by(&wallet, 1, &terms), None);
+    let second = submit(&harness, &engine, order_by(&wallet, 1, &terms), None);
     // Long enough to be decided, if it did not wait.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!second.is_finished());

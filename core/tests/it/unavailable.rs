@@ -19,6 +19,7 @@ const IMPATIENT: WriterLimits = WriterLimits {
     transaction: Duration::from_secs(1),
     statement: Duration::from_millis(900),
     lock: Duration::from_millis(500),
+    turn: Duration::from_millis(100),
 };
 
 async fn write_one(engine: &Engine, harness: &Harness) -> Result<(), EngineError> {
