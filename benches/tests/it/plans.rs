@@ -75,7 +75,8 @@ const ORDERS: i64 = 75_000;
 
 /// Once, and once more with what the first time has left.
 const ROUNDS: usize = 2;
-/// PostgreSQL plans the first five executions on a connection for their values, and the others perhaps once for any.
+/// PostgreSQL plans the first five executions of a statement on a connection for their values; from the sixth on it may
+/// use one plan for all values.
 const REQUESTS: usize = 8;
 
 /// The youngest order whose personal data can be erased.

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::limit;
+use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
-use dvp_store::insert_batch::Inserted;
 use dvp_store::ledger::balances::BalanceKey;
+use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::{executions, legacy, quotes};
@@ -85,8 +86,8 @@ pub(super) async fn commit(
     let mut tx = conn.begin_with(moves::BEGIN_ORDERS).await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
-            let Written { done, mut rows, inserted, moved, numbers, holds } = written;
-            *committing = rows.committing(inserted);
+            let Written { done, mut rows, claimed, pauses, moved, numbers, holds } = written;
+            *committing = rows.committing(claimed, pauses);
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
@@ -113,7 +114,8 @@ pub(super) async fn commit(
 struct Written<'u> {
     done: Vec<Result<Done, WriteError>>,
     rows: Rows,
-    inserted: Inserted,
+    claimed: Vec<Claimed>,
+    pauses: Pauses,
     moved: HashSet<String>,
     numbers: Numbers<'u>,
     /// The holds of firm quotes on the locked balances.
@@ -189,7 +191,7 @@ async fn write<'u>(
     let Finished { done, records, parts } = finish(units, outcomes);
     submit::use_up(conn, &known).await?;
     rows.destinations = std::mem::take(&mut known.destinations);
-    let inserted = rows.write(conn, &submit::intent_rows(&decided), &records).await?;
+    let claimed = rows.write(conn, &submit::intent_rows(&decided), &records).await?;
     let is_early = basis.is_early();
     basis.confirm(conn, holds.as_ref(), async |conn, keys| submit::load_holds(conn, keys, now).await).await?;
     // The chains know the numbers of the batch before.
@@ -203,9 +205,9 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    rows.append(conn, now).await?;
+    let pauses = rows.append(conn, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
-    Ok(Written { done, rows, inserted, moved, numbers, holds: known.holds })
+    Ok(Written { done, rows, claimed, pauses, moved, numbers, holds: known.holds })
 }
 
 /// The partners of undecided requests, other than submissions, whose new orders another cell accepts.

@@ -39,7 +39,8 @@ const FAILURES_A_TURN: u32 = 32;
 /// After this many consecutive units that timed out, with nothing written between, all are assumed to wait for the same
 /// lock.
 const SLOW_IN_A_ROW: u32 = 4;
-/// How long no batch begins early after one that was in vain: another process changes the same balances.
+/// After a batch that began early and had to be decided again, none begins early for this long: probably another process
+/// changes the same balances.
 const ONE_AT_A_TIME: Duration = Duration::from_secs(1);
 /// The delay between two connection attempts: at first, and at most.
 const PROBE_MIN: Duration = Duration::from_millis(100);
@@ -90,14 +91,14 @@ enum Batch {
     Begun(Begun),
 }
 
-/// A first attempt, in a task of its own.
+/// A batch whose first attempt runs in a task of its own, so that the next batch can be taken meanwhile.
 struct Begun {
     task: JoinHandle<(NextBatch<Waiting>, Attempted)>,
     since: Instant,
     units: usize,
-    /// Of a batch that began early: lets its turn come.
+    /// Of a batch that began early: tells it that the batch before is committed.
     turn: Option<oneshot::Sender<()>>,
-    /// What the next batch can begin with.
+    /// Receives what the batch will leave, as soon as the next one can be decided by it.
     decided: oneshot::Receiver<Ahead>,
 }
 
@@ -139,7 +140,7 @@ struct Carrier {
     running: Running,
     /// The delay before the next connection attempt; none after a batch that was written.
     probe_after: Duration,
-    /// After a batch that began early and was not written: until then none does.
+    /// Until then no batch begins early.
     one_at_a_time_until: Option<Instant>,
 }
 

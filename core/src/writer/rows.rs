@@ -8,6 +8,7 @@ use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
+use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
@@ -18,7 +19,7 @@ use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::open_facts;
-use dvp_store::insert_batch::{self, AppendBatch, InsertBatch, Inserted};
+use dvp_store::insert_batch::{self, AppendBatch, InsertBatch};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
@@ -98,8 +99,8 @@ impl Rows {
         self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
     }
 
-    /// The work that was inserted as claimed, by its rows.
-    pub(super) fn committing(&mut self, Inserted { claimed, pauses }: Inserted) -> Vec<Committing> {
+    /// The work that was inserted as claimed, by its rows, under the pauses in force.
+    pub(super) fn committing(&mut self, claimed: Vec<Claimed>, pauses: Pauses) -> Vec<Committing> {
         let pauses = Arc::new(pauses);
         let destinations = std::mem::take(&mut self.destinations);
         let mut by_key: HashMap<(String, &str), Claimed> = claimed
@@ -187,7 +188,7 @@ impl Rows {
         conn: &mut PgConnection,
         intents: &[IntentRow<'_>],
         records: &[Record],
-    ) -> Result<Inserted, StoreError> {
+    ) -> Result<Vec<Claimed>, StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
             effects::delete_timers(conn, &references).await?;
@@ -213,12 +214,12 @@ impl Rows {
             receipts: &self.receipts,
             commands: &self.commands,
         };
-        if added.is_empty() { Ok(Inserted::default()) } else { insert_batch::insert(conn, &added).await }
+        if added.is_empty() { Ok(Vec::new()) } else { insert_batch::insert(conn, &added).await }
     }
 
     /// Appends to the ledger, to the sums of limits and to the feed, in one statement at the end. `now`: when the orders
-    /// are accepted.
-    pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<(), StoreError> {
+    /// are accepted. Returns the pauses in force, read as late as possible for the work that is handed over.
+    pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<Pauses, StoreError> {
         let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
         let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
         let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
@@ -230,7 +231,10 @@ impl Rows {
             opened: &opened,
             events: &self.events,
         };
-        if added.is_empty() { Ok(()) } else { insert_batch::append(conn, &added).await }
+        if added.is_empty() && self.claimed.is_empty() {
+            return Ok(Pauses::default());
+        }
+        insert_batch::append(conn, &added).await
     }
 
     async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {

@@ -52,7 +52,7 @@ impl Ahead {
     }
 
     /// The balances of `keys` once the batch is committed, as far as this process knows.
-    async fn foresee(
+    async fn predict(
         &self,
         conn: &mut PgConnection,
         keys: &BTreeSet<BalanceKey>,
@@ -79,7 +79,7 @@ fn is_plain(unit: &Unit) -> bool {
     }
 }
 
-/// The turn of a batch that began early.
+/// Tells a batch that began early when the batch before it is committed.
 pub(super) struct Turn {
     ahead: Ahead,
     comes: oneshot::Receiver<()>,
@@ -87,7 +87,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// With what lets it come. When that is dropped, the turn does not come.
+    /// Returns the sender that lets the turn come; when it is dropped unused, the turn does not come.
     pub(super) fn after(ahead: Ahead, longest_wait: Duration) -> (Self, oneshot::Sender<()>) {
         let (come, comes) = oneshot::channel();
         (Self { ahead, comes, longest_wait }, come)
@@ -97,12 +97,12 @@ impl Turn {
     async fn wait(&mut self) -> Result<(), StoreError> {
         match timeout(self.longest_wait, &mut self.comes).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(not_as_foreseen()),
+            Ok(Err(_)) | Err(_) => Err(mispredicted()),
         }
     }
 }
 
-/// What a batch has decided by.
+/// The balances that a batch's decisions are based on: locked, or predicted if it began early.
 pub(super) struct Basis {
     keys: BTreeSet<BalanceKey>,
     balances: BTreeMap<BalanceKey, Balance>,
@@ -110,15 +110,14 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// Locks the balances, or foresees them for a batch that began early.
+    /// Locks the balances. Those of a batch that began early are predicted, and locked when they are confirmed.
     pub(super) async fn of(
         conn: &mut PgConnection,
         keys: BTreeSet<BalanceKey>,
         turn: Option<Turn>,
     ) -> Result<Self, StoreError> {
         let balances = match &turn {
-            _ if keys.is_empty() => BTreeMap::new(),
-            Some(turn) => turn.ahead.foresee(conn, &keys).await?,
+            Some(turn) => turn.ahead.predict(conn, &keys).await?,
             None => balances::lock(conn, &keys).await?,
         };
         Ok(Self { keys, balances, turn })
@@ -136,8 +135,8 @@ impl Basis {
         &self.balances
     }
 
-    /// Waits for the batch's turn and locks what was foreseen. An error when it is not as foreseen.
-    /// `holds`: those on the balances when they were foreseen, and how they are read again.
+    /// When the batch before is committed, locks the predicted balances; an error if they differ from the prediction.
+    /// `holds`: those that the batch was decided under, if any; they are read again and must be the same.
     pub(super) async fn confirm(
         mut self,
         conn: &mut PgConnection,
@@ -146,16 +145,16 @@ impl Basis {
     ) -> Result<(), StoreError> {
         let Some(turn) = &mut self.turn else { return Ok(()) };
         turn.wait().await?;
-        if !self.keys.is_empty() && balances::lock(conn, &self.keys).await? != self.balances {
-            return Err(not_as_foreseen());
+        if balances::lock(conn, &self.keys).await? != self.balances {
+            return Err(mispredicted());
         }
         match holds {
-            Some(holds) if read_again(conn, &self.keys).await? != *holds => Err(not_as_foreseen()),
+            Some(holds) if read_again(conn, &self.keys).await? != *holds => Err(mispredicted()),
             Some(_) | None => Ok(()),
         }
     }
 }
 
-const fn not_as_foreseen() -> StoreError {
+const fn mispredicted() -> StoreError {
     StoreError::Stale { what: "the batch before" }
 }

@@ -130,7 +130,6 @@ commanded as ( \
         {command.deposit_until}::int8[]) as new (c, r, i, e, k, p, t, d) returning 1) \
 select (select count(*) from recorded), array(select id from effects where called), \
        array(select reference from effects where called), array(select kind from effects where called), now(), \
-       array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
        case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null, \
        case when exists (select from commanded) then pg_notify('dvp_commands', '') end is null";
 
@@ -169,7 +168,8 @@ appended as ( \
         {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
         {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
-select from written";
+select array(select scope from pause order by scope, target), array(select target from pause order by scope, target) \
+from written";
 
 /// The parameters of a statement, by name.
 #[derive(Default)]
@@ -195,16 +195,10 @@ impl Parameters {
     }
 }
 
-/// The effects that were inserted as claimed, and the pauses in force then.
-#[derive(Debug, Default)]
-pub struct Inserted {
-    pub claimed: Vec<Claimed>,
-    pub pauses: Pauses,
-}
-
-/// Inserts the rows, and notifies the workers and the relayer at the commit.
-pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Inserted, StoreError> {
-    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, Vec<String>, Vec<String>, bool, bool);
+/// Inserts the rows, and notifies the workers and the relayer at the commit. Returns the effects that were inserted as
+/// claimed.
+pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<Vec<Claimed>, StoreError> {
+    type Row = (i64, Vec<i64>, Vec<String>, Vec<String>, DateTime<Utc>, bool, bool);
     // The names and their order are the same in every call.
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let (again, once): (Vec<_>, Vec<_>) = rows.commands.iter().partition(|new| new.command.is_repeatable());
@@ -213,24 +207,24 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<I
     }
     let parameters = parameters(rows, &once)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
-    let (recorded, ids, references, kinds, now, scopes, targets, ..): Row =
+    let (recorded, ids, references, kinds, now, ..): Row =
         sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
     if usize::try_from(recorded) != Ok(rows.records.len()) {
         return Err(StoreError::Stale { what: "idempotency record" });
     }
     let claimed = ids.into_iter().zip(references).zip(&kinds);
-    let claimed = claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now));
-    let pauses = pauses::parse(scopes.into_iter().zip(targets))?;
-    Ok(Inserted { claimed: claimed.collect::<Result<_, _>>()?, pauses })
+    claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now)).collect()
 }
 
-/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
-pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<(), StoreError> {
+/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction. Returns the
+/// pauses in force.
+pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<Pauses, StoreError> {
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = appended(rows)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
-    sqlx::query_with(statement, parameters.values).execute(conn).await?;
-    Ok(())
+    let (scopes, targets): (Vec<String>, Vec<String>) =
+        sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
+    pauses::parse(scopes.into_iter().zip(targets))
 }
 
 fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {

@@ -16,7 +16,7 @@ fn partner(harness: &Harness) -> Owner {
 }
 
 async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
-    insert_batch::append(conn, &AppendBatch { postings, ..AppendBatch::default() }).await
+    insert_batch::append(conn, &AppendBatch { postings, ..AppendBatch::default() }).await.map(|_| ())
 }
 
 /// Runs a manual statement and returns the constraint that refused it.

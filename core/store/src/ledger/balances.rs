@@ -109,14 +109,11 @@ pub async fn lock(
     .await
 }
 
-/// The balances of `keys` as last committed; zero without a row.
+/// The balances of `keys` as last committed, without a lock; zero without a row.
 pub async fn read(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    if keys.is_empty() {
-        return Ok(BTreeMap::new());
-    }
     select(
         conn,
         keys,
@@ -131,6 +128,9 @@ async fn select(
     keys: &BTreeSet<BalanceKey>,
     statement: &'static str,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+    if keys.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
     let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
     let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
