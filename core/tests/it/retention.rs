@@ -335,17 +335,15 @@ async fn the_log_of_before_is_a_partition_until_all_of_it_is_expired() {
     assert_eq!(harness.count("select count(*) from webhook_delivery").await, 3, "by the release before");
     assert_eq!(round(pool, &Ages::default()).await.failed, Vec::<&str>::new());
     assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, 3);
-    let mut conn = pool.acquire().await.unwrap();
-    // The first week, and what was written in it.
+    // A week from the first midnight after the migration, which another day may have followed since.
     let until = "select count(*) from partition_days('webhook_delivery_log') where begins_at is null \
-                 and ends_at > now() + interval '7 days' and ends_at <= now() + interval '8 days'";
+                 and ends_at > now() + interval '6 days' and ends_at <= now() + interval '8 days' \
+                 and ends_at = date_trunc('day', ends_at, 'UTC')";
     assert_eq!(harness.count(until).await, 1);
-    for (days, rows) in [(7, 3), (8, 0)] {
-        sqlx::query("select drop_day_partition('webhook_delivery_log', now() + make_interval(days => $1))")
-            .bind(days)
-            .execute(&mut *conn)
-            .await
-            .unwrap();
+    for (before_its_end, rows) in [(1.0, 3), (0.0, 0)] {
+        let drop = "select drop_day_partition('webhook_delivery_log', ends_at - make_interval(secs => $1)) \
+                    from partition_days('webhook_delivery_log') where begins_at is null";
+        sqlx::query(drop).bind(before_its_end).execute(pool).await.unwrap();
         assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, rows);
     }
 }
