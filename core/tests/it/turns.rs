@@ -1,13 +1,18 @@
 //! A batch begins while the one before it is written, and is written only if it would be decided in the same way after
 //! it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::engine::{Engine, EngineError, SubmitCommand};
+use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::{Done, FixChain, FixPart, Outcome, WriterLimits};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
+use dvp_domain::pause::Scope;
+use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_by, order_for};
 use sqlx::{Postgres, Transaction};
@@ -176,4 +181,36 @@ async fn an_order_waits_for_the_nonce_before_its_own() {
     held.rollback().await.unwrap();
     assert!(is_accepted(first).await);
     assert!(is_accepted(second).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_handed_over_under_the_pauses_of_the_moment_of_the_commit() {
+    let harness = scenes::harness().await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    let engine = engine(&harness, PATIENT.turn);
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    let (offramp, payout) = (RailUse::of(rails.clone()), RailUse::of(rails));
+    tokio::spawn(workflow::run(engine.clone(), offramp, payout, harness.stopped()));
+    // Its payout has left a free place, which the next one takes with the commit of its order.
+    assert!(is_accepted(submit(&harness, &engine, euros(), None)).await);
+    harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 1).await;
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, &engine, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    let second = submit(&harness, &engine, euros(), None);
+    wait_for_early(&harness).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let by = Decided { operator: "jo", reason: "to be sure" };
+    assert!(pauses::insert(&mut conn, Scope::Rail, "payout", by).await.unwrap());
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await);
+    let paused =
+        "select count(*) from effect where kind = 'payout' and not called and last_result = 'paused'";
+    harness.wait_for_count(paused, 1).await;
+    assert_eq!(harness.count("select count(*) from simulated_rail where leg = 'payout'").await, 1);
+    assert!(pauses::delete(&mut conn, Scope::Rail, "payout", by).await.unwrap());
+    harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 2).await;
+    harness.check_books().await;
 }
