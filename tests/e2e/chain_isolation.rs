@@ -37,6 +37,8 @@ const OBJECTIONS: [&str; 5] = [
 ];
 /// How often a frozen chain's last block is waited for.
 const SETTLING: usize = 6;
+/// A service on a slow machine may have read none of the blocks that are replaced: how often others are.
+const FORKS: usize = 10;
 
 /// The ready file of a sandbox with two chains, as a partner of one of them reads it.
 pub(crate) struct OnChain {
@@ -150,7 +152,7 @@ impl Fault {
             Self::Lying(lie) => endpoint.lie(Some(lie)),
             Self::Frozen => chain.signal(sandbox, "-STOP"),
             Self::Halted => chain.halt(sandbox).await,
-            Self::Reorganized => drop(rpc(chain, "anvil_reorg", json!([3, []])).await),
+            Self::Reorganized => fork(chain).await,
             Self::OutOfGas => drop(rpc(chain, "anvil_setBalance", json!([RELAYER, "0x0"])).await),
         }
     }
@@ -164,6 +166,10 @@ impl Fault {
             Self::OutOfGas => drop(rpc(chain, "anvil_setBalance", json!([RELAYER, GAS])).await),
         }
     }
+}
+
+async fn fork(chain: &OnChain) {
+    rpc(chain, "anvil_reorg", json!([3, []])).await;
 }
 
 pub(crate) async fn rpc(chain: &OnChain, method: &'static str, params: Value) -> Value {
@@ -312,7 +318,7 @@ impl Drill {
         }
         let before = self.seen(victim).await;
         fault.begin(&self.sandbox, &self.chains[victim], &self.endpoint).await;
-        let begun = self.begun(fault, victim).await;
+        let begun = self.begun(fault, victim, &before).await;
         let settled = self.settled(other, orders).await;
         let effect = self.effect(fault, victim, &before, &begun).await;
         fault.end(&self.sandbox, &self.chains[victim], &self.endpoint).await;
@@ -371,7 +377,7 @@ impl Drill {
     }
 
     /// What is counted from the fault's beginning on.
-    async fn begun(&self, fault: Fault, victim: usize) -> Begun {
+    async fn begun(&self, fault: Fault, victim: usize, before: &Before) -> Begun {
         match fault {
             Fault::Frozen => {
                 // A block that was read before may still be written.
@@ -387,7 +393,17 @@ impl Drill {
                 Begun { head, sent: 0 }
             }
             Fault::OutOfGas => Begun { head: 0, sent: self.sent(victim).await },
-            Fault::Halted | Fault::Reorganized | Fault::Lying(_) => Begun { head: 0, sent: 0 },
+            Fault::Reorganized => {
+                for _ in 0..FORKS {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    if self.taken_back(victim).await > before.taken_back {
+                        break;
+                    }
+                    fork(&self.chains[victim]).await;
+                }
+                Begun { head: 0, sent: 0 }
+            }
+            Fault::Halted | Fault::Lying(_) => Begun { head: 0, sent: 0 },
         }
     }
 
