@@ -225,7 +225,8 @@ pub(crate) const CAUSES: [Expected; 40] = [
         &["DvpLedgerWrong"],
         &[],
     ),
-    row(C::EndedProcess, Plain, "the process is gone", &["DvpDown"], &[]),
+    // The leases of a killed process last longer than its restart.
+    row(C::EndedProcess, Plain, "the process is gone", &["DvpDown"], &["DvpLeaseWithoutOwner"]),
     row(
         C::RefusedFixOrder,
         Equipped,
