@@ -156,6 +156,8 @@ pub(crate) async fn ended_anywhere(cells: &Cells) {
     let accepted = cells.submit(&cells.source, first.clone(), Some(part.clone())).await;
     assert!(matches!(accepted, Outcome::Accepted(_)), "{accepted:?}");
     cells.decide().await;
+    // The first run may get further than a closed source, however soon it is ended.
+    assert!(cells.takes(&cells.source).await);
     let (mut done, mut seen) = (None, BTreeSet::new());
     for millis in (0..).step_by(3) {
         let ended = tokio::time::timeout(Duration::from_millis(millis), cells.run()).await;
@@ -176,7 +178,7 @@ pub(crate) async fn ended_anywhere(cells: &Cells) {
     }
     let progress = done.unwrap();
     assert_eq!((progress.source_state.as_str(), progress.target_state.as_deref()), ("moved", Some("open")));
-    assert!(seen.contains(&(true, false)) && seen.contains(&(false, true)), "{seen:?}");
+    assert!(seen.contains(&(false, true)), "{seen:?}");
     // All that the source accepted is known at the target: the same request is answered as it was, another one under the
     // same id is refused, and the source takes neither.
     assert!(cells.intents(&cells.source).await.is_subset(&cells.intents(&cells.target).await));
