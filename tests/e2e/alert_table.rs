@@ -225,7 +225,7 @@ pub(crate) const CAUSES: [Expected; 40] = [
         &["DvpLedgerWrong"],
         &[],
     ),
-    // The leases of a killed process last longer than its restart.
+    // A killed process keeps its leases until they end, which may be after its restart.
     row(C::EndedProcess, Plain, "the process is gone", &["DvpDown"], &["DvpLeaseWithoutOwner"]),
     row(
         C::RefusedFixOrder,

@@ -37,7 +37,7 @@ const OBJECTIONS: [&str; 5] = [
 ];
 /// How often a frozen chain's last block is waited for.
 const SETTLING: usize = 6;
-/// A service on a slow machine may have read none of the blocks that are replaced: how often others are.
+/// How often blocks are replaced at most: on a slow machine the service may not have read the first ones yet.
 const FORKS: usize = 10;
 
 /// The ready file of a sandbox with two chains, as a partner of one of them reads it.

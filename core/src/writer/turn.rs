@@ -87,7 +87,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Returns the sender that lets the turn come; when it is dropped unused, the turn does not come.
+    /// Also returns the sender that lets the batch go on. If it is dropped unused, the batch is rolled back.
     pub(super) fn after(ahead: Ahead, longest_wait: Duration) -> (Self, oneshot::Sender<()>) {
         let (come, comes) = oneshot::channel();
         (Self { ahead, comes, longest_wait }, come)

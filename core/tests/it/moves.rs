@@ -156,7 +156,7 @@ pub(crate) async fn ended_anywhere(cells: &Cells) {
     let accepted = cells.submit(&cells.source, first.clone(), Some(part.clone())).await;
     assert!(matches!(accepted, Outcome::Accepted(_)), "{accepted:?}");
     cells.decide().await;
-    // The first run may get further than a closed source, however soon it is ended.
+    // The first run may close the source however soon it is ended, so this is checked before.
     assert!(cells.takes(&cells.source).await);
     let (mut done, mut seen) = (None, BTreeSet::new());
     for millis in (0..).step_by(3) {
