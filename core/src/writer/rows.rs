@@ -1,6 +1,6 @@
 //! The rows a batch gathers before it writes them: new ones in two statements, the others by table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -8,7 +8,6 @@ use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
-use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
@@ -19,7 +18,7 @@ use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::open_facts;
-use dvp_store::insert_batch::{self, AppendBatch, InsertBatch};
+use dvp_store::insert_batch::{self, AppendBatch, Decisions, InsertBatch};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
@@ -99,8 +98,9 @@ impl Rows {
         self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
     }
 
-    /// The work that was inserted as claimed, by its rows, under the pauses in force.
-    pub(super) fn committing(&mut self, claimed: Vec<Claimed>, pauses: Pauses) -> Vec<Committing> {
+    /// The work that was inserted as claimed, by its rows, under what operators have decided.
+    pub(super) fn committing(&mut self, claimed: Vec<Claimed>, decisions: Decisions) -> Vec<Committing> {
+        let Decisions { pauses, disabled } = decisions;
         let pauses = Arc::new(pauses);
         let destinations = std::mem::take(&mut self.destinations);
         let mut by_key: HashMap<(String, &str), Claimed> = claimed
@@ -110,7 +110,7 @@ impl Rows {
         let all = self.claimed.drain(..).filter_map(|ToHandOver { kind, place, execution }| {
             let claim = by_key.remove(&(execution.terms.reference.to_string(), kind.as_str()))?;
             let payee = match kind {
-                EffectKind::Payout => payee(&execution.terms, &destinations),
+                EffectKind::Payout => payee(&execution.terms, &destinations, &disabled),
                 EffectKind::Lock | EffectKind::Offramp | EffectKind::Reversal | EffectKind::Timelock => {
                     Payee::Unread
                 }
@@ -218,21 +218,28 @@ impl Rows {
     }
 
     /// Appends to the ledger, to the sums of limits and to the feed, in one statement at the end. `now`: when the orders
-    /// are accepted. Returns the pauses in force, read as late as possible for the work that is handed over.
-    pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<Pauses, StoreError> {
+    /// are accepted. Returns what operators have decided, read as late as possible for the work that is handed over.
+    pub(super) async fn append(
+        &self,
+        conn: &mut PgConnection,
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
         let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
         let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
         let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
         let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
+        let payouts = self.claimed.iter().filter(|work| work.kind == EffectKind::Payout);
+        let destinations: Vec<&str> = payouts.filter_map(|work| destination(&work.execution.terms)).collect();
         let added = AppendBatch {
             postings: &self.postings,
             day: now.to_utc().date_naive(),
             counted: &counted,
             opened: &opened,
             events: &self.events,
+            destinations: &destinations,
         };
         if added.is_empty() && self.claimed.is_empty() {
-            return Ok(Pauses::default());
+            return Ok(Decisions::default());
         }
         insert_batch::append(conn, &added).await
     }
@@ -258,11 +265,20 @@ impl Rows {
     }
 }
 
-fn payee(terms: &Terms, destinations: &Destinations) -> Payee {
+/// A destination that was disabled since the batch began has to be read again.
+fn payee(terms: &Terms, destinations: &Destinations, disabled: &HashSet<String>) -> Payee {
     let account = terms.request.beneficiary.as_ref().and_then(Beneficiary::account);
+    if destination(terms).is_some_and(|id| disabled.contains(id)) {
+        return Payee::Unread;
+    }
     let key = account.map(|account| (terms.partner_id.to_string(), account.to_owned()));
     key.and_then(|key| destinations.get(&key))
         .map_or(Payee::Unread, |found| Payee::Read(found.clone().map(Box::new)))
+}
+
+/// The id of the registered destination that an order names.
+fn destination(terms: &Terms) -> Option<&str> {
+    terms.request.beneficiary.as_ref()?.reference().map(|(_, destination)| destination)
 }
 
 /// Sums saturate at the largest amount.

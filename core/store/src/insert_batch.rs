@@ -4,6 +4,7 @@
 //! balances, sums of the day, and the feed's counter, which is incremented last. From there to the commit no other
 //! transaction can append, and positions become visible in order.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use chrono::{DateTime, NaiveDate, Utc};
@@ -59,6 +60,16 @@ pub struct AppendBatch<'a> {
     pub opened: &'a [(LimitKey, String)],
     /// Events in the order of the feed. Their documents are JSON texts.
     pub events: &'a [NewEvent<String>],
+    /// The registered destinations of the payouts that are handed over with the commit.
+    pub destinations: &'a [&'a str],
+}
+
+/// What operators have decided by the end of the transaction, for the work that is handed over.
+#[derive(Debug, Default)]
+pub struct Decisions {
+    pub pauses: Pauses,
+    /// Those of the batch's destinations that are disabled.
+    pub disabled: HashSet<String>,
 }
 
 impl InsertBatch<'_> {
@@ -168,7 +179,8 @@ appended as ( \
         {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
         {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
-select array(select scope from pause order by scope, target), array(select target from pause order by scope, target) \
+select array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
+       array(select id from destination where id = any({payout.destination}::text[]) and disabled_at is not null) \
 from written";
 
 /// The parameters of a statement, by name.
@@ -216,15 +228,15 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<V
     claimed.map(|((id, reference), kind)| Claimed::at_insertion((id, reference, kind), now)).collect()
 }
 
-/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction. Returns the
-/// pauses in force.
-pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<Pauses, StoreError> {
+/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
+pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<Decisions, StoreError> {
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = appended(rows)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
-    let (scopes, targets): (Vec<String>, Vec<String>) =
+    let (scopes, targets, disabled): (Vec<String>, Vec<String>, Vec<String>) =
         sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
-    pauses::parse(scopes.into_iter().zip(targets))
+    let pauses = pauses::parse(scopes.into_iter().zip(targets))?;
+    Ok(Decisions { pauses, disabled: disabled.into_iter().collect() })
 }
 
 fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {
@@ -232,6 +244,7 @@ fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {
     bind_postings(&mut all, rows.postings)?;
     bind_sums(&mut all, rows)?;
     bind_events(&mut all, rows.events)?;
+    all.bind("payout.destination", rows.destinations)?;
     Ok(all)
 }
 

@@ -24,8 +24,8 @@ use crate::scenes;
 const BENEFICIARY: &str = "bene_1";
 const DESTINATION: &str = "dest_1";
 
-/// A destination in euros, for orders of dollars for euros.
-async fn enter_account_in_euros(harness: &Harness) {
+/// A verified destination in euros, `bene_1:dest_eur`.
+pub(crate) async fn enter_account_in_euros(harness: &Harness) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let new = NewDestination {
         id: "dest_eur",
@@ -41,7 +41,7 @@ async fn enter_account_in_euros(harness: &Harness) {
     assert!(verify_destination(&mut conn, "dest_eur", "kim", "call of 3 May").await.unwrap());
 }
 
-async fn enter(harness: &Harness, partner_id: &str) {
+pub(crate) async fn enter(harness: &Harness, partner_id: &str) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let new = NewBeneficiary {
         id: BENEFICIARY,

@@ -12,12 +12,14 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::pause::Scope;
 use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::beneficiaries::disable_destination;
 use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_by, order_for};
 use sqlx::{Postgres, Transaction};
 use tokio::task::JoinHandle;
 
+use crate::beneficiaries;
 use crate::scenes::{self, fix_session, unwritable_part_of};
 
 /// Waits for what a test holds, as long as a slow machine needs.
@@ -183,22 +185,37 @@ async fn an_order_waits_for_the_nonce_before_its_own() {
     assert!(is_accepted(second).await);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn work_is_handed_over_under_the_pauses_of_the_moment_of_the_commit() {
+/// Dollars for euros to a registered account.
+fn registered_euros() -> IntentRequest {
+    order_for(&Terms { input: ("USD", 100_000), output: "EUR", account: "bene_1:dest_eur" })
+}
+
+/// A process whose payouts of euros begin with the acceptance of their orders; one is completed.
+async fn with_euros(turn: Duration) -> (Harness, Engine) {
     let harness = scenes::harness().await;
+    beneficiaries::enter(&harness, &harness.tenant.partner_id).await;
+    beneficiaries::enter_account_in_euros(&harness).await;
     harness.fund("north", "EUR", 1_000_000).await;
     harness.deposit("USD", 1_000_000).await;
-    let engine = engine(&harness, PATIENT.turn);
+    let engine = engine(&harness, turn);
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     let (offramp, payout) = (RailUse::of(rails.clone()), RailUse::of(rails));
     tokio::spawn(workflow::run(engine.clone(), offramp, payout, harness.stopped()));
     // Its payout has left a free place, which the next one takes with the commit of its order.
-    assert!(is_accepted(submit(&harness, &engine, euros(), None)).await);
+    assert!(is_accepted(submit(&harness, &engine, registered_euros(), None)).await);
     harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 1).await;
+    (harness, engine)
+}
+
+const PAYOUTS: &str = "select count(*) from simulated_rail where leg = 'payout'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_handed_over_under_the_pauses_of_the_moment_of_the_commit() {
+    let (harness, engine) = with_euros(PATIENT.turn).await;
     let held = hold(&harness, FEED).await;
     let first = submit(&harness, &engine, order("000123456789"), None);
     wait_for_first(&harness).await;
-    let second = submit(&harness, &engine, euros(), None);
+    let second = submit(&harness, &engine, registered_euros(), None);
     wait_for_early(&harness).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let by = Decided { operator: "jo", reason: "to be sure" };
@@ -209,8 +226,26 @@ async fn work_is_handed_over_under_the_pauses_of_the_moment_of_the_commit() {
     let paused =
         "select count(*) from effect where kind = 'payout' and not called and last_result = 'paused'";
     harness.wait_for_count(paused, 1).await;
-    assert_eq!(harness.count("select count(*) from simulated_rail where leg = 'payout'").await, 1);
+    assert_eq!(harness.count(PAYOUTS).await, 1);
     assert!(pauses::delete(&mut conn, Scope::Rail, "payout", by).await.unwrap());
     harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 2).await;
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_disabled_before_the_commit_is_not_paid() {
+    let (harness, engine) = with_euros(PATIENT.turn).await;
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, &engine, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    let second = submit(&harness, &engine, registered_euros(), None);
+    wait_for_early(&harness).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert!(disable_destination(&mut conn, "dest_eur", "kim", "account closed").await.unwrap());
+    held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await);
+    harness.wait_for_count("select count(*) from execution where state_name = 'payout_failed'", 1).await;
+    assert_eq!(harness.count(PAYOUTS).await, 1, "the operator has had an answer");
     harness.check_books().await;
 }
