@@ -8,7 +8,7 @@ pub mod csv;
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
 pub use dvp_store::ledger::closings::BalanceAt;
-use dvp_store::ledger::closings::list_balances_before;
+use dvp_store::ledger::closings::{list_balances_before, list_exposure_before};
 use dvp_store::ledger::statements as store;
 pub use dvp_store::ledger::statements::{EntryPlace, FeeSum, StatementAccount, StatementEntry, TimeRange};
 use dvp_store::{PgConnection, StoreError};
@@ -228,13 +228,7 @@ pub async fn balances(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<
 /// Funds that are reserved, in progress or owed at a time: reserved balances, claims, debts of providers, funds in the
 /// escrow and in clearing, debts of orders, and what went to other cells less what came from them.
 pub async fn exposure(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
-    let mut found = list_balances_before(conn, at).await?;
-    found.retain(|one| {
-        matches!(one.part.as_str(), "reserved" | "claim" | "owed")
-            || matches!(one.owner_kind.as_str(), "escrow" | "clearing" | "debt")
-            || one.owner_kind == "external" && one.owner.starts_with("transit:")
-    });
-    Ok(found)
+    Ok(list_exposure_before(conn, at).await?)
 }
 
 #[cfg(test)]

@@ -246,17 +246,49 @@ macro_rules! last_closings {
 }
 pub(super) use last_closings;
 
+/// Whether an account is part of the exposure, or all accounts are asked for.
+macro_rules! is_asked_for {
+    ($all:literal) => {
+        concat!(
+            "(",
+            $all,
+            " or part in ('reserved', 'claim', 'owed') or owner_kind in ('escrow', 'clearing', 'debt') \
+              or (owner_kind = 'external' and owner like 'transit:%'))"
+        )
+    };
+}
+
 /// Every account's balance before a time. Recipients and debts of single orders are summed up as `recipients` and
 /// `executions`, wallets outside as `wallets`. Reads the last closings and the entries since.
 pub async fn list_balances_before(
     conn: &mut PgConnection,
     at: DateTime<Utc>,
 ) -> Result<Vec<BalanceAt>, StoreError> {
+    list_before(conn, at, true).await
+}
+
+/// The same of what is reserved, in progress or owed: reserved balances, claims, debts of providers, funds in the escrow
+/// and in clearing, debts of orders, and what went to other cells less what came from them. Recipients of single orders
+/// are not among them, so that their entries are not looked up.
+pub async fn list_exposure_before(
+    conn: &mut PgConnection,
+    at: DateTime<Utc>,
+) -> Result<Vec<BalanceAt>, StoreError> {
+    list_before(conn, at, false).await
+}
+
+async fn list_before(
+    conn: &mut PgConnection,
+    at: DateTime<Utc>,
+    all: bool,
+) -> Result<Vec<BalanceAt>, StoreError> {
     let sums = sqlx::query_as(concat!(
         last_closings!("and c.until <= $2"),
         ", moved as ( \
              select e.owner_kind, e.owner, e.part, e.asset, sum(e.amount) as amount from ledger_entry e \
-             where e.recorded_at < $1 and e.recorded_at >= $2 group by 1, 2, 3, 4), \
+             where e.recorded_at < $1 and e.recorded_at >= $2 and ",
+        is_asked_for!("$3"),
+        " group by 1, 2, 3, 4), \
          since as ( \
              select m.owner_kind, ledger_account(m.owner_kind, m.owner) as owner, m.part, m.asset, \
                     sum(m.amount) as amount, sum((h.held + m.amount <> 0)::int - (h.held <> 0)::int) as opened \
@@ -270,10 +302,12 @@ pub async fn list_balances_before(
                                                   ('debt', 'executions')) \
                      then coalesce(c.accounts, 0) + coalesce(s.opened, 0) else 1 end as accounts \
          from closed c full join since s using (owner_kind, owner, part, asset) \
-         where coalesce(c.amount, 0) + coalesce(s.amount, 0) <> 0 order by asset, owner_kind, owner, part",
+         where coalesce(c.amount, 0) + coalesce(s.amount, 0) <> 0 and ",
+        is_asked_for!("$3"),
+        " order by asset, owner_kind, owner, part",
     ));
     let since = find_closed_before(conn, at).await?;
-    Ok(sums.bind(at).bind(since).persistent(false).fetch_all(conn).await?)
+    Ok(sums.bind(at).bind(since).bind(all).persistent(false).fetch_all(conn).await?)
 }
 
 /// A time up to which every account's entries are in its closings, before a given time: the last closed hour, or the
