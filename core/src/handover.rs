@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::pause::Pauses;
+use dvp_domain::terms::Terms;
+use dvp_store::beneficiaries::Destinations;
 use dvp_store::orders::effects::{Claimed, EffectKind, Rooms};
 use dvp_store::orders::executions::Execution;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -85,6 +87,23 @@ pub(crate) enum Payee {
     Unread,
     /// As the transaction that claimed the work has read it; `None`: it is not registered.
     Read(Option<Box<Destination>>),
+}
+
+impl Payee {
+    /// The payee of an order among destinations that were looked up.
+    pub(crate) fn among(destinations: &Destinations, terms: &Terms) -> Self {
+        let key = destination_of(terms).map(|(partner, beneficiary, destination)| {
+            (partner.to_owned(), format!("{beneficiary}:{destination}"))
+        });
+        key.and_then(|key| destinations.get(&key))
+            .map_or(Self::Unread, |found| Self::Read(found.clone().map(Box::new)))
+    }
+}
+
+/// The registered destination that an order names: its partner's id, `bene_…` and `dest_…`.
+pub(crate) fn destination_of(terms: &Terms) -> Option<(&str, &str, &str)> {
+    let (beneficiary, destination) = terms.request.beneficiary.as_ref()?.reference()?;
+    Some((terms.partner_id.as_str(), beneficiary, destination))
 }
 
 /// Claimed work with its place. `execution`: as the step left it, or as it was read after the claim.

@@ -6,7 +6,7 @@
 
 mod call;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,12 @@ use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, Timer};
 use dvp_domain::settlement::{Happened, LegDone};
 use dvp_rails::LegKind;
+use dvp_store::beneficiaries::{self, Destinations};
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::rail_calls::RailCall;
 use dvp_store::pauses;
+use dvp_store::{PgConnection, StoreError};
 use metrics::counter;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -33,7 +35,7 @@ use super::screened::{Beginning, screened};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
-use crate::handover::{ClaimedWork, LEASE_SECS, Payee, Places};
+use crate::handover::{ClaimedWork, LEASE_SECS, Payee, Places, destination_of};
 use crate::trace;
 use crate::writer::Consumed;
 
@@ -141,16 +143,35 @@ impl Workers<'_> {
             let references: Vec<&str> = claimed.iter().map(|claim| claim.reference.as_str()).collect();
             // An unreadable row among them concerns its own effect only, which reads it again.
             let loaded = executions::list_by_references(&mut conn, &references).await.unwrap_or_default();
-            drop(conn);
             let mut loaded: HashMap<_, _> =
                 loaded.into_iter().map(|one| (one.terms.reference.to_string(), one)).collect();
+            // The same.
+            let destinations = find_destinations(&mut conn, &claimed, &loaded).await.unwrap_or_default();
+            drop(conn);
             for claim in claimed {
                 let (place, execution) = (held.take(claim.kind), loaded.remove(&claim.reference));
+                let terms = execution.as_ref().map(|execution| &execution.terms);
+                let payee = terms.map_or(Payee::Unread, |terms| Payee::among(&destinations, terms));
                 let pauses = Arc::clone(&pauses);
-                self.start("claimed", ClaimedWork { claim, execution, place, pauses, payee: Payee::Unread });
+                self.start("claimed", ClaimedWork { claim, execution, place, pauses, payee });
             }
         }
     }
+}
+
+/// The registered destinations of the claimed payouts.
+async fn find_destinations(
+    conn: &mut PgConnection,
+    claimed: &[Claimed],
+    loaded: &HashMap<String, Execution>,
+) -> Result<Destinations, StoreError> {
+    let payouts = claimed.iter().filter(|claim| claim.kind == EffectKind::Payout);
+    let orders = payouts.filter_map(|claim| loaded.get(&claim.reference));
+    let named: BTreeSet<_> = orders.filter_map(|execution| destination_of(&execution.terms)).collect();
+    if named.is_empty() {
+        return Ok(Destinations::new());
+    }
+    beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
 }
 
 /// After a database failure the claim expires, and the effect is retried then. An effect that cannot be written is

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
@@ -30,7 +29,7 @@ use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 
-use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
+use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved, destination_of};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -229,7 +228,8 @@ impl Rows {
         let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
         let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
         let payouts = self.claimed.iter().filter(|work| work.kind == EffectKind::Payout);
-        let destinations: Vec<&str> = payouts.filter_map(|work| destination(&work.execution.terms)).collect();
+        let destinations: Vec<&str> =
+            payouts.filter_map(|work| destination_of(&work.execution.terms)).map(|(.., id)| id).collect();
         let added = AppendBatch {
             postings: &self.postings,
             day: now.to_utc().date_naive(),
@@ -267,18 +267,8 @@ impl Rows {
 
 /// A destination that was disabled since the batch began has to be read again.
 fn payee(terms: &Terms, destinations: &Destinations, disabled: &HashSet<String>) -> Payee {
-    let account = terms.request.beneficiary.as_ref().and_then(Beneficiary::account);
-    if destination(terms).is_some_and(|id| disabled.contains(id)) {
-        return Payee::Unread;
-    }
-    let key = account.map(|account| (terms.partner_id.to_string(), account.to_owned()));
-    key.and_then(|key| destinations.get(&key))
-        .map_or(Payee::Unread, |found| Payee::Read(found.clone().map(Box::new)))
-}
-
-/// The id of the registered destination that an order names.
-fn destination(terms: &Terms) -> Option<&str> {
-    terms.request.beneficiary.as_ref()?.reference().map(|(_, destination)| destination)
+    let is_disabled = destination_of(terms).is_some_and(|(.., id)| disabled.contains(id));
+    if is_disabled { Payee::Unread } else { Payee::among(destinations, terms) }
 }
 
 /// Sums saturate at the largest amount.
