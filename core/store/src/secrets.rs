@@ -150,8 +150,8 @@ pub async fn list_hashlocks(
     let rows = sqlx::query_as(
         "select reference, terms ->> 'hashlock' from execution e \
          where (terminal_at is null \
-                or exists (select from chain_command c where c.reference = e.reference and c.kind = 'settle' \
-                                                         and c.state in ('pending', 'sent'))) \
+                or (select bool_or(c.state in ('pending', 'sent')) from chain_command c \
+                    where c.reference = e.reference and c.kind = 'settle')) \
            and reference > $1 order by reference limit $2",
     );
     Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)

@@ -54,7 +54,8 @@ pub struct CommandRow {
 }
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
-/// entity's next command is due.
+/// entity's next command is due. It computes with the chain and the state, so that the planner can only use the entity's
+/// index.
 pub(super) async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -67,7 +68,7 @@ pub(super) async fn complete_commands(
          from chain_log log
          where log.chain_id = $1 and log.canonical and log.fact is not null
            and log.block_number > $2 and log.block_number <= $3
-           and command.chain_id = $1 and command.entity = log.entity and command.state in ('pending', 'sent')
+           and command.chain_id + 0 = $1 and command.entity = log.entity and command.state || '' in ('pending', 'sent')
            and chain_goal_reached(command.kind, log.fact ->> 'kind')",
     )
     .bind(bigint(chain_id))
@@ -167,9 +168,10 @@ pub(super) async fn reopen_above(
 /// command of an entity on the chain is due, and no command of a wallet whose earlier nonces wait for a block, because
 /// it could not succeed. A payment on another chain that stands still does not hold up the release of its lock, and it
 /// waits while the chain of its lock is halted. A command that takes a deposit is due once the deposit is there, or once
-/// it is too late for it. The
-/// subquery on the entity computes with the chain, so that the planner can only use the entity's index, whatever its
-/// statistics.
+/// it is too late for it.
+///
+/// The subquery on the entity computes with the chain and the state, so that the planner can only use the entity's index,
+/// whatever its statistics: by an index of open commands it would read all of them for each.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -196,10 +198,8 @@ pub async fn list_ready_commands(
          from chain_command command
          where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
            and (deposit_until is null or deposit_until < now())
-           and not exists (
-               select from chain_command earlier
-               where earlier.entity = command.entity and earlier.id < command.id and earlier.chain_id + 0 = $1
-                 and earlier.state in ('pending', 'sent'))
+           and (select bool_or(earlier.state in ('pending', 'sent')) from chain_command earlier
+                where earlier.entity = command.entity and earlier.id < command.id and earlier.chain_id + 0 = $1) is not true
            and (kind <> 'transfer' or not exists (
                select from chain_command locking join chain_cursor on chain_cursor.chain_id = locking.chain_id
                where locking.entity = command.entity and locking.kind = 'create' and locking.chain_id + 0 <> $1

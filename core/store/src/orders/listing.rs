@@ -78,7 +78,8 @@ pub struct OrderRow {
     pub alarm: Option<String>,
 }
 
-/// A page: its references by a query of the view, then its rows.
+/// A page: its references by a query of the view, then its rows. An order has few commands and payments, of which the
+/// open ones are filtered: by an index of open ones the planner would read those of all orders for each row.
 macro_rules! page {
     ($view:expr) => {
         concat!(
@@ -95,10 +96,11 @@ macro_rules! page {
              from page join execution e using (reference) join partner p on p.id = e.partner_id \
                   left join lateral (select kind, last_result from effect \
                                      where reference = e.reference order by id desc limit 1) f on true \
-                  left join lateral (select string_agg(kind, ', ' order by id) as kind from chain_command \
-                                     where reference = e.reference and state in ('pending', 'sent')) c on true \
-                  left join lateral (select alarm from bank_payment where execution = e.reference \
-                                       and alarm is not null and alarm_cleared_at is null limit 1) b on true \
+                  left join lateral (select string_agg(kind, ', ' order by id) \
+                                                filter (where state in ('pending', 'sent')) as kind \
+                                     from chain_command where reference = e.reference) c on true \
+                  left join lateral (select min(alarm) filter (where alarm_cleared_at is null) as alarm \
+                                     from bank_payment where execution = e.reference) b on true \
              order by e.accepted_at desc, e.reference desc"
         )
     };

@@ -77,13 +77,13 @@ pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Resu
         "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
                 e.accepted_at, e.terminal_at, f.attempts, f.last_result, coalesce(b.alarm, late.alarm) as alarm, \
                 coalesce(f.kind, (select string_agg(c.kind || ' on the chain', ', ' order by c.id) \
-                                  from chain_command c where c.reference = e.reference \
-                                    and c.state in ('pending', 'sent'))) as waits_for \
+                                             filter (where c.state in ('pending', 'sent')) \
+                                  from chain_command c where c.reference = e.reference)) as waits_for \
          from {from} join partner p on p.id = e.partner_id \
               left join lateral (select kind, attempts, last_result from effect \
                                  where reference = e.reference order by id desc limit 1) f on true \
-              left join lateral (select alarm from bank_payment \
-                                 where execution = e.reference and alarm_cleared_at is null limit 1) b on true \
+              left join lateral (select min(alarm) filter (where alarm_cleared_at is null) as alarm \
+                                 from bank_payment where execution = e.reference) b on true \
               left join lateral (select case \
                       when e.state_name = 'owing' then 'settled without a final answer of the payout: owed' \
                       when (e.state #>> '{{lock,deadlines,overdue_at}}')::int8 <= extract(epoch from now()) * 1000 \

@@ -17,7 +17,7 @@ pub(crate) const UNENDED: &str = "case \
      when e.held_until is not null then 'its funds are still locked' \
      when e.unresolved then 'its returned payment is not resolved' \
      when exists (select from effect f where f.reference = e.reference) then 'work for it is due' \
-     when exists (select from chain_command c where c.reference = e.reference and c.state in ('pending', 'sent')) \
+     when (select bool_or(c.state in ('pending', 'sent')) from chain_command c where c.reference = e.reference) \
          then 'a chain command of it is not done' \
      when exists (select from chain_fact f where f.entity = e.entity and f.consumed_at is null \
                   and f.retracted_at is null) then 'an event of the chain is not applied' \
