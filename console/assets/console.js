@@ -23,6 +23,9 @@ if (live && window.EventSource) {
   let next = 0;
   let failures = 0;
   let timer = 0;
+  // The page's reading of itself in progress. A form that is sent leads elsewhere, and may end the session.
+  let reading = null;
+  let isLeaving = false;
   // What an operator has chosen or typed and not sent yet.
   const isChanged = (field) => {
     if (field.type === "checkbox") return field.checked !== field.defaultChecked;
@@ -49,14 +52,17 @@ if (live && window.EventSource) {
   };
   const refresh = async () => {
     clearTimeout(timer);
-    if (!isDue || isBusy || document.hidden || isEditing()) return;
+    if (!isDue || isBusy || isLeaving || document.hidden || isEditing()) return;
     const wait = next - Date.now();
     if (wait > 0) { timer = setTimeout(refresh, wait); return; }
     isDue = false;
     isBusy = true;
     next = Date.now() + EVERY_MS;
+    reading = new AbortController();
     try {
-      const answer = await fetch(location.href, { redirect: "error", headers: { accept: "text/html", "x-refresh": "1" } });
+      const answer = await fetch(location.href, {
+        redirect: "error", signal: reading.signal, headers: { accept: "text/html", "x-refresh": "1" },
+      });
       if (!answer.ok) throw new Error(answer.statusText);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
       failures = 0;
@@ -96,6 +102,13 @@ if (live && window.EventSource) {
   for (const end of ["focusout", "selectionchange", "change", "reset"]) {
     document.addEventListener(end, () => setTimeout(refresh));
   }
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented) return;
+    isLeaving = true;
+    if (reading) reading.abort();
+    // A form may lead to a file, and the page stays.
+    setTimeout(() => { isLeaving = false; refresh(); }, RETRY_MS);
+  });
   listen();
   setInterval(note, 10000);
 }

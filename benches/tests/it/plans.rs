@@ -143,8 +143,9 @@ async fn make_busy(harness: &DurableHarness) {
     run(
         "insert into effect (reference, kind, run_at) \
          select reference, 'timelock', now() + interval '30 days' from execution \
-         where terminal_at is not null order by accepted_at limit 1000",
-        1_000,
+         where terminal_at is not null order by accepted_at limit 1000 \
+         on conflict on constraint effect_reference_kind_key do nothing",
+        0,
     )
     .await;
     run("drop table open_command", 0).await;
