@@ -165,15 +165,13 @@ pub(crate) struct Committing {
     pub(crate) claim: Claimed,
     pub(crate) execution: Execution,
     pub(crate) place: Reserved,
-    /// In force when it was inserted.
-    pub(crate) pauses: Arc<Pauses>,
     pub(crate) payee: Payee,
 }
 
 impl Committing {
     /// Hands the committed work over. Where the workers have ended since, its claim expires.
-    pub(crate) fn hand_over(self) {
-        let Self { claim, execution, place: Reserved { place, to }, pauses, payee } = self;
+    pub(crate) fn hand_over(self, pauses: Arc<Pauses>) {
+        let Self { claim, execution, place: Reserved { place, to }, payee } = self;
         let _ = to.send(ClaimedWork { claim, execution: Some(execution), place: Some(place), pauses, payee });
     }
 }

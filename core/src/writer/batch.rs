@@ -13,7 +13,6 @@ use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
-use dvp_store::insert_batch::Decisions;
 use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
@@ -86,8 +85,8 @@ pub(super) async fn commit(
     let mut tx = conn.begin_with(moves::BEGIN_ORDERS).await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
-            let Written { done, mut rows, claimed, decisions, moved, numbers, holds } = written;
-            *committing = rows.committing(claimed, decisions);
+            let Written { done, mut rows, claimed, moved, numbers, holds } = written;
+            *committing = rows.committing(claimed);
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
@@ -115,7 +114,6 @@ struct Written<'u> {
     done: Vec<Result<Done, WriteError>>,
     rows: Rows,
     claimed: Vec<Claimed>,
-    decisions: Decisions,
     moved: HashSet<String>,
     numbers: Numbers<'u>,
     /// The holds of firm quotes on the locked balances.
@@ -205,9 +203,9 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    let decisions = rows.append(conn, now).await?;
+    rows.append(conn, now).await?;
     moved.extend(rows.matched.iter().map(|one| one.terms.reference.to_string()));
-    Ok(Written { done, rows, claimed, decisions, moved, numbers, holds: known.holds })
+    Ok(Written { done, rows, claimed, moved, numbers, holds: known.holds })
 }
 
 /// The partners of undecided requests, other than submissions, whose new orders another cell accepts.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dvp_store::database::session;
 use dvp_store::orders::effects;
-use dvp_store::pauses;
+use dvp_store::pauses::{self, Decisions};
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
@@ -19,7 +19,7 @@ use super::batch::{self, Attempt, Patience, Trust};
 use super::turn::{Ahead, Turn};
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError, figures};
-use crate::handover::{Committing, Payee};
+use crate::handover::{Committing, Payee, destination_of};
 
 /// How many batches look up repeats after one batch had a repeat: repeats come in runs.
 const WARY_BATCHES: u32 = 64;
@@ -232,9 +232,15 @@ async fn attempt(
     let written = written.await;
     let (conn, failure) = match written {
         Ok(Ok(done)) => {
-            committing.into_iter().for_each(Committing::hand_over);
             figures::transaction("committed");
-            return Attempted { conn: Some(conn), committed: Ok(done), unconfirmed };
+            let handed = timeout(limit, hand_over(&mut conn, &mut committing)).await;
+            // What could not be handed over is, once the database answers again.
+            unconfirmed.extend(committing);
+            return Attempted {
+                conn: matches!(handed, Ok(Ok(()))).then_some(conn),
+                committed: Ok(done),
+                unconfirmed,
+            };
         }
         Ok(Err((error, is_reusable))) => (is_reusable.then_some(conn), Failure::of(error)),
         // The connection is dropped: its state is unknown.
@@ -253,12 +259,27 @@ async fn confirm(conn: &mut PgConnection, unconfirmed: &mut Vec<Committing>) -> 
     let ids: Vec<i64> = unconfirmed.iter().map(|work| work.claim.id).collect();
     if !ids.is_empty() {
         let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
-        // Some may have been set since the rows were inserted, and a payee disabled.
-        let pauses = Arc::new(pauses::load(conn).await?);
-        let all = unconfirmed.drain(..);
-        all.filter(|work| claimed.contains(&(work.claim.id, work.claim.fence))).for_each(|work| {
-            Committing { pauses: Arc::clone(&pauses), payee: Payee::Unread, ..work }.hand_over()
-        });
+        unconfirmed.retain(|work| claimed.contains(&(work.claim.id, work.claim.fence)));
+        hand_over(conn, unconfirmed).await?;
+    }
+    Ok(())
+}
+
+/// Hands committed work over under what operators have decided by now, as a claim does: the batch may have waited long
+/// since it looked a destination up. On an error all of it is left.
+async fn hand_over(conn: &mut PgConnection, committed: &mut Vec<Committing>) -> Result<(), StoreError> {
+    if committed.is_empty() {
+        return Ok(());
+    }
+    let named = committed.iter().filter_map(|work| destination_of(&work.execution.terms));
+    let named: Vec<&str> = named.map(|(.., id)| id).collect();
+    let Decisions { pauses, disabled } = pauses::load_decisions(conn, &named).await?;
+    let pauses = Arc::new(pauses);
+    for mut work in committed.drain(..) {
+        if destination_of(&work.execution.terms).is_some_and(|(.., id)| disabled.contains(id)) {
+            work.payee = Payee::Unread;
+        }
+        work.hand_over(Arc::clone(&pauses));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The rows a batch gathers before it writes them: new ones in two statements, the others by table.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -17,7 +17,7 @@ use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::open_facts;
-use dvp_store::insert_batch::{self, AppendBatch, Decisions, InsertBatch};
+use dvp_store::insert_batch::{self, AppendBatch, InsertBatch};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
@@ -29,7 +29,7 @@ use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 
-use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved, destination_of};
+use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -97,10 +97,8 @@ impl Rows {
         self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
     }
 
-    /// The work that was inserted as claimed, by its rows, under what operators have decided.
-    pub(super) fn committing(&mut self, claimed: Vec<Claimed>, decisions: Decisions) -> Vec<Committing> {
-        let Decisions { pauses, disabled } = decisions;
-        let pauses = Arc::new(pauses);
+    /// The work that was inserted as claimed, by its rows.
+    pub(super) fn committing(&mut self, claimed: Vec<Claimed>) -> Vec<Committing> {
         let destinations = std::mem::take(&mut self.destinations);
         let mut by_key: HashMap<(String, &str), Claimed> = claimed
             .into_iter()
@@ -109,12 +107,12 @@ impl Rows {
         let all = self.claimed.drain(..).filter_map(|ToHandOver { kind, place, execution }| {
             let claim = by_key.remove(&(execution.terms.reference.to_string(), kind.as_str()))?;
             let payee = match kind {
-                EffectKind::Payout => payee(&execution.terms, &destinations, &disabled),
+                EffectKind::Payout => Payee::among(&destinations, &execution.terms),
                 EffectKind::Lock | EffectKind::Offramp | EffectKind::Reversal | EffectKind::Timelock => {
                     Payee::Unread
                 }
             };
-            Some(Committing { claim, execution, place, pauses: Arc::clone(&pauses), payee })
+            Some(Committing { claim, execution, place, payee })
         });
         all.collect()
     }
@@ -217,31 +215,20 @@ impl Rows {
     }
 
     /// Appends to the ledger, to the sums of limits and to the feed, in one statement at the end. `now`: when the orders
-    /// are accepted. Returns what operators have decided, read as late as possible for the work that is handed over.
-    pub(super) async fn append(
-        &self,
-        conn: &mut PgConnection,
-        now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
+    /// are accepted.
+    pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<(), StoreError> {
         let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
         let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
         let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
         let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
-        let payouts = self.claimed.iter().filter(|work| work.kind == EffectKind::Payout);
-        let destinations: Vec<&str> =
-            payouts.filter_map(|work| destination_of(&work.execution.terms)).map(|(.., id)| id).collect();
         let added = AppendBatch {
             postings: &self.postings,
             day: now.to_utc().date_naive(),
             counted: &counted,
             opened: &opened,
             events: &self.events,
-            destinations: &destinations,
         };
-        if added.is_empty() && self.claimed.is_empty() {
-            return Ok(Decisions::default());
-        }
-        insert_batch::append(conn, &added).await
+        if added.is_empty() { Ok(()) } else { insert_batch::append(conn, &added).await }
     }
 
     async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
@@ -263,12 +250,6 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-/// A destination that was disabled since the batch began has to be read again.
-fn payee(terms: &Terms, destinations: &Destinations, disabled: &HashSet<String>) -> Payee {
-    let is_disabled = destination_of(terms).is_some_and(|(.., id)| disabled.contains(id));
-    if is_disabled { Payee::Unread } else { Payee::among(destinations, terms) }
 }
 
 /// Sums saturate at the largest amount.

@@ -4,12 +4,10 @@
 //! balances, sums of the day, and the feed's counter, which is incremented last. From there to the commit no other
 //! transaction can append, and positions become visible in order.
 
-use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_domain::limit::LimitKey;
-use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use serde::Serialize;
@@ -28,7 +26,6 @@ use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
 use crate::orders::intents::{IntentRow, tenants};
 use crate::orders::permits::PermitHold;
 use crate::orders::receipts::NewReceipt;
-use crate::pauses;
 
 /// The rows of orders. An accepted execution begins at version 1.
 #[derive(Default)]
@@ -60,16 +57,6 @@ pub struct AppendBatch<'a> {
     pub opened: &'a [(LimitKey, String)],
     /// Events in the order of the feed. Their documents are JSON texts.
     pub events: &'a [NewEvent<String>],
-    /// The registered destinations of the payouts that are handed over with the commit.
-    pub destinations: &'a [&'a str],
-}
-
-/// What operators have decided by the end of the transaction, for the work that is handed over.
-#[derive(Debug, Default)]
-pub struct Decisions {
-    pub pauses: Pauses,
-    /// Those of the batch's destinations that are disabled.
-    pub disabled: HashSet<String>,
 }
 
 impl InsertBatch<'_> {
@@ -179,9 +166,7 @@ appended as ( \
         {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
         {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
-select array(select scope from pause order by scope, target), array(select target from pause order by scope, target), \
-       array(select id from destination where id = any({payout.destination}::text[]) and disabled_at is not null) \
-from written";
+select from written";
 
 /// The parameters of a statement, by name.
 #[derive(Default)]
@@ -229,14 +214,12 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<V
 }
 
 /// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
-pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<Decisions, StoreError> {
+pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<(), StoreError> {
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = appended(rows)?;
     let statement = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
-    let (scopes, targets, disabled): (Vec<String>, Vec<String>, Vec<String>) =
-        sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
-    let pauses = pauses::parse(scopes.into_iter().zip(targets))?;
-    Ok(Decisions { pauses, disabled: disabled.into_iter().collect() })
+    sqlx::query_with(statement, parameters.values).execute(conn).await?;
+    Ok(())
 }
 
 fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {
@@ -244,7 +227,6 @@ fn appended(rows: &AppendBatch<'_>) -> Result<Parameters, StoreError> {
     bind_postings(&mut all, rows.postings)?;
     bind_sums(&mut all, rows)?;
     bind_events(&mut all, rows.events)?;
-    all.bind("payout.destination", rows.destinations)?;
     Ok(all)
 }
 

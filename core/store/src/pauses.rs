@@ -1,5 +1,7 @@
 //! Operators' pauses: read with every batch of orders ([`crate::controls`]) and every claim of legs.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::{Pauses, Scope};
 use sqlx::PgConnection;
@@ -30,8 +32,30 @@ pub async fn load(conn: &mut PgConnection) -> Result<Pauses, StoreError> {
     parse(rows.into_iter())
 }
 
+/// What operators have decided, for work that is about to begin.
+#[derive(Debug)]
+pub struct Decisions {
+    pub pauses: Pauses,
+    /// Those of the destinations asked for that are disabled.
+    pub disabled: HashSet<String>,
+}
+
+/// The present pauses, and which of the destinations are disabled, in one statement.
+pub async fn load_decisions(conn: &mut PgConnection, destinations: &[&str]) -> Result<Decisions, StoreError> {
+    let (scopes, targets, disabled): (Vec<String>, Vec<String>, Vec<String>) = sqlx::query_as(
+        "select array(select scope from pause order by scope, target), \
+                array(select target from pause order by scope, target), \
+                array(select id from destination where id = any($1) and disabled_at is not null)",
+    )
+    .bind(destinations)
+    .fetch_one(conn)
+    .await?;
+    let pauses = parse(scopes.into_iter().zip(targets))?;
+    Ok(Decisions { pauses, disabled: disabled.into_iter().collect() })
+}
+
 /// The pauses of rows.
-pub(crate) fn parse(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreError> {
+fn parse(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreError> {
     let pauses = rows.map(|(scope, target)| {
         let unknown = || StoreError::corrupt("pause", format_args!("scope {scope}"));
         Ok((Scope::parse(&scope).ok_or_else(unknown)?, target))
