@@ -23,7 +23,7 @@ if (live && window.EventSource) {
   let next = 0;
   let failures = 0;
   let timer = 0;
-  // The page's reading of itself in progress. A form that is sent leads elsewhere, and may end the session.
+  // The request in progress. A form that is sent opens another page and may end the session, so it cancels the request.
   let reading = null;
   let isLeaving = false;
   // What an operator has chosen or typed and not sent yet.
@@ -97,7 +97,10 @@ if (live && window.EventSource) {
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
   window.addEventListener("pagehide", leave);
-  window.addEventListener("pageshow", listen);
+  window.addEventListener("pageshow", () => {
+    isLeaving = false;
+    listen();
+  });
   // The end of what kept the page as it is.
   for (const end of ["focusout", "selectionchange", "change", "reset"]) {
     document.addEventListener(end, () => setTimeout(refresh));

@@ -116,8 +116,8 @@ async fn jobs(harness: &DurableHarness) {
     interfaces::commands(harness).await.unwrap();
 }
 
-/// A day on which the chain and the bank are behind, by the statistics of a night on which nothing was open: what is read
-/// for each order of a page must not be all that is open.
+/// Opens many commands, alarms and effects, as when the chain and the bank are behind, while the statistics say that none
+/// is open. The planner then prefers an index of open rows, and may read all of it for each order of a page.
 async fn make_busy(harness: &DurableHarness) {
     let pool = harness.pool();
     let run = async |statement: &'static str, at_least: u64| {
