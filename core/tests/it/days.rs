@@ -11,10 +11,12 @@
 mod bank;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::workflow::RailUse;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_domain::ledger::Owner;
 use dvp_domain::windows::{PayoutTime, Windows};
@@ -37,10 +39,14 @@ fn at(text: &str) -> DateTime<Utc> {
 
 /// A harness on Friday evening.
 async fn friday_evening() -> Harness {
+    friday_evening_with_margin(2 * DAY_SECS).await
+}
+
+async fn friday_evening_with_margin(margin_secs: u64) -> Harness {
     let market = Market {
         windows: Windows {
             fill_secs: 3 * DAY_SECS,
-            margin_secs: 2 * DAY_SECS,
+            margin_secs,
             payout: PayoutTime::BusinessDays,
             finality_secs: 3_600,
         },
@@ -229,6 +235,28 @@ async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
     assert_eq!(harness.account("debt", "USD").await, "0");
     assert_eq!((bank.calls("000124"), bank.calls("000125")), (1, 1));
     harness.check_books().await;
+}
+
+/// The margin is an hour, so that half an hour is left from the time to settle (Sat 00:30) to the timelock; the bank is
+/// queried as rarely as may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rarely_queried_payment_is_settled_before_the_timelock() {
+    let harness = friday_evening_with_margin(3_600).await;
+    let rail = |manners: Manners<'_>| Arc::new(Bank::new(harness.clock(), manners.iter().cloned()));
+    let (desk, bank) = (rail(&[]), rail(&[("000135", Manner::BooksAt(at("2027-03-24T09:00:00Z")))]));
+    let rarely = RailUse { poll_max: Duration::from_secs(3_600), ..RailUse::of(bank) };
+    harness.start_workers_using(RailUse::of(desk), rarely);
+    let late = accept_and_play(&harness, "000135", "fill").await;
+    pass_until(&harness, "2027-03-20T00:10:00Z").await;
+    // Queried once more shortly before the time to settle.
+    let due = "update effect set run_at = now() where reference = $1 and attempts > 15";
+    let done = sqlx::query(due).bind(&late).execute(harness.pool()).await.unwrap();
+    assert_eq!(done.rows_affected(), 1);
+    pass_until(&harness, "2027-03-20T00:20:00Z").await;
+    assert_eq!(state(&harness, &late).await, "paying");
+    pass_until(&harness, "2027-03-20T00:31:00Z").await;
+    harness.wait_for_state(&late, "owing").await;
+    assert_eq!(commands(&harness, &late, "settle").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -187,6 +187,12 @@ impl State {
         matches!(self, Self::Paying { lock: Some(lock), .. } if !lock.refunded && now >= lock.deadlines.settle_at)
     }
 
+    /// When a payout that is still without a final answer must be settled, if that is yet to come.
+    pub fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let Self::Paying { lock: Some(lock), .. } = self else { return None };
+        Some(lock.deadlines.settle_at).filter(|settle_at| !lock.refunded && *settle_at > now)
+    }
+
     /// What is due when the timer of a payout on another chain rings.
     pub fn timer(&self, now: Timestamp) -> Timer {
         match self {

@@ -98,7 +98,7 @@ impl Call<'_> {
             Then::Take(answer) => self.take_answer(execution, answer, &made).await,
             Then::Withhold(why) => self.withhold(execution, why, &made).await,
             Then::Settle => self.settle(execution, &made).await,
-            Then::Later { called } => self.later(called, &made).await,
+            Then::Later { called } => self.later(called, &execution.state, &made).await,
             Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
         }
     }
@@ -203,14 +203,25 @@ impl Call<'_> {
     }
 
     /// The rail is unavailable or has not answered: the claim is released until later.
-    async fn later(&self, called: bool, made: &Made) -> Result<StepResult, Failed> {
+    async fn later(&self, called: bool, state: &State, made: &Made) -> Result<StepResult, Failed> {
         let last_result = made.last_result;
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A query costs the rail little, and an operator waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, last_result, wait_ms = wait, "rail call failed, will retry");
-        self.end(EffectEnd::Again { at: self.in_ms(wait), called, last_result }, made).await
+        let at = self.in_time_to_settle(state, self.in_ms(wait));
+        self.end(EffectEnd::Again { at, called, last_result }, made).await
+    }
+
+    /// The next attempt is not later than the time to settle: however rarely the rail is queried, the funds are released
+    /// before anyone may refund them.
+    fn in_time_to_settle(&self, state: &State, at: DateTime<Utc>) -> DateTime<Utc> {
+        match state.settles_at(self.engine.now()) {
+            // This process's clock may be behind the database's: then it is not time yet at the first attempt.
+            Some(settle_at) => at.min(settle_at.to_utc().max(self.in_ms(ASK_AGAIN_MS))),
+            None => at,
+        }
     }
 
     /// The leg was never called, and does not begin while it is paused.
@@ -271,7 +282,8 @@ impl Call<'_> {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
                 let wait = back_off_ms(attempts, ASK_AGAIN_MS, self.ask_max_ms(), self.chance());
-                EffectEnd::Again { at: self.in_ms(wait), called: true, last_result: "in progress" }
+                let at = self.in_time_to_settle(&execution.state, self.in_ms(wait));
+                EffectEnd::Again { at, called: true, last_result: "in progress" }
             }
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
         };
