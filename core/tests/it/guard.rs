@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::context::now;
 use dvp_domain::chain::ChainFact;
-use dvp_domain::settlement::RailAnswer;
+use dvp_domain::settlement::{RailAnswer, State};
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::orders::effects::{self, EffectKind};
-use dvp_store::orders::executions::RefType;
+use dvp_store::Fault;
+use dvp_store::orders::effects::{self, EffectEnd, EffectKind, EndedEffect};
+use dvp_store::orders::executions::{self, RefType, StateChange};
+use dvp_store::orders::operations::{self, Nudge};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::scenes;
@@ -190,4 +193,48 @@ async fn work_waiting_for_a_hung_rail_takes_no_other_works_place() {
     let count = |kind| claimed.iter().filter(|claim| claim.kind == kind).count();
     let counts = [EffectKind::Payout, EffectKind::Offramp, EffectKind::Lock].map(count);
     assert_eq!(counts, [20, 1, 1], "older payouts are not in the way");
+}
+
+/// The step commits or the decision does, never both: a decision that comes between the step's check of its claim and
+/// its commit waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_waits_for_a_step_that_has_checked_its_claim() {
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123450000")).await.reference;
+    let mut step = harness.pool().begin().await.unwrap();
+    let timer: (i64, i64) = sqlx::query_as("select id, fence from effect where reference = $1")
+        .bind(&reference)
+        .fetch_one(&mut *step)
+        .await
+        .unwrap();
+    let accepted = executions::find_by_reference(&mut step, &reference).await.unwrap().unwrap();
+    let change = StateChange {
+        reference: &reference,
+        version: accepted.version,
+        state: &State::Locking,
+        last_sequence: accepted.last_sequence,
+        last_occurred_at: accepted.last_occurred_at,
+        claim: Some(timer),
+    };
+    assert_eq!(executions::update(&mut step, &[change]).await.unwrap(), [reference.as_str()]);
+
+    let mut decision = harness.pool().begin().await.unwrap();
+    sqlx::query("set local lock_timeout = '200ms'").execute(&mut *decision).await.unwrap();
+    let refusal = json!({"verdict": "refused"});
+    let decided =
+        operations::nudge(&mut decision, &reference, None, &Nudge::ScreeningResult(&refusal), 0).await;
+    assert_eq!(decided.unwrap_err().fault(), Fault::Slow);
+    decision.rollback().await.unwrap();
+
+    effects::end(
+        &mut step,
+        &[EndedEffect { id: timer.0, fence: timer.1, end: EffectEnd::Done, calls: Vec::new() }],
+    )
+    .await
+    .unwrap();
+    step.commit().await.unwrap();
+    let mut decision = harness.pool().acquire().await.unwrap();
+    let decided =
+        operations::nudge(&mut decision, &reference, None, &Nudge::ScreeningResult(&refusal), 0).await;
+    assert!(!decided.unwrap(), "no work is due");
 }

@@ -66,6 +66,7 @@ pub struct StateChange<'a> {
 }
 
 /// Updates executions; returns the references whose version, and claim, was unchanged. The others were changed concurrently.
+/// The claimed work is locked, so that no decision of operators takes the claim away before the transaction ends.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
@@ -75,7 +76,7 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
                      $8::int8[], $9::int8[]) \
               as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at, effect, fence) \
          where e.reference = c.reference and e.version = c.version \
-           and (c.effect is null or exists (select from effect f where f.id = c.effect and f.fence = c.fence)) \
+           and (c.effect is null or exists (select from effect f where f.id = c.effect and f.fence = c.fence for update)) \
          returning e.reference",
     )
     .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
