@@ -12,6 +12,7 @@ use dvp_store::Fault;
 use sqlx::PgConnection;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::timeout;
 use tracing::{Instrument, Span, debug, error, info, warn};
 
 use super::batch::Patience;
@@ -42,6 +43,8 @@ const SLOW_IN_A_ROW: u32 = 4;
 /// After a batch that began early and had to be decided again, none begins early for this long: probably another process
 /// changes the same balances.
 const ONE_AT_A_TIME: Duration = Duration::from_secs(1);
+/// How long there is no batch before committed work is handed over without one.
+const IDLE: Duration = Duration::from_secs(1);
 /// The delay between two connection attempts: at first, and at most.
 const PROBE_MIN: Duration = Duration::from_millis(100);
 const PROBE_MAX: Duration = Duration::from_secs(2);
@@ -68,7 +71,7 @@ pub(super) async fn run(place: Arc<BatchContext>, queue: Taking<Waiting>, runnin
     loop {
         let batch = match next.take() {
             Some(batch) => batch,
-            None => match carrier.queue.next(BATCH_UNITS).await {
+            None => match carrier.next().await {
                 Some(taken) => Batch::Taken(taken),
                 None => return,
             },
@@ -274,6 +277,18 @@ fn answer_unavailable(units: Vec<(Flow, Waiting)>, why: &Arc<str>) {
 }
 
 impl Carrier {
+    /// The next batch. Until there is one, committed work that was not handed over is: it has places that other work
+    /// waits for.
+    async fn next(&mut self) -> Option<NextBatch<Waiting>> {
+        while self.connections.has_unconfirmed() {
+            match timeout(IDLE, self.queue.next(BATCH_UNITS)).await {
+                Ok(next) => return next,
+                Err(_) => self.connections.confirm(&self.place).await,
+            }
+        }
+        self.queue.next(BATCH_UNITS).await
+    }
+
     /// Writes a batch and answers all its units, except those that return to the queue. Returns the next one, if it was
     /// taken meanwhile.
     async fn carry(&mut self, batch: Batch) -> Result<Option<Batch>, Outage> {

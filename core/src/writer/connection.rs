@@ -14,6 +14,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tracing::debug;
 
 use super::batch::{self, Attempt, Patience, Trust};
 use super::turn::{Ahead, Turn};
@@ -131,6 +132,31 @@ impl WriterConnections {
         let how = How { trust, patience, turn: None, decided: None };
         let attempted = attempt(self.idle.pop(), place, units, how, unconfirmed).await;
         self.end(attempted)
+    }
+
+    /// Whether committed work, or work that may be, waits to be handed over.
+    pub(super) const fn has_unconfirmed(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
+    /// Hands over what waits, as the next batch would. What cannot be handed over waits on.
+    pub(super) async fn confirm(&mut self, place: &BatchContext) {
+        let limit = place.limits.transaction;
+        let confirmed = async {
+            let mut conn = match self.idle.pop() {
+                Some(conn) => conn,
+                None => connect(place).await.map_err(|failure| failure.error)?,
+            };
+            match timeout(limit, confirm(&mut conn, &mut self.unconfirmed)).await {
+                Ok(confirmed) => confirmed?,
+                Err(_) => return Err(Failure::timed_out("a question").error),
+            }
+            self.idle.push(conn);
+            Ok(())
+        };
+        if let Err(error) = confirmed.await {
+            debug!(%error, works = self.unconfirmed.len(), "committed work not handed over yet, will retry");
+        }
     }
 
     /// Whether a batch can be attempted as [`first`]: no ids are to be looked up, and no work is unconfirmed.

@@ -17,6 +17,9 @@ pub(crate) enum Mode {
     CutAtCommit,
     /// The same with every second COMMIT from now on.
     CutEverySecondCommit,
+    /// The next statement that follows a COMMIT outside a transaction is executed, and its connection ends before the
+    /// answer.
+    CutAfterCommit,
     /// Bytes are accepted and dropped, as by a host that has vanished.
     Hang,
     /// Connections end, and new ones end immediately.
@@ -82,6 +85,8 @@ impl Proxy {
 struct Link {
     mode: Arc<watch::Sender<Mode>>,
     counts: Arc<Counts>,
+    /// The last message was a COMMIT.
+    has_committed: AtomicBool,
     is_cut: AtomicBool,
 }
 
@@ -89,7 +94,7 @@ fn pump(client: TcpStream, server: TcpStream, mode: Arc<watch::Sender<Mode>>, co
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
-    let link = Arc::new(Link { mode, counts, is_cut: AtomicBool::new(false) });
+    let link = Arc::new(Link { mode, counts, has_committed: false.into(), is_cut: false.into() });
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     tokio::spawn(async move {
         let mut modes = link.mode.subscribe();
@@ -127,6 +132,10 @@ fn message(bytes: &[u8], head: usize) -> Option<&[u8]> {
 }
 
 fn look_at(message: &[u8], link: &Link) {
+    let follows_commit = link.has_committed.swap(false, Ordering::SeqCst) && !message.starts_with(b"Q");
+    if follows_commit && *link.mode.borrow() == Mode::CutAfterCommit {
+        link.is_cut.store(true, Ordering::SeqCst);
+    }
     if message.starts_with(b"Q") {
         let text = message[5..].to_ascii_uppercase();
         if text.starts_with(b"BEGIN") {
@@ -137,9 +146,10 @@ fn look_at(message: &[u8], link: &Link) {
             let is_cut = match *link.mode.borrow() {
                 Mode::CutAtCommit => true,
                 Mode::CutEverySecondCommit => is_odd,
-                Mode::Pass | Mode::Hang | Mode::Refuse => false,
+                Mode::Pass | Mode::CutAfterCommit | Mode::Hang | Mode::Refuse => false,
             };
             link.is_cut.store(is_cut, Ordering::SeqCst);
+            link.has_committed.store(true, Ordering::SeqCst);
         }
     }
 }
@@ -150,7 +160,7 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link) {
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
         if link.is_cut.load(Ordering::SeqCst) {
             link.mode.send_if_modified(|mode| {
-                let is_last = *mode == Mode::CutAtCommit;
+                let is_last = matches!(*mode, Mode::CutAtCommit | Mode::CutAfterCommit);
                 if is_last {
                     *mode = Mode::Pass;
                 }

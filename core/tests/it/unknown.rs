@@ -227,3 +227,23 @@ async fn settlement_survives_a_lost_acknowledgement_of_each_commit() {
     harness.check_books().await;
     stop.send_replace(true);
 }
+
+/// The work of a committed step has this process's only place for payouts; its connection ends before it is handed over.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_not_handed_over_is_handed_over_while_nothing_is_written() {
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    let one = RailUse { concurrency: 1, ..RailUse::of(rails.clone()) };
+    let stop = watch::Sender::new(false);
+    tokio::spawn(workflow::run(engine, RailUse::of(rails), one, stop.subscribe()));
+    let reference = harness.accept(order("000123450000")).await.reference;
+    harness.play_until(&reference, |kind| kind == "create").await;
+    harness.wait_for_state(&reference, "committing").await;
+    proxy.set(Mode::CutAfterCommit);
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    proxy.has_cut().await;
+    harness.wait_for_state(&reference, "releasing").await;
+    assert_eq!(harness.count("select max(executed)::int8 from simulated_rail").await, 1);
+    stop.send_replace(true);
+}
