@@ -9,6 +9,7 @@ use dvp_core::workflow::{self, RailUse};
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::inventory::Inventory;
 use dvp_rails::{Rail, RailFuture, RailRequest, RailStatus};
+use dvp_store::orders::operations::{self, Nudge};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order_for};
 use dvp_testing::wait::wait_for;
@@ -110,4 +111,62 @@ async fn workers_that_stop_leave_no_claimed_work() {
     // Others take up what is left.
     harness.start_workers_using(RailUse::of(Arc::new(Inventory)), RailUse::of(clerk));
     harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 6).await;
+}
+
+/// A bank whose final answer comes to the database while a query is answered with what was known before.
+struct Slow {
+    pool: sqlx::PgPool,
+    known: AtomicUsize,
+}
+
+/// What the bank knows of a payment.
+const NOTHING: usize = 0;
+const ANSWER_ON_ITS_WAY: usize = 1;
+const ANSWER: usize = 2;
+
+impl Rail for Slow {
+    fn submit<'a>(&'a self, _: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        Box::pin(async { Ok(RailAnswer::InProgress { provider_reference: "slow".into() }) })
+    }
+
+    fn status<'a>(&'a self, _: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        Box::pin(async {
+            let provider_reference = "slow".to_owned();
+            let known = self.known.load(Ordering::SeqCst);
+            if known == ANSWER {
+                let done = LegDone { provider_reference, occurred_at: Utc::now().into() };
+                return Ok(RailStatus::Known(RailAnswer::Done(done)));
+            }
+            if known == ANSWER_ON_ITS_WAY {
+                self.known.store(ANSWER, Ordering::SeqCst);
+                let mut conn = self.pool.acquire().await.unwrap();
+                let one = "select reference from effect";
+                let reference: String = sqlx::query_scalar(one).fetch_one(&mut *conn).await.unwrap();
+                operations::nudge(&mut conn, &reference, Some("payout"), &Nudge::Now, 0).await.unwrap();
+            }
+            Ok(RailStatus::Known(RailAnswer::InProgress { provider_reference }))
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leg_made_due_while_it_is_queried_is_queried_again_at_once() {
+    let harness = scenes::harness().await;
+    let slow = Arc::new(Slow { pool: harness.pool().clone(), known: NOTHING.into() });
+    let rarely = RailUse { poll_max: Duration::from_secs(3_600), ..RailUse::of(slow.clone()) };
+    harness.start_workers_using(RailUse::of(Arc::new(Inventory)), rarely);
+    harness.fund("north", "EUR", 100_000_000).await;
+    harness.deposit("USD", 100_000_000).await;
+    let terms = Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" };
+    let reference = harness.accept(order_for(&terms)).await.reference;
+    // So often queried before that the next query is half an hour later, or more.
+    let often = "update effect set attempts = 20, run_at = now() + interval '1 h' \
+                 where lease_until is null and last_result = 'in progress'";
+    wait_for("a query", || async {
+        (sqlx::query(often).execute(harness.pool()).await.unwrap().rows_affected() > 0).then_some(())
+    })
+    .await;
+    slow.known.store(ANSWER_ON_ITS_WAY, Ordering::SeqCst);
+    sqlx::query("update effect set run_at = now()").execute(harness.pool()).await.unwrap();
+    harness.wait_for_state(&reference, "completed").await;
 }

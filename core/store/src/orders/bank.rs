@@ -308,8 +308,10 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     .bind(payment.is_alarm_cleared)
     .execute(&mut *conn)
     .await?;
+    // A worker that has claimed it may have asked before this answer was here.
     sqlx::query(
-        "update effect set run_at = least(run_at, now()) where reference = $1 and kind = 'payout' and lease_until is null",
+        "update effect set run_at = least(run_at, now()), woken = lease_until is not null \
+         where reference = $1 and kind = 'payout'",
     )
     .bind(&payment.execution)
     .execute(conn)

@@ -223,7 +223,7 @@ pub async fn claim(
                     order by run_at limit $5 for update skip locked), \
               due as (select * from own union all select * from offramp union all select * from payout) \
          update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
-                attempts = e.attempts + 1, called = true, \
+                attempts = e.attempts + 1, called = true, woken = false, \
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
          returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
@@ -332,8 +332,8 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
     if !again.is_empty() {
         let statement = concat!(
             "with ended as ( \
-                 update effect e set run_at = u.at, called = u.called, last_result = u.last_result, \
-                        lease_until = null, unwritten = 0 \
+                 update effect e set run_at = case when e.woken then least(u.at, now()) else u.at end, woken = false, \
+                        called = u.called, last_result = u.last_result, lease_until = null, unwritten = 0 \
                  from unnest($10::int8[], $11::int8[], $12::timestamptz[], $13::bool[], $14::text[]) \
                       as u (id, fence, at, called, last_result) \
                  where e.id = u.id and e.fence = u.fence) ",

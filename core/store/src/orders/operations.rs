@@ -242,7 +242,8 @@ pub async fn nudge(
     };
     let gentle = matches!(nudge, Nudge::Now);
     let done = sqlx::query(
-        "update effect set run_at = now(), called = called and not $4, verdict = coalesce($5, verdict), \
+        "update effect set run_at = now(), woken = lease_until is not null, called = called and not $4, \
+                verdict = coalesce($5, verdict), \
                 fence = fence + case when $5::jsonb is null then 0 else 1 end \
          where reference = $1 and ($2::text is null or kind = $2) \
            and ($6 or not called or (coalesce(called_at, '-infinity') < now() - make_interval(secs => $3) \
