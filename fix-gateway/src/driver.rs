@@ -84,8 +84,9 @@ pub struct Driver<A> {
     pending: VecDeque<Pending>,
     /// Session messages of this turn, which follow the commit of their numbers.
     batch: Vec<Transmit>,
-    /// Does this turn have numbers without a commit?
-    dirty: bool,
+    /// The inbound number that the session wants to be durable, until a commit with it is queued. The session's own
+    /// number may be past a message that is still to be delivered.
+    unqueued_in: Option<SeqNum>,
     /// The outbound number of the last queued commit.
     enqueued_out: SeqNum,
     /// Counts connections, so that messages for one connection do not go to the next.
@@ -157,7 +158,7 @@ impl<A: Application> Driver<A> {
             reached: Reached::default(),
             pending: VecDeque::new(),
             batch: Vec::new(),
-            dirty: false,
+            unqueued_in: None,
             enqueued_out: SeqNum::FIRST,
             generation: 0,
             out: Outgoing::default(),

@@ -152,6 +152,7 @@ impl<A: Application> Driver<A> {
         let numbers = Numbers { next_in, next_out_before: before, next_out, reset: false, reach };
         let commit = self.app.set_numbers(numbers).await?;
         self.enqueued_out = next_out;
+        self.unqueued_in = None;
         self.push_commit(commit, next_in);
         self.settle().await?;
         Ok(Ok(format!("next in {next_in}, next out {next_out}")))

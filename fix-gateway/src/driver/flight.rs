@@ -92,7 +92,7 @@ impl<A: Application> Driver<A> {
     /// Waits for everything in flight, and writes none of it: the messages are renumbered.
     pub(super) async fn abandon(&mut self) -> Result<(), Broken> {
         self.batch.clear();
-        self.dirty = false;
+        self.unqueued_in = None;
         while let Some(pending) = self.pending.pop_front() {
             if let Pending::Commit { commit, next_in, .. } = pending {
                 commit.await?;
@@ -109,7 +109,7 @@ impl<A: Application> Driver<A> {
             let (app, mut turn) = self.turn();
             let commit = app.persist(turn.numbers()).await?;
             self.reached.queued();
-            self.dirty = false;
+            self.unqueued_in = None;
             self.push_commit(commit, self.session.next_in());
         }
         Ok(())

@@ -4,7 +4,7 @@ use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
 use tracing::info;
 
 use super::{Broken, Driver, Pending, RATE_TEXT};
-use crate::application::{Application, Turn};
+use crate::application::{Application, Numbers, Turn};
 
 impl<A: Application> Driver<A> {
     /// Executes the session's outputs, in order. `handed_in` is the message they are about.
@@ -36,7 +36,7 @@ impl<A: Application> Driver<A> {
                 self.read_clocks();
                 self.session.handle_authentication(self.now, is_genuine);
             }
-            Output::Persist { .. } => self.dirty = true,
+            Output::Persist { next_in, .. } => self.unqueued_in = Some(next_in),
             Output::Transmit(message) => self.batch.push(message),
             Output::LoggedOn => {
                 if let Some(peer) = &mut self.peer {
@@ -86,7 +86,7 @@ impl<A: Application> Driver<A> {
         } else {
             app.refuse(message, RATE_TEXT, &mut turn).await?
         };
-        self.dirty = false;
+        self.unqueued_in = None;
         self.push_commit(commit, self.session.next_in());
         // No input was read while the application worked, so the time does not count as the peer's silence.
         self.read_clocks();
@@ -103,11 +103,12 @@ impl<A: Application> Driver<A> {
     pub(super) async fn flush_batch(&mut self) -> Result<(), Broken> {
         // A resend repeats numbers and needs no commit of its own.
         let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());
-        if self.dirty && (has_new || self.pending.is_empty()) {
+        let is_due = has_new || self.pending.is_empty();
+        if let Some(next_in) = self.unqueued_in.filter(|_| is_due) {
             let (app, mut turn) = self.turn();
-            let commit = app.persist(turn.numbers()).await?;
-            self.dirty = false;
-            self.push_commit(commit, self.session.next_in());
+            let commit = app.persist(Numbers { next_in, ..turn.numbers() }).await?;
+            self.unqueued_in = None;
+            self.push_commit(commit, next_in);
         }
         self.pending.extend(self.batch.drain(..).map(Pending::Message));
         Ok(())

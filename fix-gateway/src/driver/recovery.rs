@@ -58,7 +58,7 @@ impl<A: Application> Driver<A> {
                 let _ = commit.await;
             }
         }
-        self.dirty = false;
+        self.unqueued_in = None;
         loop {
             match self.load_session().await {
                 Ok((next_in, next_out, reach, epoch)) => {

@@ -5,6 +5,7 @@
 mod admission;
 mod archive;
 mod client;
+mod deliveries;
 mod dictionaries;
 mod engagement;
 mod failing;

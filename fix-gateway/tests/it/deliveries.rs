@@ -1,0 +1,216 @@
+//! The order of deliveries and commits: a message's number is durable no earlier than its effect.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Body, MessageRef, MsgType},
+    dictionary::Rules,
+    session::{SessionConfig, Stored},
+};
+use dvp_fix_gateway::{
+    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+
+const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
+const CANCEL: &str = "11=B|41=A|38=1|54=1|55=USDC/USD|60=20261121-12:00:40";
+
+/// A call of the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Numbers that belong to no message become durable.
+    Persisted {
+        next_in: SeqNum,
+    },
+    /// Is the message about earlier ones?
+    Asked(SeqNum),
+    Delivered(SeqNum),
+}
+
+/// Records its calls. Answers every message, once the test lets the commit end. A cancel is about earlier messages.
+struct Recording {
+    numbers: (SeqNum, SeqNum),
+    steps: mpsc::UnboundedSender<Step>,
+    /// A permit for each delivery whose commit may end.
+    may_commit: Arc<Semaphore>,
+}
+
+impl Recording {
+    fn note(&self, step: Step) {
+        self.steps.send(step).unwrap();
+    }
+}
+
+impl Application for Recording {
+    async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        Ok(self.numbers)
+    }
+
+    async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        self.note(Step::Persisted { next_in: numbers.next_in });
+        Ok(Commit::under_way(async { Ok(Vec::new()) }))
+    }
+
+    async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        self.note(Step::Delivered(message.seq().unwrap()));
+        let (seq, sending_time) = (turn.reserve(), turn.sending_time());
+        turn.numbers();
+        let body = Body::new()
+            .number(45, message.seq().unwrap().0)
+            .field(58, "delivered")
+            .field(372, message.msg_type())
+            .field(380, "0");
+        let answer =
+            Stored { seq, msg_type: MsgType::BUSINESS_MESSAGE_REJECT, body, sending_time, resend: true };
+        let may_commit = Arc::clone(&self.may_commit);
+        Ok(Commit::under_way(async move {
+            may_commit.acquire().await.unwrap().forget();
+            Ok(vec![answer])
+        }))
+    }
+
+    async fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        _: &str,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        self.deliver(message, turn).await
+    }
+
+    fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
+        self.note(Step::Asked(message.seq().unwrap()));
+        message.msg_type() == b"F"
+    }
+
+    async fn stored(&mut self, _: SeqNum, _: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        Ok(Vec::new())
+    }
+
+    async fn wait_for_reports(&mut self) {
+        std::future::pending().await
+    }
+
+    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        Ok(None)
+    }
+
+    fn connected(&mut self, _: bool) {}
+}
+
+/// A session on a socket of its own, and the calls of its application.
+struct Served {
+    addr: SocketAddr,
+    steps: mpsc::UnboundedReceiver<Step>,
+    seen: Vec<Step>,
+    may_commit: Arc<Semaphore>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Served {
+    async fn start(next_in: u64, next_out: u64) -> Self {
+        let directory = Directory::default();
+        let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
+        let config = SessionConfig {
+            last_msg_seq_num_processed: true,
+            ..SessionConfig::new("FIX.4.4", "DVP", "ACME", rules)
+        };
+        let attach = directory.announce(SessionKey {
+            begin_string: "FIX.4.4".to_owned(),
+            peer_comp_id: "ACME".to_owned(),
+            our_comp_id: "DVP".to_owned(),
+        });
+        let (stop, may_commit) = (CancellationToken::new(), Arc::new(Semaphore::new(0)));
+        let (noted, steps) = mpsc::unbounded_channel();
+        let numbers = (SeqNum(next_in), SeqNum(next_out));
+        let app = Recording { numbers, steps: noted, may_commit: Arc::clone(&may_commit) };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Driver::new(app, config, attach).run(stop.clone()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tasks.spawn(acceptor::accept(listener, directory, stop.clone()));
+        Self { addr, steps, seen: Vec::new(), may_commit, stop, tasks }
+    }
+
+    /// Waits for this call.
+    async fn until(&mut self, step: Step) {
+        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+            while self.seen.last() != Some(&step) {
+                self.seen.push(self.steps.recv().await.unwrap());
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("no {step:?}: {:?}", self.seen));
+    }
+
+    /// Ends the session, whose client has disconnected. Returns all calls.
+    async fn end(mut self) -> Vec<Step> {
+        self.stop.cancel();
+        self.tasks.join_all().await;
+        while let Some(step) = self.steps.recv().await {
+            self.seen.push(step);
+        }
+        self.seen
+    }
+}
+
+/// A message whose number was made durable before its delivery would be lost by a stop in between.
+fn assert_no_number_precedes_its_message(steps: &[Step]) {
+    let mut durable = SeqNum(0);
+    for step in steps {
+        match *step {
+            Step::Persisted { next_in } => durable = durable.max(next_in),
+            Step::Delivered(seq) => assert!(durable <= seq, "{seq} was durable before: {steps:?}"),
+            Step::Asked(_) => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_number_is_not_durable_before_its_message_is_delivered() {
+    let mut served = Served::start(8, 1).await;
+    let mut client = Client::connect(served.addr, "FIX.4.4", "ACME").await;
+    client.next_out = 10;
+    client.log_on("").await;
+    assert_eq!(client.expect("2").await.text(7), Some("8"));
+    client.send("1", "112=queued").await;
+    client.send("D", ORDER).await;
+    // Then the Logon, the TestRequest and the order are processed at once.
+    client.send_as(8, Some(Client::utc()), "4", "36=10|123=Y").await;
+    // It precedes the commit of the order, which the peer must not discard yet.
+    let heartbeat = client.expect("0").await;
+    assert_eq!((heartbeat.text(112), heartbeat.text(369)), (Some("queued"), Some("11")));
+    served.until(Step::Delivered(SeqNum(12))).await;
+    served.may_commit.add_permits(1);
+    let answer = client.expect("j").await;
+    assert_eq!((answer.text(45), answer.text(369)), (Some("12"), Some("12")));
+    drop(client);
+    assert_no_number_precedes_its_message(&served.end().await);
+}
+
+#[tokio::test]
+async fn a_heartbeat_before_a_cancel_is_counted_without_it() {
+    let mut served = Served::start(1, 1).await;
+    let mut client = Client::connect(served.addr, "FIX.4.4", "ACME").await;
+    client.log_on("").await;
+    client.send("D", ORDER).await;
+    client.send("0", "").await;
+    client.send("F", CANCEL).await;
+    // It waits for the commit of the order.
+    served.until(Step::Asked(SeqNum(4))).await;
+    served.may_commit.add_permits(2);
+    for seq in ["2", "4"] {
+        assert_eq!(client.expect("j").await.text(45), Some(seq));
+    }
+    drop(client);
+    let steps = served.end().await;
+    assert!(steps.contains(&Step::Persisted { next_in: SeqNum(4) }), "{steps:?}");
+    assert_no_number_precedes_its_message(&steps);
+}
