@@ -74,9 +74,12 @@ impl<A: Application> Driver<A> {
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
-        if self.app.is_about_earlier(message) {
-            self.settle().await?;
-        }
+        let settled = if self.app.is_about_earlier(message) { self.settle().await } else { Ok(()) };
+        let connection = match settled {
+            Err(Broken::Store(error)) => return Err(error.into()),
+            // The session has counted the message, and the peer will not send it again: it is delivered in any case.
+            connection @ (Ok(()) | Err(Broken::Connection(_))) => connection,
+        };
         self.flush_batch().await?;
         let now = self.now.mono;
         let may_act = self.peer.as_mut().is_none_or(|peer| peer.may_act(|| now));
@@ -91,7 +94,7 @@ impl<A: Application> Driver<A> {
         // No input was read while the application worked, so the time does not count as the peer's silence.
         self.read_clocks();
         self.session.resume_listening(self.now);
-        Ok(())
+        connection
     }
 
     pub(super) fn turn(&mut self) -> (&mut A, Turn<'_>) {

@@ -1,4 +1,5 @@
-//! The order of deliveries and commits: a message's number is durable no earlier than its effect.
+//! Deliveries and commits: a message's number is durable no earlier than its effect, and no broken connection loses a
+//! counted message.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,6 +13,7 @@ use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
 };
 use tokio::{
+    net::TcpStream,
     sync::{Semaphore, mpsc},
     task::JoinSet,
 };
@@ -213,4 +215,28 @@ async fn a_heartbeat_before_a_cancel_is_counted_without_it() {
     let steps = served.end().await;
     assert!(steps.contains(&Step::Persisted { next_in: SeqNum(4) }), "{steps:?}");
     assert_no_number_precedes_its_message(&steps);
+}
+
+#[tokio::test]
+async fn a_message_is_delivered_though_its_connection_breaks_before() {
+    let mut served = Served::start(1, 1).await;
+    let stream = TcpStream::connect(served.addr).await.unwrap();
+    stream.set_zero_linger().unwrap();
+    let mut client = Client::over(stream, "FIX.4.4", "ACME");
+    client.log_on("").await;
+    client.send("D", ORDER).await;
+    client.send("F", CANCEL).await;
+    // The cancel waits for the commit of the order, whose answer meets a connection that was reset.
+    served.until(Step::Asked(SeqNum(3))).await;
+    client.reconnect(served.addr).await;
+    served.may_commit.add_permits(2);
+    // The cancel was counted, and is not requested.
+    client.log_on("").await;
+    client.send("1", "112=no gap").await;
+    assert_eq!(client.expect("0").await.text(112), Some("no gap"));
+    drop(client);
+    let steps = served.end().await;
+    let delivered = steps.iter().filter(|step| matches!(step, Step::Delivered(_)));
+    let expected = [Step::Delivered(SeqNum(2)), Step::Delivered(SeqNum(3))];
+    assert!(delivered.eq(&expected), "{steps:?}");
 }
