@@ -413,13 +413,13 @@ pub async fn list_sessions(
         "select s.session_id, s.enabled, s.moved_by, \
                 exists (select from fix_parked p where p.session_id = s.session_id) \
                 or s.drop_copy and exists (select from execution e where e.partner_id = s.partner_id and terminal_at is null) \
-                or s.drop_copy and exists (select from event v where v.partner_id = s.partner_id \
-                                                                 and v.position > s.feed_position) \
+                or s.drop_copy and exists (select from event_record v where v.partner_id = s.partner_id \
+                                             and v.livemode = s.livemode and v.position > s.feed_position) \
                 or exists (select from fix_order o join execution e on e.reference = o.reference \
                            where o.session_id = s.session_id and e.terminal_at is null) \
-                or exists (select from event v join fix_order o on o.reference = v.reference \
-                           where v.partner_id = s.partner_id and v.position > s.feed_position \
-                             and o.session_id = s.session_id) as is_busy \
+                or exists (select from event_record v join fix_order o on o.reference = v.reference \
+                           where v.partner_id = s.partner_id and v.livemode = s.livemode \
+                             and v.position > s.feed_position and o.session_id = s.session_id) as is_busy \
          from fix_session s where s.partner_id = $1 order by 1",
     );
     Ok(rows.bind(partner_id).fetch_all(conn).await?)

@@ -24,11 +24,14 @@ use dvp_domain::transfer::Transfer;
 use dvp_domain::transfer::message::Message;
 use dvp_store::deployment;
 use dvp_store::ledger::{Deposited, balances};
+use dvp_store::moves::list_sessions;
+use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
+use crate::personal_data::{complete, of_session};
 use crate::scenes;
 use crate::transfers::{MAKER, keys as transfer_keys, pending};
 
@@ -424,4 +427,34 @@ async fn secrets_are_sealed_anew_and_what_cannot_move_says_so() {
     assert_eq!(mapped, [issued.api_key.chars().take(26).collect::<String>()]);
     let (mapped, _) = dvp_store::moves::list_map(&mut conn).await.unwrap();
     assert_eq!(mapped, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_waits_for_reports_of_events_that_have_left_the_feed() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123456789")).await.reference;
+    complete(&harness, &reference).await;
+    of_session(&harness, &reference).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let aged = "update event set occurred_at = occurred_at - interval '16 days', \
+                                 observed_at = observed_at - interval '16 days'";
+    sqlx::query(aged).execute(&mut *conn).await.unwrap();
+    while feed::trim(&mut conn, 1000).await.unwrap() > 0 {}
+    assert_eq!(harness.count("select count(*) from event").await, 0);
+    let mut is_busy = async |change: Option<&'static str>| {
+        if let Some(change) = change {
+            sqlx::query(change).execute(&mut *conn).await.unwrap();
+        }
+        let sessions = list_sessions(&mut conn, &harness.tenant.partner_id).await.unwrap();
+        assert_eq!(sessions.len(), 1);
+        sessions[0].is_busy
+    };
+    assert!(is_busy(None).await, "nothing is reported yet");
+    let reported = "update fix_session set feed_position = (select position from feed_counter)";
+    assert!(!is_busy(Some(reported)).await);
+    let copies = "update fix_session set drop_copy = true, feed_position = feed_position - 1";
+    let other = "delete from fix_order";
+    assert!(is_busy(Some(copies)).await && is_busy(Some(other)).await, "the last event is not copied yet");
+    assert!(!is_busy(Some(reported)).await);
 }

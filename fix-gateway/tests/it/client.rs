@@ -93,6 +93,11 @@ impl Client {
     /// Logs on, and requests what the service has sent, or stored for this client, since the last connection.
     pub(crate) async fn resume(&mut self, extra: &str) {
         let logon = self.log_on(extra).await.seq().unwrap().0;
+        self.request_missed(logon).await;
+    }
+
+    /// Requests what was not received of the numbers before the service's Logon.
+    pub(crate) async fn request_missed(&mut self, logon: u64) {
         if let Some(missed) = (1..logon).find(|seq| !self.received.contains_key(seq)) {
             self.send("2", &format!("7={missed}|16={}", logon - 1)).await;
         }

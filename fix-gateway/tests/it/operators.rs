@@ -9,6 +9,7 @@ use dvp_store::{
         self, admin as fix_admin,
         commands::{self as fix_commands, NewSessionCommand, SessionAction},
     },
+    orders::feed,
     partners,
 };
 
@@ -22,6 +23,9 @@ use super::{
 const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 const HOUR: u64 = 3_600_000_000_000;
+/// The lease of the session's owner.
+const HELD: &str =
+    "select count(*) from lease where name = 'fix:FIX.4.4:DVP->ACME' and expires_at > clock_timestamp()";
 
 /// Sends a command to the session's owner; returns the answer, and whether it failed.
 async fn ask(harness: &FixHarness, action: SessionAction) -> (String, bool) {
@@ -80,15 +84,75 @@ async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
     assert!(client.next().await.is_none());
-    let held =
-        "select count(*) from lease where name = 'fix:FIX.4.4:DVP->ACME' and expires_at > clock_timestamp()";
-    harness.wait_for_count(held, 0).await;
+    harness.wait_for_count(HELD, 0).await;
     client.reconnect(gateway.addr).await;
     let seq = client.next_out;
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
     set_enabled(&harness, true).await;
     log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+/// Moves all events so far to the history, as the retention does when they are old.
+async fn trim_feed(harness: &FixHarness) {
+    let aged = "update event set occurred_at = occurred_at - interval '16 days', \
+                                 observed_at = observed_at - interval '16 days'";
+    run(harness, aged).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    while feed::trim(&mut conn, 1000).await.unwrap() > 0 {}
+    assert_eq!(harness.count("select count(*) from event").await, 0);
+}
+
+/// Logs on, and requests the reports that were stored before.
+async fn log_on_for_reports(client: &mut Client, addr: std::net::SocketAddr) {
+    let logon = log_on(client, addr).await;
+    client.request_missed(logon).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_disabled_reports_events_that_have_left_the_feed() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "12345678", LIMIT)).await;
+    client.report("a", "0").await;
+    set_enabled(&harness, false).await;
+    assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
+    client.send("5", "").await;
+    assert!(client.next().await.is_none());
+    harness.wait_for_count(HELD, 0).await;
+    harness.settle_everything();
+    harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 1).await;
+    let returned = r#"insert into effect (reference, kind, run_at, called, verdict)
+        select reference, 'reversal', now(), true,
+               '{"verdict": "payment_returned", "provider_reference": "R1", "occurred_at": "2026-01-01T00:00:00Z",
+                 "code": "c", "message": "m"}' from execution"#;
+    run(&harness, returned).await;
+    harness.wait_for_count("select count(*) from execution where state_name = 'reversed'", 1).await;
+    trim_feed(&harness).await;
+    set_enabled(&harness, true).await;
+    log_on_for_reports(&mut client, gateway.addr).await;
+    assert_eq!(client.report("a", "2").await.text(150), Some("F"));
+    assert_eq!(client.report("a", "4").await.text(150), Some("H"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_copy_that_was_disabled_copies_events_that_have_left_the_feed() {
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.drop_copy = true).await;
+    set_enabled(&harness, false).await;
+    let gateway = harness.gateway().await;
+    harness.settle_everything();
+    harness.submit_otherwise("by rest").await;
+    harness.wait_for_count("select count(*) from event where type = 'payout.completed'", 1).await;
+    trim_feed(&harness).await;
+    set_enabled(&harness, true).await;
+    let mut copy = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on_for_reports(&mut copy, gateway.addr).await;
+    assert_eq!(copy.report("by rest", "2").await.text(150), Some("F"));
     gateway.stop().await;
 }
 

@@ -63,20 +63,24 @@ struct PageRow {
     details: Option<serde_json::Value>,
 }
 
-/// Reads one page of the partner's feed and returns the events of the session's orders, in one statement, so that the
-/// order of every event of the page is visible. Of the events of other orders only the positions are read.
+/// Reads one page of the partner's events and returns those of the session's orders, in one statement, so that the order
+/// of every event of the page is visible. Of the events of other orders only the positions are read. A session that was
+/// disabled for long finds events that have left the feed.
 pub async fn list_reportable(
     conn: &mut PgConnection,
     session: &FixSessionRow,
     after: i64,
     limit: i64,
 ) -> Result<Reportable, StoreError> {
-    // One look-up by the whole key for each event: with a plain join the planner may read every order of the session.
+    // Rows are compared as in `list_recorded_after`. One look-up by the whole key for each event: with a plain join the
+    // planner may read every order of the session.
     let rows = sqlx::query(
         "with page as materialized ( \
              select e.*, o.cl_ord_id, o.reference as order_reference, o.details \
-             from (select * from event where partner_id = $2 and livemode = $3 and position > $4 \
-                   order by position limit $5) e \
+             from (select * from event_record \
+                   where (partner_id, livemode, position) > ($2, $3, $4) \
+                     and (partner_id, livemode, position) <= ($2, $3, 9223372036854775807) \
+                   order by partner_id, livemode, position limit $5) e \
              left join lateral (select f.cl_ord_id, f.reference, f.details from fix_order f \
                                 where f.session_id = $1 and f.intent_id = e.intent_id offset 0) o on true) \
          select whole.last, whole.size, own.* \

@@ -9,7 +9,7 @@ use super::FixSessionRow;
 use super::orders::{OrderRow, order};
 use crate::StoreError;
 use crate::fix::rows::FixOrder;
-use crate::orders::events::StoredEvent;
+use crate::orders::events::{self, StoredEvent};
 
 /// An order that may still change, and its latest event.
 #[derive(Debug, Clone)]
@@ -89,10 +89,8 @@ pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Opt
     .bind(reference)
     .fetch_optional(conn)
     .await?;
-    row.map(|(kind, sequence, object)| {
-        Ok(Latest { kind: crate::orders::events::kind(&kind)?, sequence, object })
-    })
-    .transpose()
+    row.map(|(kind, sequence, object)| Ok(Latest { kind: events::kind(&kind)?, sequence, object }))
+        .transpose()
 }
 
 /// References of a session's orders that are accepted and not locking yet, the oldest first.
@@ -116,7 +114,7 @@ pub async fn list_resting(
     Ok(rows.into_iter().map(|(reference,)| reference).collect())
 }
 
-/// Events of a page of the feed, each with its FIX order if there is one, and the position read up to.
+/// Events of a page, each with its FIX order if there is one, and the position read up to.
 #[derive(Debug, Clone)]
 pub struct Copied {
     pub events: Vec<(StoredEvent, Option<FixOrder>)>,
@@ -124,7 +122,8 @@ pub struct Copied {
     pub position: i64,
 }
 
-/// Reads one page of the partner's feed, with the orders of all its sessions.
+/// Reads one page of the partner's events, with the orders of all its sessions. Events that have left the feed are copied,
+/// too.
 pub async fn list_copied(
     conn: &mut PgConnection,
     session: &FixSessionRow,
@@ -135,8 +134,7 @@ pub async fn list_copied(
     let mut tx = conn.begin().await?;
     sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
     let events =
-        crate::orders::events::list_after(&mut tx, &session.partner_id, session.livemode, after, limit)
-            .await?;
+        events::list_recorded_after(&mut tx, &session.partner_id, session.livemode, after, limit).await?;
     let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
     let rows: Vec<OrderRow> = sqlx::query_as(
         "select o.cl_ord_id, o.reference, o.intent_id, o.details from fix_session s \

@@ -153,7 +153,7 @@ pub async fn find_for_tenant(
     row.map(Row::into_event).transpose()
 }
 
-/// A page of the events of one partner's executions in one environment, for the service's own readers.
+/// A page of the feed's events of one partner's executions in one environment, for the service's own readers.
 pub async fn list_after(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -163,6 +163,31 @@ pub async fn list_after(
 ) -> Result<Vec<StoredEvent>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "select * from event where partner_id = $1 and livemode = $2 and position > $3 order by position limit $4",
+    )
+    .bind(partner_id)
+    .bind(livemode)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(Row::into_event).collect()
+}
+
+/// The same with events that have left the feed, for readers that may not have read for longer than its retention.
+pub async fn list_recorded_after(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    livemode: bool,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    // The comparison of rows fits only the index that begins with the partner. With one condition for each column the
+    // planner may read the primary key, and with it what all other partners have had since that position.
+    let rows: Vec<Row> = sqlx::query_as(
+        "select * from event_record \
+         where (partner_id, livemode, position) > ($1, $2, $3) \
+           and (partner_id, livemode, position) <= ($1, $2, 9223372036854775807) \
+         order by partner_id, livemode, position limit $4",
     )
     .bind(partner_id)
     .bind(livemode)

@@ -106,8 +106,8 @@ pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) ->
     Ok(low)
 }
 
-/// Moves expired events from the feed to the history, which statuses and reports also read, at most `limit`. Readers do
-/// not wait: deleted rows stay visible to transactions that have begun. Returns their number.
+/// Moves expired events from the feed to the history, which statuses, reports and FIX sessions also read, at most `limit`.
+/// Readers do not wait: deleted rows stay visible to transactions that have begun. Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "with oldest as (select position, observed_at from event order by position limit $1), \
