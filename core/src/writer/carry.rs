@@ -56,6 +56,27 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
 }
 
+impl Waiting {
+    /// Answers the unit. One that has failed breaks its chain: it is answered while no other batch is being written.
+    fn answer(self, done: Result<Done, WriteError>) {
+        if let Some(part) = &self.unit.fix {
+            match done {
+                // What it was based on has changed: it may have been written before, or is tried again in the chain.
+                Ok(_) | Err(WriteError::Stale { .. }) => {}
+                Err(
+                    WriteError::Busy
+                    | WriteError::Stopped
+                    | WriteError::Unavailable(_)
+                    | WriteError::Slow(_)
+                    | WriteError::Store(_),
+                ) => part.chain.break_off(),
+            }
+        }
+        // The caller no longer waits; its outcome is in the database.
+        let _ = self.reply.send(done);
+    }
+}
+
 /// Writes batches until the queue ends.
 pub(super) async fn run(place: Arc<BatchContext>, queue: Taking<Waiting>, running: Running) {
     let mut carrier = Carrier {
@@ -220,8 +241,7 @@ impl Course {
     fn answer(&mut self, at: usize, done: Result<Done, WriteError>) {
         if let Some((_, waiting)) = self.units.get_mut(at).and_then(Option::take) {
             self.answered_within += 1;
-            // The caller no longer waits; its outcome is in the database.
-            let _ = waiting.reply.send(done);
+            waiting.answer(done);
         }
     }
 
@@ -272,7 +292,7 @@ fn answer_unavailable(units: Vec<(Flow, Waiting)>, why: &Arc<str>) {
     let count = u64::try_from(units.len()).unwrap_or(u64::MAX);
     figures::failed(Fault::Unavailable.as_str(), count);
     for (_, waiting) in units {
-        let _ = waiting.reply.send(Err(WriteError::Unavailable(Arc::clone(why))));
+        waiting.answer(Err(WriteError::Unavailable(Arc::clone(why))));
     }
 }
 

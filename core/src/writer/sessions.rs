@@ -1,7 +1,8 @@
 //! Checks which FIX parts of a batch continue their session's numbers: pure.
 //!
 //! A part is valid when its number before equals the session's present number. Any other part is stale, and so are all
-//! later parts of its session that depend on it.
+//! later parts of its session that depend on it. A part of a chain in which a commit has failed is stale, too, whatever
+//! its numbers.
 
 use std::collections::HashMap;
 
@@ -137,6 +138,20 @@ mod tests {
     fn a_part_after_a_failed_one_is_stale_and_its_number_can_be_retried() {
         let chain = FixChain::from_loaded(5);
         check(&chain, &[(6, 7), (5, 6), (6, 7)], &[false, true, true]);
+    }
+
+    #[test]
+    fn nothing_continues_a_failed_part_that_took_no_number() {
+        let chain = FixChain::from_loaded(5);
+        check(&chain, &[(5, 5), (5, 6)], &[true, true]);
+        chain.break_off();
+        check(&chain, &[(5, 6), (6, 7)], &[false, false]);
+        // As after a commit of units that were written before, or one without an answer.
+        chain.set(5);
+        check(&chain, &[(5, 6)], &[false]);
+        chain.forget();
+        check(&chain, &[(5, 6)], &[false]);
+        check(&FixChain::from_loaded(5), &[(5, 6)], &[true]);
     }
 
     #[test]

@@ -154,6 +154,12 @@ pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u
     }
 }
 
+/// The same part with no outbound number, as of a message that is parked.
+pub(crate) fn unnumbered(mut part: FixPart) -> FixPart {
+    part.numbers.next_out = part.numbers.next_out_before;
+    part
+}
+
 /// A part whose rows the database refuses: text must not contain a NUL.
 pub(crate) fn unwritable_part_of(session_id: &str, chain: &FixChain, before: u64) -> FixPart {
     let order = FixOrder {

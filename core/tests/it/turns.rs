@@ -21,7 +21,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::task::JoinHandle;
 
 use crate::beneficiaries;
-use crate::scenes::{self, fix_session, unwritable_part_of};
+use crate::scenes::{self, fix_session, part_of, unnumbered, unwritable_part_of};
 
 /// Waits for what a test holds, as long as a slow machine needs.
 const PATIENT: WriterLimits = WriterLimits {
@@ -137,6 +137,27 @@ async fn a_batch_after_one_that_failed_is_decided_again() {
     assert!(is_accepted(second).await, "it was decided after an order that does not exist");
     assert_eq!(harness.count("select count(*) from execution").await, 1);
     harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_began_early_does_not_pass_over_a_message_that_failed() {
+    let harness = scenes::harness().await;
+    let session = fix_session(&harness, &harness.tenant, "BAD").await;
+    let chain = FixChain::from_loaded(1);
+    // Both begin with the same outbound number, so the numbers alone do not show that the second follows on the first.
+    let parts = [unnumbered(unwritable_part_of(&session, &chain, 1)), part_of(&session, &chain, 1, b"after")];
+    let [failing, after] = parts;
+    let engine = engine(&harness, PATIENT.turn);
+    let held = hold(&harness, SESSION).await;
+    let first = submit(&harness, &engine, order("000123456789"), Some(failing));
+    wait_for_first(&harness).await;
+    let second = submit(&harness, &engine, order("000123456789"), Some(after));
+    wait_for_early(&harness).await;
+    held.rollback().await.unwrap();
+    assert!(first.await.unwrap().is_err());
+    assert!(second.await.unwrap().is_err());
+    assert_eq!(harness.count("select next_in from fix_session").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

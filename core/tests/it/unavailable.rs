@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 use crate::proxy::Mode;
 use crate::scenes::{self, engine_behind_proxy};
-use crate::scenes::{fix_session, key_of, part_of};
+use crate::scenes::{fix_session, key_of, part_of, unnumbered};
 use dvp_testing::Harness;
 use dvp_testing::wait::wait_for;
 
@@ -81,6 +81,22 @@ async fn a_lost_connection_fails_no_unit() {
     let done = write_some(&engine, &harness, 50).await;
     assert!(done.iter().all(Result::is_ok), "{done:?}");
     assert_eq!(proxy.connections(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_passes_over_a_message_that_an_outage_kept_from_being_written() {
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
+    let session = fix_session(&harness, &harness.tenant, "ACME").await;
+    let chain = FixChain::from_loaded(1);
+    proxy.set(Mode::Refuse);
+    let lost = unnumbered(part_of(&session, &chain, 1, b""));
+    let lost = engine.commit_fix(&harness.tenant, lost).await;
+    assert!(matches!(lost, Err(EngineError::Unavailable(_))));
+    proxy.set(Mode::Pass);
+    is_back(&engine, &harness).await;
+    assert!(engine.commit_fix(&harness.tenant, part_of(&session, &chain, 1, b"after")).await.is_err());
+    assert_eq!(harness.count("select next_in from fix_session").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

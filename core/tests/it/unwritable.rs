@@ -1,18 +1,20 @@
 //! Units that cannot be written: they fail immediately, with the units that depend on them, and hardly delay the
 //! others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::Utc;
 use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
-use dvp_core::writer::FixChain;
-use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
+use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, WriterLimits};
+use dvp_store::fix::rows::{FixRows, ParkedOrder, Parking};
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
 use crate::proxy::{Mode, Proxy};
 use crate::scenes::{self, engine_behind_proxy};
-use crate::scenes::{fix_session, key_of, part_of, unwritable_part_of};
+use crate::scenes::{fix_session, key_of, part_of, unnumbered, unwritable_part_of};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
@@ -65,6 +67,53 @@ async fn two_hundred_bad_units_of_a_session_cost_few_transactions() {
     assert_eq!(harness.count("select count(*) from fix_order").await, 0);
 }
 
+/// A part that parks an order; the next one begins with the same outbound number.
+fn parking_part_of(session: &str, chain: &FixChain, before: u64) -> FixPart {
+    let parked =
+        ParkedOrder { cl_ord_id: "parked".into(), message: b"35=D".to_vec(), received_at: Utc::now() };
+    let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
+    FixPart { render: Arc::new(move |_| rows.clone()), ..unnumbered(part_of(session, chain, before, b"")) }
+}
+
+/// The part of the message after a parked one.
+fn part_after(session: &str, chain: &FixChain, before: u64) -> FixPart {
+    let mut part = part_of(session, chain, before, b"after");
+    part.numbers.next_in += 1;
+    part
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_passes_over_a_message_whose_order_could_not_be_parked() {
+    let harness = scenes::harness().await;
+    let limits = WriterLimits { statement: Duration::from_millis(300), ..WriterLimits::default() };
+    let (engine, proxy) = engine_behind_proxy(&harness, limits).await;
+    let (session, tenant) = (fix_session(&harness, &harness.tenant, "ACME").await, &harness.tenant);
+    for statement in [
+        "create function stall() returns trigger language plpgsql as \
+         $$ begin perform pg_sleep(20); return new; end $$",
+        "create trigger stall before insert on fix_parked for each row execute function stall()",
+    ] {
+        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+    }
+    let chain = FixChain::from_loaded(1);
+    let first = engine.commit_fix(tenant, parking_part_of(&session, &chain, 1));
+    let second = engine.commit_fix(tenant, part_after(&session, &chain, 1));
+    let (first, second) = together(&proxy, async { tokio::join!(first, second) }).await;
+    assert!(matches!(first, Err(EngineError::Unavailable(_))), "{first:?}");
+    assert!(matches!(second, Err(EngineError::Unavailable(_))), "{second:?}");
+    // A message that was queued before the session knew.
+    assert!(engine.commit_fix(tenant, part_after(&session, &chain, 1)).await.is_err());
+    assert_eq!(harness.count("select next_in from fix_session").await, 1);
+    assert_eq!(harness.count("select count(*) from fix_outbound").await, 0);
+
+    sqlx::query("drop trigger stall on fix_parked").execute(harness.pool()).await.unwrap();
+    let chain = FixChain::from_loaded(1);
+    engine.commit_fix(tenant, parking_part_of(&session, &chain, 1)).await.unwrap();
+    engine.commit_fix(tenant, part_after(&session, &chain, 1)).await.unwrap();
+    assert_eq!(harness.count("select next_in from fix_session").await, 3);
+    assert_eq!(harness.count("select count(*) from fix_parked").await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn independent_bad_units_are_separated_from_the_others() {
     let harness = scenes::harness().await;
@@ -73,7 +122,7 @@ async fn independent_bad_units_are_separated_from_the_others() {
     let bad = |_| {
         let part = key_of(&bad_tenant, uuid::Uuid::new_v4(), "/v1/intents");
         let render = |_: &Outcome| StoredResponse { status: 202, body: "a\0b".into() };
-        let part = IdempotencyPart { render: std::sync::Arc::new(render), ..part };
+        let part = IdempotencyPart { render: Arc::new(render), ..part };
         engine.keep_refusal(part)
     };
     let good = async {
