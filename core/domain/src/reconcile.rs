@@ -24,7 +24,7 @@ pub mod wallets;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakKind {
-    /// The escrow holds funds for an id that no execution has locked.
+    /// The escrow holds funds for an id that no execution has locked on this chain.
     LockWithoutExecution,
     /// An execution relies on a lock that is not on the chain.
     ExecutionWithoutLock,
@@ -46,7 +46,7 @@ pub enum BreakKind {
     RefundDue,
     /// A live execution has not changed for too long.
     Stuck,
-    /// The chain paid tokens under an id that no execution has.
+    /// The chain paid tokens under an id that no execution has on this chain.
     PayoutWithoutExecution,
     /// The stored events show another state than the contracts.
     IndexMismatch,
@@ -547,11 +547,11 @@ fn foreign(found: &mut Findings<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     if now.settler != SettlerState::None || now.escrow != EscrowState::None {
         let action = give_back(found.subject, moment).unwrap_or(SuggestedAction::Page);
-        let detail = format!("the chain has {now:?} under an id that no execution has");
+        let detail = format!("the chain has {now:?} under an id that no execution has on this chain");
         found.add(BreakKind::LockWithoutExecution, action, detail);
     }
     if now.paid_out {
-        let detail = "tokens were paid out under an id that no execution has";
+        let detail = "tokens were paid out under an id that no execution has on this chain";
         found.add(BreakKind::PayoutWithoutExecution, SuggestedAction::Page, detail);
     }
 }

@@ -1,9 +1,10 @@
-//! Tokens of two chains: each order is locked, moved and anchored on its token's chain, and a halted chain holds up its
-//! own orders only.
+//! Tokens of two chains: each order is locked, moved, anchored and compared on its token's chain, and a halted chain holds
+//! up its own orders only.
 
 use alloy::primitives::Address;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
+use chrono::{TimeDelta, Utc};
 use dvp_core::backlog;
 use dvp_core::chain::expected;
 use dvp_core::context::ChainConfig;
@@ -15,8 +16,12 @@ use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::permit::PermitDefect;
+use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_store::chain::commands::count_open;
+use dvp_store::reconcile::{
+    NewPoint, OpenKind, Point, Scope, list_booked, list_lone_entities, list_open_entities, set_point,
+};
 use dvp_testing::Harness;
 use dvp_testing::market::{Market, PERMIT, TOKEN, pair};
 use dvp_testing::orders::{Terms, order_by};
@@ -365,4 +370,67 @@ async fn a_payment_that_is_being_signed_is_not_failed() {
         signing.commit().await.unwrap();
     });
     assert!(matches!(decided, Err(ResolveError::Contradicted(_))), "{decided:?}");
+}
+
+const HOME: i64 = 31_337;
+const OTHER: i64 = 8_453;
+
+/// Stores an event of a chain, as its indexer does.
+async fn store_event(harness: &Harness, chain_id: i64, event: &str, entity: &[u8]) {
+    sqlx::query(
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
+                                entity, seq, fact) \
+         select $1, sha256('b'), n, 10, now(), sha256('t'), decode(repeat('ee', 20), 'hex'), $2, $3, n, '{}' \
+         from (select count(*) + 1 as n from chain_log) stored",
+    )
+    .bind(chain_id)
+    .bind(event)
+    .bind(entity)
+    .execute(harness.pool())
+    .await
+    .unwrap();
+}
+
+/// The breaks of a comparison with a chain: of the whole history, or since a block.
+async fn breaks(harness: &Harness, chain_id: i64, since: Option<i64>) -> Vec<BreakKind> {
+    let ended_since = Utc::now() - TimeDelta::days(400);
+    let scope = Scope { chain_id, facts_number: 100, block_number: 100, since, ended_since };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let open = list_open_entities(&mut conn, &scope, &[], 10).await.unwrap();
+    let (mut subjects, _) = list_booked(&mut conn, &scope, &open, "", 10).await.unwrap();
+    subjects.extend(list_lone_entities(&mut conn, &scope, &[], 10).await.unwrap());
+    let moment = Moment { now: Utc::now().into(), block_secs: 0, patience: Patience::default() };
+    let found = subjects.iter().flat_map(|subject| judge(subject, &moment));
+    found.map(|found| found.kind).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_or_a_lock_under_the_id_of_another_chains_order_is_foreign() {
+    let harness = harness().await;
+    harness.start_workers();
+    let accepted = harness.accept(order_by(&PrivateKeySigner::random(), 0, &DOLLARS)).await;
+    let (entity, _) = harness.command(&accepted.reference, "create").await;
+    for event in ["Created", "Locked"] {
+        store_event(&harness, HOME, event, &entity).await;
+    }
+    store_event(&harness, OTHER, "Paid", &entity).await;
+    // The last comparison has left it open.
+    let at = Point { block_number: 50, block_hash: vec![0; 32], full_at: Utc::now() };
+    let mut point = NewPoint::new(OTHER, at);
+    point.keep(OpenKind::Entity, std::slice::from_ref(&entity));
+    let mut tx = harness.pool().begin().await.unwrap();
+    set_point(&mut tx, &point).await.unwrap();
+    tx.commit().await.unwrap();
+    for since in [None, Some(5), Some(50)] {
+        assert_eq!(breaks(&harness, OTHER, since).await, [BreakKind::PayoutWithoutExecution], "{since:?}");
+        assert_eq!(breaks(&harness, HOME, since).await, Vec::new(), "{since:?}");
+    }
+    store_event(&harness, OTHER, "Locked", &entity).await;
+    for since in [None, Some(5)] {
+        assert_eq!(
+            breaks(&harness, OTHER, since).await,
+            [BreakKind::LockWithoutExecution, BreakKind::PayoutWithoutExecution],
+            "{since:?}"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use crate::StoreError;
 pub enum OpenKind {
     /// Ids with funds in the escrow.
     Funds,
-    /// Ids that no execution has.
+    /// Ids that no execution has on the chain.
     Entity,
     /// Anchored hashes that no receipt has.
     Anchor,

@@ -68,6 +68,17 @@ struct Row {
     events: Value,
 }
 
+/// Whether an execution `e` without commands, which it does not have yet or no longer, is one of the chain: its receipt
+/// was anchored there, or one of its assets is a token of the chain. One that shows neither may be any chain's.
+macro_rules! is_of_chain {
+    () => {
+        "((e.state #>> '{finality,chainId}')::int8 is not distinct from $1 \
+          or coalesce((select bool_or(t.chain_id = $1) from chain_token t \
+                       where t.asset in (e.terms #>> '{input,asset}', e.terms #>> '{output,asset}')), \
+                      e.state #>> '{finality,chainId}' is null))"
+    };
+}
+
 /// A page of executions after `after` by reference, with the last reference read: those that have not ended or ended
 /// lately, those with open funds in the escrow (`open`, ids), and those with a return, a contradiction or a recall
 /// that is not resolved. Those of other chains are left out; one of two chains is read for each.
@@ -218,17 +229,26 @@ fn kept(events: Value, scope: &Scope) -> Result<StoredEvents, StoreError> {
 /// Before every block.
 const BEGINNING: i64 = -1;
 
+/// Whether an id without commands on the chain is that of an execution of the chain whose commands are deleted.
+const IS_PAST: &str = concat!(
+    "exists (select from execution e where e.entity = seen.entity \
+       and not exists (select from chain_command c where c.reference = e.reference) and ",
+    is_of_chain!(),
+    ")"
+);
+
 /// A statement that reads events after the scope's point. One that reads the whole history says so to the server's log.
 fn since(scope: &Scope, statement: &'static str) -> AssertSqlSafe<String> {
-    let (whole, known) = match scope.since {
-        None => ("/* the whole history */ ", "execution"),
+    let (whole, is_past) = match scope.since {
+        None => ("/* the whole history */ ", IS_PAST),
         // No index of executions has their ids on the chain; commands of late events are there.
-        Some(_) => ("", "chain_command"),
+        Some(_) => ("", "false"),
     };
-    AssertSqlSafe(format!("{whole}{}", statement.replace("KNOWN", known)))
+    AssertSqlSafe(format!("{whole}{}", statement.replace("IS_PAST", is_past)))
 }
 
-/// Ids that are on the chain and that no execution has, after `after`.
+/// Ids that are on the chain and that no execution has there, after `after`. Another chain's order has no events of its
+/// id here: who has a relayer's key can make some.
 pub async fn list_lone_entities(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -242,19 +262,19 @@ pub async fn list_lone_entities(
              where l.chain_id = $1 and l.canonical \
                and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid') \
                and l.block_number > $6 and l.block_number <= greatest($2, $3) and l.entity > $4 \
-               and not exists (select from KNOWN e where e.entity = l.entity) \
+               and not exists (select from chain_command c where c.entity = l.entity and c.chain_id = $1) \
              union select o.entity from reconciliation_open o \
              where o.chain_id = $1 and o.kind = 'entity' and $6 >= 0 and o.entity > $4 \
-               and not exists (select from KNOWN e where e.entity = o.entity) \
-             order by entity limit $5) \
-         select seen.entity, (select jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
+               and not exists (select from chain_command c where c.entity = o.entity and c.chain_id = $1)), \
+         lone as (select seen.entity from seen where not IS_PAST order by seen.entity limit $5) \
+         select lone.entity, (select jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                                   'amount', l.fact ->> 'amount') \
                                                order by l.block_number, l.log_index) \
-                              from chain_log l where l.chain_id = $1 and l.canonical and l.entity = seen.entity \
+                              from chain_log l where l.chain_id = $1 and l.canonical and l.entity = lone.entity \
                                 and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', \
                                                 'Refunded', 'Paid') \
                                 and l.block_number <= greatest($2, $3)) as events \
-         from seen order by seen.entity",
+         from lone order by lone.entity",
     ))
     .bind(scope.chain_id)
     .bind(scope.facts_number)
