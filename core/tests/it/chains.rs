@@ -10,6 +10,7 @@ use dvp_core::chain::expected;
 use dvp_core::context::ChainConfig;
 use dvp_core::operations::{Action, CHAIN_LOST, Resolution, ResolveError, resolve};
 use dvp_core::permit::PermitDomain;
+use dvp_core::retention::{Ages, round};
 use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::asset::{Asset, AssetKind};
 use dvp_domain::chain::ChainFact;
@@ -19,6 +20,7 @@ use dvp_domain::permit::PermitDefect;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_store::chain::commands::count_open;
+use dvp_store::reconcile::wallets::register;
 use dvp_store::reconcile::{
     NewPoint, OpenKind, Point, Scope, list_booked, list_lone_entities, list_open_entities, set_point,
 };
@@ -432,5 +434,87 @@ async fn a_payment_or_a_lock_under_the_id_of_another_chains_order_is_foreign() {
             [BreakKind::LockWithoutExecution, BreakKind::PayoutWithoutExecution],
             "{since:?}"
         );
+    }
+}
+
+/// A completed order with its events and its anchor, whose work on the chain was deleted. Returns its reference and its
+/// id on the chain.
+async fn long_ended(harness: &Harness, order: IntentRequest, chain_id: i64) -> (String, Vec<u8>) {
+    let reference = harness.accept(order).await.reference;
+    let (entity, _) = harness.command(&reference, "create").await;
+    harness.play_chain(&reference).await;
+    let finality = "select count(*) from execution where jsonb_typeof(state -> 'finality') = 'object'";
+    harness.wait_for_count(finality, 1).await;
+    for event in ["Created", "Locked", "Filled", "Settled", "Released"] {
+        store_event(harness, chain_id, event, &entity).await;
+    }
+    let anchored = "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, \
+                                           event, entity, seq, fact) \
+                    select $1, sha256('b'), 0, 10, now(), decode(substr(e.state #>> '{finality,txHash}', 3), 'hex'), \
+                           decode(substr(e.state #>> '{finality,contractAddress}', 3), 'hex'), 'Anchored', \
+                           r.content_hash, 1, '{}' from execution e join receipt r using (reference)";
+    sqlx::query(anchored).bind(chain_id).execute(harness.pool()).await.unwrap();
+    for statement in [
+        "update chain_command set state = 'done', done_at = now() - interval '91 days', \
+                created_at = now() - interval '91 days'",
+        "update execution set terminal_at = now() - interval '91 days'",
+        "delete from effect",
+    ] {
+        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+    }
+    assert_eq!(round(harness.pool(), &Ages::default()).await.failed, Vec::<&str>::new());
+    assert_eq!(harness.count("select count(*) from chain_command").await, 0);
+    (reference, entity)
+}
+
+/// The market with the tokens that a service makes known at its start.
+async fn harness_with_tokens() -> Harness {
+    let harness = harness().await;
+    harness.start_workers();
+    let tokens = [(HOME, "USDC"), (OTHER, "USDC.base")];
+    let tokens = tokens.map(|(chain, asset)| (chain, asset.to_owned(), TOKEN.to_owned()));
+    let mut conn = harness.pool().acquire().await.unwrap();
+    register(&mut conn, &[], &tokens).await.unwrap();
+    harness
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_return_of_an_order_is_compared_with_its_own_chain_only() {
+    for (own, other) in [(HOME, OTHER), (OTHER, HOME)] {
+        let harness = harness_with_tokens().await;
+        let wallet = PrivateKeySigner::random();
+        let order = order_by(&wallet, 0, &DOLLARS);
+        let order = if own == OTHER { on_base(&wallet, order) } else { order };
+        let (reference, entity) = long_ended(&harness, order, own).await;
+        let returned = Action::MarkReturned {
+            provider_reference: "R1".into(),
+            at: Utc::now(),
+            code: "beneficiary_account_closed".into(),
+        };
+        decide(&harness, &reference, returned).await.unwrap();
+        harness.wait_for_state(&reference, "reversed").await;
+        // Its events are from before the point.
+        for since in [None, Some(50)] {
+            assert_eq!(breaks(&harness, own, since).await, [BreakKind::PaymentReturned], "{own} {since:?}");
+            assert_eq!(breaks(&harness, other, since).await, Vec::new(), "{other} {since:?}");
+        }
+        store_event(&harness, other, "Paid", &entity).await;
+        for since in [None, Some(5)] {
+            let found = breaks(&harness, other, since).await;
+            assert_eq!(found, [BreakKind::PayoutWithoutExecution], "{other} {since:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_across_is_compared_with_both_chains_after_its_work_there_was_deleted() {
+    let harness = harness_with_tokens().await;
+    harness.fund("north", "USDC.base", 1_000_000_000).await;
+    let (_, entity) = long_ended(&harness, across(&PrivateKeySigner::random(), 0), HOME).await;
+    assert_eq!(breaks(&harness, HOME, None).await, Vec::new());
+    assert_eq!(breaks(&harness, OTHER, None).await, [BreakKind::SettledNotPaid]);
+    store_event(&harness, OTHER, "Paid", &entity).await;
+    for chain in [HOME, OTHER] {
+        assert_eq!(breaks(&harness, chain, None).await, Vec::new(), "{chain}");
     }
 }

@@ -81,7 +81,8 @@ macro_rules! is_of_chain {
 
 /// A page of executions after `after` by reference, with the last reference read: those that have not ended or ended
 /// lately, those with open funds in the escrow (`open`, ids), and those with a return, a contradiction or a recall
-/// that is not resolved. Those of other chains are left out; one of two chains is read for each.
+/// that is not resolved. Those of other chains are left out; one of two chains is read for each. The commands say
+/// which: events may be foreign.
 pub async fn list_booked(
     conn: &mut PgConnection,
     scope: &Scope,
@@ -89,7 +90,7 @@ pub async fn list_booked(
     after: &str,
     limit: i64,
 ) -> Result<(Vec<Subject>, Option<String>), StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows: Vec<Row> = sqlx::query_as(concat!(
         "with due as ( \
              select reference from execution where terminal_at is null and reference > $5 \
              union select reference from execution where terminal_at >= $4 and reference > $5 \
@@ -105,7 +106,10 @@ pub async fn list_booked(
          page as ( \
              select reference from (select reference from due order by reference offset 0) due \
              where coalesce((select bool_or(c.chain_id = $1) from chain_command c \
-                             where c.reference = due.reference), true) \
+                             where c.reference = due.reference), \
+                            (select ",
+        is_of_chain!(),
+        "            from execution e where e.reference = due.reference)) \
              order by reference limit $6) \
          select e.reference, e.entity, e.terms, e.state, r.content_hash, r.body, \
                 greatest(e.accepted_at, \
@@ -124,8 +128,10 @@ pub async fn list_booked(
                    and b.status in ('staged', 'sent', 'pending') limit 1) as with_bank_since, \
                 recall.status as recall_status, recall.since as recall_since, \
                 recall.is_contradicted as recall_contradicted, \
-                exists (select from chain_command c where c.reference = e.reference and c.kind = 'create' \
-                          and c.chain_id <> $1) as is_locked_elsewhere, \
+                coalesce((select bool_or(c.kind = 'create' and c.chain_id <> $1) from chain_command c \
+                          where c.reference = e.reference), \
+                         (select bool_and(t.chain_id <> $1) from chain_token t \
+                          where t.asset = e.terms #>> '{input,asset}'), false) as is_locked_elsewhere, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
@@ -146,7 +152,7 @@ pub async fn list_booked(
                                    or c.status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
                             order by c.contradicting is null, c.approved_at limit 1) recall on true \
          order by e.reference",
-    )
+    ))
     .bind(scope.chain_id)
     .bind(scope.facts_number)
     .bind(scope.block_number)
