@@ -6,10 +6,12 @@ use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
 use dvp_core::audit;
 use dvp_core::statements::{TimeRange, balances, exposure, fees};
 use dvp_domain::chain::CommandKind;
+use dvp_domain::money::Minor;
 use dvp_store::archive;
 use dvp_store::chain::{self, CommandFilter};
 use dvp_store::ledger::closings;
 use dvp_store::orders::operations::{self, ExecutionFilter};
+use dvp_store::reconcile::wallets::is_surplus;
 use dvp_store::reconcile::{self, NewPoint, OpenKind, Point, Scope};
 use dvp_store::{PgConnection, PgPool};
 use dvp_testing::market::CHAIN_ID;
@@ -186,6 +188,7 @@ async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Resul
     }
     reconcile::list_lone_entities(conn, scope, &[], PAGE).await?;
     let anchors = reconcile::list_lone_anchors(conn, scope, &[], PAGE).await?;
+    is_surplus(conn, "USDC", Minor::new(1)).await?;
     point.keep(OpenKind::Anchor, &anchors);
     point.keep(OpenKind::Funds, &open);
     Ok(point)

@@ -155,8 +155,11 @@ pub async fn compare_wallets<B: TokenBalances>(
     let mut report = WalletReport::default();
     for place in &places {
         for (asset, token) in &tokens {
-            let (mut ledger, mut unposted) = (0_i128, 0_i128);
+            let (mut ledger, mut unposted, mut gifts) = (0_i128, 0_i128, 0_i128);
             for holder in &place.holders {
+                if *holder == TokenHolder::Escrow {
+                    gifts = store::load_gifts(conn, asset).await?;
+                }
                 ledger = ledger.saturating_add(store::load_position(conn, holder, asset).await?);
                 unposted = unposted.saturating_add(in_flight.of(holder, asset));
             }
@@ -191,6 +194,7 @@ pub async fn compare_wallets<B: TokenBalances>(
                 held,
                 ledger,
                 in_flight: unposted,
+                gifts,
                 differs_since: differs_since.map(Timestamp::to_utc),
             });
         }

@@ -3,18 +3,22 @@
 use chrono::{DateTime, Utc};
 use dvp_core::approvals::{ApprovalError, approve, deny};
 use dvp_core::ledger_operations::{LedgerError, Requested, request};
+use dvp_core::reconciliation::wallets::{InFlight, TokenBalances, compare_wallets};
 use dvp_core::requests::Maker;
 use dvp_core::workflow::ledger_check;
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
 use dvp_domain::money::Minor;
-use dvp_store::approvals as store;
 use dvp_store::ledger::check::{self, Compared};
 use dvp_store::ledger::{self, NewPosting, balances, closings};
 use dvp_store::orders::operations::load_history;
+use dvp_store::reconcile::snapshot;
+use dvp_store::reconcile::wallets::{NewWalletBalance, register, replace_balances};
+use dvp_store::{PgConnection, StoreError, approvals as store};
 
 use crate::scenes;
 use dvp_testing::Harness;
+use dvp_testing::market::{ESCROW, TOKEN};
 
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "asked by mail", evidence: "wire 17" };
 
@@ -206,6 +210,86 @@ async fn each_operation_changes_its_accounts_and_keeps_the_trial_balance() {
     harness.check_books().await;
     let posted = store::list(&mut conn, &store::Filter { limit: 100, ..Default::default() }).await.unwrap();
     assert_eq!(posted.iter().filter(|row| row.state == "approved").count(), 7);
+}
+
+const CHAIN: i64 = 31_337;
+
+/// A chain with this balance of the escrow.
+struct Escrowed(i128);
+
+impl TokenBalances for Escrowed {
+    type Error = StoreError;
+
+    fn chain_id(&self) -> i64 {
+        CHAIN
+    }
+
+    fn escrow(&self) -> String {
+        ESCROW.to_owned()
+    }
+
+    async fn balance(&self, _: &str, _: &str) -> Result<i128, StoreError> {
+        Ok(self.0)
+    }
+}
+
+async fn compared(conn: &mut PgConnection, escrowed: i128) -> Vec<NewWalletBalance> {
+    let report =
+        compare_wallets(conn, &Escrowed(escrowed), &InFlight::default(), Utc::now().into()).await.unwrap();
+    report.balances
+}
+
+async fn keep(harness: &Harness, balances: &[NewWalletBalance]) {
+    let mut tx = harness.pool().begin().await.unwrap();
+    replace_balances(&mut tx, (CHAIN, 1, &[0; 32]), balances).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+fn gift(amount: u128) -> Operation {
+    Operation::Gift { asset: "USDC".into(), amount: Minor::new(amount) }
+}
+
+/// When a gift is posted that a comparison does not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Posted {
+    /// All of it after the comparison has begun.
+    After,
+    /// By a transaction that began before.
+    Across,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gift_that_is_posted_while_balances_are_compared_is_posted_once() {
+    for posted in [Posted::After, Posted::Across] {
+        let harness = scenes::harness_with(100).await;
+        harness.fund("north", "USDC", 1).await;
+        let mut conn = harness.pool().acquire().await.unwrap();
+        register(&mut conn, &[], &[(CHAIN, "USDC".into(), TOKEN.into())]).await.unwrap();
+        keep(&harness, &compared(&mut conn, 7).await).await;
+        let first = wanted(&harness, "G-1", &gift(7)).await.unwrap();
+
+        let mut approving = harness.pool().begin().await.unwrap();
+        if posted == Posted::Across {
+            approve(&mut approving, &first.approval.id, "mika", "").await.unwrap();
+        }
+        let mut seen = snapshot(harness.pool()).await.unwrap();
+        let balances = compared(&mut seen, 7).await;
+        if posted == Posted::After {
+            approve(&mut approving, &first.approval.id, "mika", "").await.unwrap();
+        }
+        approving.commit().await.unwrap();
+        seen.rollback().await.unwrap();
+        keep(&harness, &balances).await;
+
+        let again = wanted(&harness, "G-2", &gift(7)).await;
+        assert!(matches!(again, Err(LedgerError::NoSurplus)), "{posted:?}: {again:?}");
+        // What came after the gift is the next one.
+        keep(&harness, &compared(&mut conn, 9).await).await;
+        let more = wanted(&harness, "G-3", &gift(3)).await;
+        assert!(matches!(more, Err(LedgerError::NoSurplus)), "{posted:?}: {more:?}");
+        post(&harness, "G-4", &gift(2)).await.unwrap();
+        assert_eq!(harness.account("escrow", "USDC").await, "9");
+    }
 }
 
 /// The number of findings of a check; `None`: another process checks.

@@ -116,18 +116,23 @@ pub async fn list_differing(
     Ok(rows.into_iter().map(|(account, asset, since)| ((account, asset), since)).collect())
 }
 
+/// What was posted as gifts to the escrow.
+pub async fn load_gifts(conn: &mut PgConnection, asset: &str) -> Result<i128, StoreError> {
+    let given = Account::External("gift".to_owned());
+    let given = minor(&load_balance_before(conn, &(&given).into(), asset, DateTime::<Utc>::MAX_UTC).await?)?;
+    Ok(given.saturating_neg())
+}
+
 /// Whether the escrow had so much more of a token than the ledger, when they were compared last, and than was posted as
-/// gifts since then.
+/// gifts that this comparison has not seen. A gift may be posted while one is made: no time tells them apart.
 pub async fn is_surplus(conn: &mut PgConnection, asset: &str, amount: Minor) -> Result<bool, StoreError> {
+    let gifts = load_gifts(conn, asset).await?;
     let found = sqlx::query_scalar(
-        "select held - ledger - in_flight \
-                - (select coalesce(sum(e.amount), 0) from ledger_entry e \
-                   where e.owner_kind = 'escrow' and e.owner = '' and e.part = 'total' and e.asset = w.asset \
-                     and e.owner not like 'exe\\_%' and e.reason = 'gift' and e.recorded_at >= w.read_at) \
-                >= $2::text::numeric \
-         from wallet_balance w where account = 'escrow' and asset = $1 and differs_since is not null",
+        "select held - ledger - in_flight - ($3::text::numeric - gifts) >= $2::text::numeric \
+         from wallet_balance where account = 'escrow' and asset = $1 and differs_since is not null",
     );
-    let found: Option<bool> = found.bind(asset).bind(amount.to_string()).fetch_optional(conn).await?;
+    let found = found.bind(asset).bind(amount.to_string()).bind(gifts.to_string());
+    let found: Option<bool> = found.fetch_optional(conn).await?;
     Ok(found.unwrap_or(false))
 }
 
@@ -139,6 +144,8 @@ pub struct NewWalletBalance {
     pub held: i128,
     pub ledger: i128,
     pub in_flight: i128,
+    /// What `ledger` has of gifts to the escrow.
+    pub gifts: i128,
     pub differs_since: Option<DateTime<Utc>>,
 }
 
@@ -153,10 +160,11 @@ pub async fn replace_balances(
         |of: fn(&NewWalletBalance) -> i128| all.iter().map(|one| of(one).to_string()).collect::<Vec<_>>();
     sqlx::query(
         "insert into wallet_balance (chain_id, block_number, block_hash, account, asset, held, ledger, in_flight, \
-                                     differs_since) \
-         select $1, $2, $3, account, asset, held::numeric, ledger::numeric, in_flight::numeric, differs_since \
-         from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[]) \
-              as b (account, asset, held, ledger, in_flight, differs_since)",
+                                     gifts, differs_since) \
+         select $1, $2, $3, account, asset, held::numeric, ledger::numeric, in_flight::numeric, gifts::numeric, \
+                differs_since \
+         from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::timestamptz[]) \
+              as b (account, asset, held, ledger, in_flight, gifts, differs_since)",
     )
     .bind(chain_id)
     .bind(number)
@@ -166,6 +174,7 @@ pub async fn replace_balances(
     .bind(text(|one| one.held))
     .bind(text(|one| one.ledger))
     .bind(text(|one| one.in_flight))
+    .bind(text(|one| one.gifts))
     .bind(all.iter().map(|one| one.differs_since).collect::<Vec<_>>())
     .execute(&mut **tx)
     .await?;
