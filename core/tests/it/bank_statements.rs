@@ -24,6 +24,7 @@ use dvp_store::reconcile::{find_last_run, list_breaks};
 use sha2::{Digest as _, Sha256};
 
 use crate::bank_files::{BankScene, count};
+use crate::statements::{closable, close, post_at};
 use crate::transfers::{MAKER, keys, pending};
 
 fn line(amount: i64, text: &str) -> Line {
@@ -302,4 +303,46 @@ async fn the_bank_books_transfers_between_cells_under_their_ids() {
     assert_eq!(breaks(&scene).await, [""; 0]);
     let report = compare_bank(scene.harness.pool(), Timestamp::from(Utc::now()), PATIENCE).await;
     assert_eq!(report.unwrap().unwrap().in_transit, 0, "every posting and entry has its pair");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_posted_after_the_clock_was_set_back_is_compared_at_once() {
+    let scene = BankScene::new().await;
+    let (first, _) = openings(&scene).await;
+    send(&scene, "1.xml", &first.render()).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let ahead = Utc::now() + TimeDelta::minutes(40);
+    post_at(&mut conn, "op-ahead", &ahead.to_rfc3339(), 3).await.unwrap();
+    assert_eq!(breaks(&scene).await, [""; 0]);
+    let now = Utc::now();
+    post_at(&mut conn, "op-now", &now.to_rfc3339(), 4).await.unwrap();
+    assert_eq!(breaks(&scene).await, [""; 0], "it is read, though it is earlier than the newest one");
+    // Committed late, or by a clock that was set back a little.
+    let before = now - TimeDelta::minutes(9);
+    post_at(&mut conn, "op-late", &before.to_rfc3339(), 5).await.unwrap();
+    let report = compare_at(&scene, Utc::now()).await;
+    assert_eq!((report.breaks, report.in_transit), (vec![], 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_posting_is_compared_when_its_hour_is_closed() {
+    let scene = BankScene::new().await;
+    let (first, _) = openings(&scene).await;
+    send(&scene, "1.xml", &first.render()).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let hour = closable(&mut conn).await;
+    let closed = "insert into ledger_closed (until, announced) values ($1, $1)";
+    sqlx::query(closed).bind(hour - TimeDelta::hours(1)).execute(&mut *conn).await.unwrap();
+    assert_eq!(breaks(&scene).await, [""; 0]);
+    // As after a time without comparisons: no clock tells that it was posted after the others.
+    let before = hour - TimeDelta::minutes(30);
+    post_at(&mut conn, "op-late", &before.to_rfc3339(), 5).await.unwrap();
+    assert_eq!(breaks(&scene).await, ["balance_differs - 5"]);
+    close(&scene.harness, &hour.to_rfc3339()).await;
+    let report = compare_at(&scene, Utc::now()).await;
+    assert_eq!((report.breaks, report.in_transit), (vec![], 1));
+    // And is not read again.
+    let read =
+        "select count(*) from bank_comparison where complete_until = (select until from ledger_closed)";
+    assert_eq!(scene.harness.count(read).await, 1);
 }

@@ -461,7 +461,7 @@ async fn fee_closings(conn: &mut sqlx::PgConnection) -> Vec<(String, String)> {
 }
 
 /// The last hour that a quarter of an hour has passed since; not one that the test would outlive.
-async fn closable(conn: &mut sqlx::PgConnection) -> DateTime<Utc> {
+pub(crate) async fn closable(conn: &mut sqlx::PgConnection) -> DateTime<Utc> {
     loop {
         let now: DateTime<Utc> = sqlx::query_scalar("select now()").fetch_one(&mut *conn).await.unwrap();
         let (at, hour) = (now - TimeDelta::minutes(15), TimeDelta::hours(1));
