@@ -17,7 +17,7 @@ use dvp_store::lease::Lease;
 use dvp_store::reconcile::bank as store;
 use dvp_store::reconcile::{NewRun, delete_old_runs, find_last_run, insert_run, list_breaks};
 use metrics::gauge;
-use sqlx::PgPool;
+use sqlx::{PgPool, PgTransaction};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use uuid::Uuid;
@@ -96,7 +96,6 @@ pub async fn compare_bank(
     patience: BooksPatience,
 ) -> Result<Option<BankReport>, StoreError> {
     let started_at = now.to_utc();
-    let millis = |patience: Duration| i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     let mut tx = pool.begin_with(SNAPSHOT).await?;
     store::begin_comparison(&mut tx).await?;
     let accounts = store::list_accounts(&mut tx).await?;
@@ -115,16 +114,7 @@ pub async fn compare_bank(
     };
     let mut subjects = transfers.accounts;
     for (account, currency) in &accounts {
-        store::take_postings(&mut tx, account, currency).await?;
-        let loaded = store::load_account(&mut tx, account, currency).await?;
-        let Comparison { breaks, paired_postings, paired_entries, in_transit } =
-            compare(&loaded, now, millis(patience.bank));
-        store::mark_paired(&mut tx, &paired_postings, &paired_entries).await?;
-        subjects += loaded.ledger.len() + loaded.entries.len();
-        report.accounts += 1;
-        report.pairs += paired_entries.len();
-        report.in_transit += in_transit;
-        report.breaks.extend(breaks);
+        subjects += compare_account(&mut tx, account, currency, now, patience.bank, &mut report).await?;
     }
     let before = match find_last_run(&mut tx, None).await? {
         Some(run) => list_breaks(&mut tx, run.id).await?,
@@ -157,6 +147,36 @@ pub async fn compare_bank(
     count_breaks("bank", &report.breaks);
     gauge!("dvp_reconciliation_in_transit", "compared" => "bank").set(number(report.in_transit));
     Ok(Some(report))
+}
+
+/// Adds what an account's comparison comes to. Returns the number of postings and entries that were compared.
+async fn compare_account(
+    tx: &mut PgTransaction<'_>,
+    account: &str,
+    currency: &str,
+    now: Timestamp,
+    patience: Duration,
+    report: &mut BankReport,
+) -> Result<usize, StoreError> {
+    store::take_postings(tx, account, currency).await?;
+    let reopened = store::reopen_postings(tx, account, currency, patience).await?;
+    if reopened > 0 {
+        info!(account, currency, reopened, "an earlier bank statement came, compares postings with it");
+    }
+    let loaded = store::load_account(tx, account, currency).await?;
+    let Comparison { breaks, paired_postings, paired_entries, of_the_opening, in_transit } =
+        compare(&loaded, now, millis(patience));
+    store::mark_paired(tx, &paired_postings, &paired_entries).await?;
+    store::mark_of_opening(tx, &of_the_opening).await?;
+    report.accounts += 1;
+    report.pairs += paired_entries.len();
+    report.in_transit += in_transit;
+    report.breaks.extend(breaks);
+    Ok(loaded.ledger.len() + loaded.entries.len())
+}
+
+fn millis(patience: Duration) -> i64 {
+    i64::try_from(patience.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Shows how many breaks of each kind the last comparison with the bank or a chain has found.

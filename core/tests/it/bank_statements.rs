@@ -306,6 +306,32 @@ async fn the_bank_books_transfers_between_cells_under_their_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_is_earlier_than_the_first_one_finds_its_postings_though_they_were_of_the_opening() {
+    let scene = BankScene::new().await;
+    deposit(&scene, "W1", 700).await;
+    let (all, closing) = openings(&scene).await;
+    let posted = i64::try_from(all.lines.len()).unwrap();
+    assert!(posted > 1);
+    let of_opening = "select count(*) from bank_posting where is_of_opening";
+    let (soon, second) = (Utc::now() + TimeDelta::seconds(60), TimeDelta::seconds(1));
+    let later = statement(2, closing, vec![]);
+    let later = StatementOf { from: soon + second, to: soon + second + second, ..later };
+    send(&scene, "2.xml", &later.render()).await;
+    let late = Utc::now() + PATIENCE.bank + TimeDelta::seconds(120);
+    assert_eq!(breaks_at(&scene, late).await, [""; 0]);
+    assert_eq!(scene.harness.count(of_opening).await, posted);
+    // Its entries were posted before it begins; one more posting is in its opening balance.
+    let mut earlier = StatementOf { from: soon, to: soon + second, ..all };
+    earlier.opening = earlier.lines.remove(0).amount;
+    assert_eq!(earlier.closing(), closing);
+    send(&scene, "1.xml", &earlier.render()).await;
+    assert_eq!(breaks_at(&scene, late).await, [""; 0]);
+    assert_eq!(scene.harness.count(of_opening).await, 1);
+    assert_eq!(breaks_at(&scene, late).await, [""; 0]);
+    assert_eq!(scene.harness.count("select count(*) from bank_entry where paired_at is null").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_posted_after_the_clock_was_set_back_is_compared_at_once() {
     let scene = BankScene::new().await;
     let (first, _) = openings(&scene).await;

@@ -82,6 +82,8 @@ pub struct Comparison {
     pub paired_postings: Vec<i64>,
     /// With what each is about.
     pub paired_entries: Vec<(i64, String)>,
+    /// Postings that are part of the first statement's opening balance, as far as is known.
+    pub of_the_opening: Vec<i64>,
     /// How many of either are on their way and no break yet.
     pub in_transit: usize,
 }
@@ -371,7 +373,7 @@ impl<'a> Work<'a> {
         if !self.is_late(item.at) {
             self.done.in_transit += 1;
         } else if self.is_of_the_opening(item) {
-            self.done.paired_postings.push(item.id);
+            self.done.of_the_opening.push(item.id);
         } else {
             let detail = format!("posted at {} and in no statement", item.at.iso8601());
             let minor = item.amount.saturating_neg();
@@ -388,7 +390,8 @@ impl<'a> Work<'a> {
     fn balance(&mut self) {
         let BankAccount { ledger, entries, statements, ledger_balance, .. } = self.account;
         let Some(last) = statements.last() else { return };
-        let postings: BTreeSet<i64> = self.done.paired_postings.iter().copied().collect();
+        let settled = self.done.paired_postings.iter().chain(&self.done.of_the_opening);
+        let postings: BTreeSet<i64> = settled.copied().collect();
         let paired: BTreeSet<i64> = self.done.paired_entries.iter().map(|(id, _)| *id).collect();
         let open_postings = ledger.iter().filter(|item| !postings.contains(&item.id)).map(|item| item.amount);
         let open_entries =

@@ -1,6 +1,9 @@
 //! Statements of bank accounts, and what they are compared with.
 //!
-//! A comparison reads open entries and postings only: what has found its pair is not read again.
+//! A comparison reads open entries and postings only: what has found its pair is not read again. Postings that were taken
+//! to be part of an opening balance are, when an earlier statement comes.
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
@@ -161,6 +164,46 @@ pub async fn take_postings(
     Ok(taken)
 }
 
+/// Opens postings again that were taken to be part of the first statement's opening balance, once an earlier statement is
+/// the first one. Its entries may be of postings before it, as old as they may be on their way. Returns how many.
+pub async fn reopen_postings(
+    conn: &mut PgConnection,
+    account: &str,
+    currency: &str,
+    patience: Duration,
+) -> Result<u64, StoreError> {
+    let first: Option<(DateTime<Utc>, Option<DateTime<Utc>>)> = sqlx::query_as(
+        "select begins_at, (select begins_at from bank_comparison where account = $1 and currency = $2) as before \
+         from bank_statement \
+         where account = $1 and currency = $2 order by ends_at, page, begins_at, id limit 1",
+    )
+    .bind(account)
+    .bind(currency)
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some((begins_at, before)) = first else { return Ok(0) };
+    if before == Some(begins_at) {
+        return Ok(0);
+    }
+    let mut reopened = 0;
+    if let Some(before) = before {
+        let done = sqlx::query(
+            "update bank_posting set paired_at = null, is_of_opening = false \
+             where account = $1 and currency = $2 and is_of_opening \
+               and posted_at >= $3 - make_interval(secs => $4) and posted_at < $5",
+        );
+        let done =
+            done.bind(account).bind(currency).bind(begins_at).bind(patience.as_secs_f64()).bind(before);
+        reopened = done.persistent(false).execute(&mut *conn).await?.rows_affected();
+    }
+    let kept = sqlx::query(
+        "insert into bank_comparison (account, currency, begins_at) values ($1, $2, $3) \
+         on conflict on constraint bank_comparison_pkey do update set begins_at = excluded.begins_at",
+    );
+    kept.bind(account).bind(currency).bind(begins_at).execute(conn).await?;
+    Ok(reopened)
+}
+
 fn amount(text: &str) -> Result<i128, StoreError> {
     text.parse().map_err(|error| StoreError::corrupt("bank_statement", error))
 }
@@ -286,6 +329,14 @@ pub async fn mark_paired(
     .bind(subjects)
     .execute(conn)
     .await?;
+    Ok(())
+}
+
+/// Postings are part of the first statement's opening balance, unless an earlier statement comes.
+pub async fn mark_of_opening(conn: &mut PgConnection, postings: &[i64]) -> Result<(), StoreError> {
+    let marked = "update bank_posting set paired_at = now(), is_of_opening = true \
+                  where id = any($1) and paired_at is null";
+    sqlx::query(marked).bind(postings).execute(conn).await?;
     Ok(())
 }
 

@@ -55,6 +55,9 @@ fn found(account: &BankAccount) -> String {
         .collect();
     let entries: Vec<i64> = done.paired_entries.iter().map(|(id, _)| *id).collect();
     lines.push(format!("pairs {:?} {entries:?}, in transit {}", done.paired_postings, done.in_transit));
+    if !done.of_the_opening.is_empty() {
+        lines.push(format!("of the opening {:?}", done.of_the_opening));
+    }
     lines.join("\n")
 }
 
@@ -248,11 +251,12 @@ fn postings_before_the_first_statement_are_part_of_its_opening_balance() {
         account(vec![posting(1, "deposit:1", 900, LATE), posting(2, "exe_1", -100, LATE)], vec![]);
     first.begins_at = Some(NOW);
     first.statements[0] = StatementBalances { id: "S1".into(), opening: 800, closing: 800 };
-    expect!["pairs [1, 2] [], in transit 0"].assert_eq(&found(&first));
+    expect!["pairs [] [], in transit 0\nof the opening [1, 2]"].assert_eq(&found(&first));
     first.statements[0] = StatementBalances { id: "S1".into(), opening: 801, closing: 801 };
     expect![[r#"
         balance_differs page - 1: statement S1 closes with 801, the ledger has 800, and what has no pair explains 0 of the difference
-        pairs [1, 2] [], in transit 0"#]]
+        pairs [] [], in transit 0
+        of the opening [1, 2]"#]]
     .assert_eq(&found(&first));
 }
 
