@@ -15,7 +15,7 @@ use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
     dictionary::{Rules, Section},
-    session::{SessionConfig, Stored, business_reject},
+    session::{ResendSlice, SessionConfig, Stored, business_reject},
     tag::{self, Tag},
 };
 use dvp_fix_gateway::{
@@ -308,11 +308,11 @@ impl Application for Echo {
         false
     }
 
-    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+    async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         if let Some(store) = &self.store {
-            return store.stored(from, to).await;
+            return store.stored(slice).await;
         }
-        Ok(self.memory.stored(from, to))
+        Ok(self.memory.stored(slice))
     }
 
     async fn wait_for_reports(&mut self) {

@@ -6,7 +6,7 @@ use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MessageRef, MsgType},
     schedule::Epoch,
-    session::{Now, Session, Stored, Transmit},
+    session::{Now, ResendSlice, Session, Stored, Transmit},
 };
 
 /// The store failed. The connection ends; the peer sends unacknowledged messages again.
@@ -167,12 +167,9 @@ pub trait Application: Send + 'static {
     /// Must everything before this message be durable before it is delivered?
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool;
 
-    /// Stored messages of a range, ascending.
-    fn stored(
-        &mut self,
-        from: SeqNum,
-        to: SeqNum,
-    ) -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send;
+    /// The first stored messages of a range, ascending. Fewer than the limit mean that no more are stored.
+    fn stored(&mut self, slice: ResendSlice)
+    -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send;
 
     /// Waits until [`Application::report`] may have something. May be dropped at any time.
     fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send;

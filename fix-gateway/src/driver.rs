@@ -34,7 +34,7 @@ use std::{
 
 use dvp_fix::{
     SeqNum, UtcNanos,
-    session::{Now, Session, SessionConfig, Transmit},
+    session::{Now, ResendSlice, Session, SessionConfig, Transmit},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -94,8 +94,9 @@ pub struct Driver<A> {
     /// Encoded bytes to be written.
     out: Outgoing,
     slow_consumer: SlowConsumer,
-    /// A slice of a resend that waits until the peer has taken the previous one, and for the resend pace.
-    fetch: Option<(SeqNum, SeqNum)>,
+    /// A slice of a resend that waits until the peer has taken the previous one, for the resend pace, and for other
+    /// events.
+    fetch: Option<ResendSlice>,
     resend_pace: BytePace,
     read_pace: BytePace,
     resets: Resets,
@@ -359,7 +360,9 @@ impl<A: Application> Driver<A> {
             Event::Control(control) => self.controlled(control).await?,
             Event::ErrandDue => return Err(Broken::Connection(CloseReason::Operator)),
             Event::ForwarderStops => self.forwarder_stops().await?,
-            Event::Read | Event::Resend | Event::Shutdown => {}
+            // A store in memory waits for nothing: other tasks of the thread run between slices.
+            Event::Resend => tokio::task::yield_now().await,
+            Event::Read | Event::Shutdown => {}
         }
         loop {
             if self.fetch.is_some() {
@@ -368,8 +371,8 @@ impl<A: Application> Driver<A> {
             self.read_frames().await?;
             let was_held_up = !self.may_take_more();
             self.write_out().await?;
-            // Output that was held back may have nothing else to wait for.
-            if !was_held_up || !self.may_take_more() && !self.may_fetch() || self.peer.is_none() {
+            // Output that was held back may have nothing else to wait for. The next slice of a resend is an event.
+            if !was_held_up || !self.may_take_more() || self.peer.is_none() {
                 break;
             }
         }

@@ -25,7 +25,7 @@ use dvp_fix::{
     SeqNum,
     codec::{MessageRef, MsgType},
     schedule::Epoch,
-    session::{Stored, business_reject},
+    session::{ResendSlice, Stored, business_reject},
 };
 use dvp_store::{
     Fault, StoreError,
@@ -411,9 +411,11 @@ impl Application for OrderEntry {
         }
     }
 
-    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+    async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         let mut conn = self.connection().await?;
-        let messages = store::list_outbound(&mut conn, &self.session.session_id, from.0, to.0).await?;
+        let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
+        let seqs = slice.from.0..=slice.to.0;
+        let messages = store::list_outbound(&mut conn, &self.session.session_id, seqs, limit).await?;
         messages.into_iter().map(stored).collect()
     }
 

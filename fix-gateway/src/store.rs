@@ -9,7 +9,7 @@ mod memory;
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MsgType},
-    session::Stored,
+    session::{ResendSlice, Stored},
 };
 use dvp_store::{
     PgPool, StoreError,
@@ -109,10 +109,12 @@ impl SessionStore {
         }))
     }
 
-    /// Stored messages of a range, ascending.
-    pub async fn stored(&self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+    /// The first stored messages of a range, ascending.
+    pub async fn stored(&self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         let mut conn = self.pool.acquire().await.map_err(|error| Unavailable::new(error.to_string()))?;
-        let messages = fix::list_outbound(&mut conn, &self.session_id, from.0, to.0).await?;
+        let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
+        let seqs = slice.from.0..=slice.to.0;
+        let messages = fix::list_outbound(&mut conn, &self.session_id, seqs, limit).await?;
         Ok(messages.into_iter().map(stored).collect())
     }
 }

@@ -68,7 +68,7 @@ async fn apply(database: &TestDatabase, parts: &[(FixNumbers, FixRows)]) -> Resu
 /// `2 97=Y 17=e3`
 async fn stored(database: &TestDatabase) -> Vec<String> {
     let mut conn = database.pool().acquire().await.unwrap();
-    let messages = fix::list_outbound(&mut conn, SESSION, 1, 1000).await.unwrap();
+    let messages = fix::list_outbound(&mut conn, SESSION, 1..=1000, 1000).await.unwrap();
     let line = |message: FixOutbound| {
         let body = String::from_utf8(message.body).unwrap();
         format!("{} {}", message.seq, body.trim_end_matches('\u{1}').replace('\u{1}', " "))

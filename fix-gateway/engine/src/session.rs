@@ -34,7 +34,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 pub use config::{SessionConfig, Texts};
 pub use inbound::{business_reject, reversed_route};
-pub use output::{Credentials, Output, Stored, Transmit};
+pub use output::{Credentials, Output, ResendSlice, Stored, Transmit};
 pub use violation::{Violation, WireResponse};
 
 use crate::{

@@ -9,16 +9,19 @@ use crate::application::{Application, Numbers, Turn};
 impl<A: Application> Driver<A> {
     /// Executes the session's outputs, in order. `handed_in` is the message they are about.
     pub(super) async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
+        let mut has_fetched = false;
         loop {
-            if let Some((from, to)) = self.fetch {
-                if !self.may_fetch() {
-                    // The next slice waits until the peer has taken the previous one, and for the resend pace.
+            if let Some(slice) = self.fetch {
+                if has_fetched || !self.may_fetch() {
+                    // The next slice waits until the peer has taken the previous one, for the resend pace, and for
+                    // other events that are due.
                     break;
                 }
+                has_fetched = true;
                 self.fetch = None;
-                let stored = self.app.stored(from, to).await?;
+                let stored = self.app.stored(slice).await?;
                 self.read_clocks();
-                self.session.handle_stored(self.now, to, stored);
+                self.session.handle_stored(self.now, stored);
             }
             let Some(output) = self.session.poll_output() else { break };
             self.carry_out(output, handed_in).await?;
@@ -60,10 +63,10 @@ impl<A: Application> Driver<A> {
                     self.deliver(message).await?;
                 }
             }
-            Output::Fetch { from, to } => {
+            Output::Fetch(slice) => {
                 // Messages in flight belong to the range, too: a gap fill over them would lose them for the peer.
                 self.settle().await?;
-                self.fetch = Some((from, to));
+                self.fetch = Some(slice);
             }
             Output::Disconnect => {
                 self.flush_batch().await?;

@@ -1,7 +1,8 @@
 //! The events that wake a driver: stop, a deadline, a command, a connection, a commit, the socket, reports.
 //!
 //! Rare events are checked first, so that a peer that never pauses cannot delay a timer or a stop; socket and reports
-//! take turns. Wakers stay registered from one turn to the next.
+//! take turns. A slice of a resend comes last, so that a long resend delays nothing else. Wakers stay registered from
+//! one turn to the next.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -55,6 +56,7 @@ impl<A: Application> Driver<A> {
         // Events between two windows are reported in the next one: a number of this window would be dropped with it.
         let may_report = may_take_more && self.session.is_open() && !is_draining;
         let may_read = may_take_more && self.reads_at().is_none();
+        let may_fetch = self.may_fetch();
         let due = self.first_due();
         self.turns = self.turns.wrapping_add(1);
         let reports_first = self.turns.is_multiple_of(2);
@@ -105,6 +107,9 @@ impl<A: Application> Driver<A> {
             if may_report && !reports_first && reports.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Event::Reports);
             }
+            if may_fetch {
+                return Poll::Ready(Event::Resend);
+            }
             Poll::Pending
         })
         .await
@@ -117,7 +122,7 @@ impl<A: Application> Driver<A> {
             (self.out.gives_up_at(self.slow_consumer), Ring::Stalled),
             (self.newcomer.as_ref().map(|(_, at)| *at), Ring::TakeOver),
             (self.reads_at().filter(|_| self.may_take_more()), Ring::Read),
-            (self.resend_goes_on_at(), Ring::Resend),
+            (self.resend_goes_on_at().filter(|_| !self.may_fetch()), Ring::Resend),
             (self.errand.as_ref().map(|(_, at)| *at), Ring::Errand),
             (self.app.poll_timeout().filter(|_| self.draining.is_none()), Ring::Chore),
         ];

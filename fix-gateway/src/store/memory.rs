@@ -15,7 +15,7 @@ use std::{
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MsgType},
-    session::Stored,
+    session::{ResendSlice, Stored},
 };
 
 use crate::application::Numbers;
@@ -124,14 +124,15 @@ impl MemoryStore {
         oldest
     }
 
-    /// Stored messages of a range, ascending.
-    pub fn stored(&self, from: SeqNum, to: SeqNum) -> Vec<Stored> {
+    /// The first stored messages of a range, ascending.
+    pub fn stored(&self, ResendSlice { from, to, limit }: ResendSlice) -> Vec<Stored> {
         let is_before = |piece: &Piece| piece.kept.last().is_some_and(|kept| kept.seq < from);
         let first = self.pieces.partition_point(is_before);
         let pieces = self.pieces.iter().skip(first);
         pieces
             .take_while(|piece| piece.kept.first().is_some_and(|kept| kept.seq <= to))
             .flat_map(|piece| piece.stored(from, to))
+            .take(limit)
             .collect()
     }
 }
@@ -180,7 +181,11 @@ mod tests {
     }
 
     fn seqs(store: &MemoryStore, from: u64, to: u64) -> Vec<u64> {
-        let stored = store.stored(SeqNum(from), SeqNum(to));
+        first_seqs(store, from, to, 100)
+    }
+
+    fn first_seqs(store: &MemoryStore, from: u64, to: u64, limit: usize) -> Vec<u64> {
+        let stored = store.stored(ResendSlice { from: SeqNum(from), to: SeqNum(to), limit });
         assert!(stored.iter().all(|message| message.body == body(message.seq.0)));
         stored.into_iter().map(|message| message.seq.0).collect()
     }
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(seqs(&store, 1, 100), [2, 3, 5, 8, 9]);
         assert_eq!(seqs(&store, 3, 7), [3, 5]);
         assert_eq!(seqs(&store, 6, 8), [8]);
+        assert_eq!(first_seqs(&store, 3, 9, 3), [3, 5, 8]);
         assert_eq!(seqs(&store, 10, 100), [0; 0]);
         let (first, next) = (SeqNum::FIRST, SeqNum(10));
         store.count(Numbers {

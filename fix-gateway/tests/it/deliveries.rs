@@ -7,7 +7,7 @@ use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
     dictionary::Rules,
-    session::{SessionConfig, Stored},
+    session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
@@ -92,7 +92,7 @@ impl Application for Recording {
         message.msg_type() == b"F"
     }
 
-    async fn stored(&mut self, _: SeqNum, _: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+    async fn stored(&mut self, _: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         Ok(Vec::new())
     }
 

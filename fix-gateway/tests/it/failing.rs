@@ -6,7 +6,7 @@ use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
     dictionary::Rules,
-    session::{SessionConfig, Stored},
+    session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
@@ -71,7 +71,7 @@ impl Application for Fickle {
         false
     }
 
-    async fn stored(&mut self, _: SeqNum, _: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+    async fn stored(&mut self, _: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         Ok(Vec::new())
     }
 

@@ -1,24 +1,51 @@
 //! Reads and resends at a limited pace lose and reorder nothing.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
     dictionary::Rules,
-    session::{SessionConfig, Stored},
+    session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
-    Application, BytePace, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+    Application, BytePace, Commit, Directory, Driver, Numbers, Reach, SessionKey, Turn, Unavailable,
+    acceptor,
     store::{Allowance, MemoryStore},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 
-/// Answers every order with a long report.
+/// A call of the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Stored,
+    Chore,
+}
+
+/// Answers every order with a long report. Has other work to do as soon as a resend has begun.
 struct Talker {
     memory: MemoryStore,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Talker {
+    /// One that has sent this many messages, and has stored none of them.
+    fn after(messages: u64) -> Self {
+        let mut memory = MemoryStore::new(Allowance::of_bytes(1 << 20));
+        memory.count(Numbers {
+            next_in: SeqNum::FIRST,
+            next_out_before: SeqNum::FIRST,
+            next_out: SeqNum(messages + 1),
+            reset: false,
+            reach: Reach::default(),
+        });
+        Self { memory, calls: Arc::default() }
+    }
 }
 
 impl Application for Talker {
@@ -53,8 +80,20 @@ impl Application for Talker {
         false
     }
 
-    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
-        Ok(self.memory.stored(from, to))
+    fn poll_timeout(&self) -> Option<Instant> {
+        let is_due = *self.calls.lock().unwrap() == [Call::Stored];
+        // Long past, whatever the resolution of the timer.
+        Instant::now().checked_sub(Duration::from_secs(1)).filter(|_| is_due)
+    }
+
+    async fn handle_timeout(&mut self) -> Result<(), Unavailable> {
+        self.calls.lock().unwrap().push(Call::Chore);
+        Ok(())
+    }
+
+    async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
+        self.calls.lock().unwrap().push(Call::Stored);
+        Ok(self.memory.stored(slice))
     }
 
     async fn wait_for_reports(&mut self) {
@@ -72,6 +111,7 @@ type Ended = tokio::task::JoinHandle<()>;
 
 /// A session of a talker, changed by `paced`, and a client that has logged on.
 async fn session(
+    app: Talker,
     paced: impl FnOnce(Driver<Talker>) -> Driver<Talker>,
 ) -> (Client, CancellationToken, Ended, Ended) {
     let directory = Directory::default();
@@ -83,7 +123,6 @@ async fn session(
         our_comp_id: "DVP".to_owned(),
     });
     let stop = CancellationToken::new();
-    let app = Talker { memory: MemoryStore::new(Allowance::of_bytes(1 << 20)) };
     let driver = tokio::spawn(paced(Driver::new(app, config, attach)).run(stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -100,7 +139,8 @@ const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
 async fn a_paced_resend_is_complete_and_uninterrupted() {
     // Two slices at once; the others some milliseconds apart.
     let pace = BytePace { bytes_per_second: 400_000, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) = session(|driver| driver.with_resend_pace(pace)).await;
+    let (mut client, stop, driver, listener) =
+        session(Talker::after(0), |driver| driver.with_resend_pace(pace)).await;
     for seq in 2..=40 {
         client.send("D", ORDER).await;
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
@@ -119,6 +159,45 @@ async fn a_paced_resend_is_complete_and_uninterrupted() {
     listener.await.unwrap();
 }
 
+#[tokio::test]
+async fn a_resend_of_numbers_without_messages_reads_the_store_once() {
+    let app = Talker::after(5_000_000);
+    let calls = Arc::clone(&app.calls);
+    let (mut client, stop, driver, listener) = session(app, |driver| driver).await;
+    client.send("2", "7=1|16=0").await;
+    let fill = client.expect("4").await;
+    assert_eq!((fill.seq(), fill.text(36)), (Some(SeqNum(1)), Some("5000002")));
+    stop.cancel();
+    client.expect("5").await;
+    drop(client);
+    driver.await.unwrap();
+    listener.await.unwrap();
+    let slices = calls.lock().unwrap().iter().filter(|call| **call == Call::Stored).count();
+    assert_eq!(slices, 1);
+}
+
+#[tokio::test]
+async fn other_work_is_done_between_the_slices_of_a_resend() {
+    let app = Talker::after(0);
+    let calls = Arc::clone(&app.calls);
+    let (mut client, stop, driver, listener) = session(app, |driver| driver).await;
+    for seq in 2..=21 {
+        client.send("D", ORDER).await;
+        assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
+    }
+    client.send("2", "7=2|16=0").await;
+    for seq in 2..=21 {
+        assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
+    }
+    let calls = calls.lock().unwrap().clone();
+    assert_eq!(calls, [Call::Stored, Call::Chore, Call::Stored, Call::Stored, Call::Stored]);
+    stop.cancel();
+    client.expect("5").await;
+    drop(client);
+    driver.await.unwrap();
+    listener.await.unwrap();
+}
+
 /// Orders of a thousand bytes each, sent at once.
 const FLOOD: usize = 200;
 
@@ -132,7 +211,8 @@ async fn flood(client: &mut Client) {
 #[tokio::test]
 async fn messages_over_the_pace_are_left_unread() {
     let pace = BytePace { bytes_per_second: 1, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) = session(|driver| driver.with_read_pace(pace)).await;
+    let (mut client, stop, driver, listener) =
+        session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     let mut answered = 0;
     while tokio::time::timeout(Duration::from_secs(1), client.expect("8")).await.is_ok() {
@@ -150,7 +230,8 @@ async fn messages_over_the_pace_are_left_unread() {
 #[tokio::test]
 async fn messages_over_the_pace_are_read_eventually() {
     let pace = BytePace { bytes_per_second: 1_000_000, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) = session(|driver| driver.with_read_pace(pace)).await;
+    let (mut client, stop, driver, listener) =
+        session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     for seq in 2..=FLOOD + 1 {
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq.try_into().unwrap())));

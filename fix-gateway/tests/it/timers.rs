@@ -6,7 +6,7 @@ use dvp_fix::{
     SeqNum,
     codec::MessageRef,
     dictionary::Rules,
-    session::{SessionConfig, Stored},
+    session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
@@ -53,8 +53,8 @@ impl Application for Slow {
         false
     }
 
-    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
-        Ok(self.memory.stored(from, to))
+    async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
+        Ok(self.memory.stored(slice))
     }
 
     async fn wait_for_reports(&mut self) {

@@ -1,25 +1,28 @@
 //! Messages sent to peers, kept for resends.
 
+use std::ops::RangeInclusive;
+
 use sqlx::PgConnection;
 
 use super::{number, unsigned};
 use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows};
 
-/// The stored messages of a range of numbers, ascending.
+/// The first stored messages of a range of numbers, ascending.
 pub async fn list_outbound(
     conn: &mut PgConnection,
     session_id: &str,
-    from: u64,
-    to: u64,
+    seqs: RangeInclusive<u64>,
+    limit: i64,
 ) -> Result<Vec<FixOutbound>, StoreError> {
     let rows: Vec<(i64, String, Vec<u8>, i64)> = sqlx::query_as(
         "select seq, msg_type, body, sending_time from fix_outbound \
-         where session_id = $1 and seq between $2 and $3 order by seq",
+         where session_id = $1 and seq between $2 and $3 order by seq limit $4",
     )
     .bind(session_id)
-    .bind(number(from)?)
-    .bind(number(to)?)
+    .bind(number(*seqs.start())?)
+    .bind(number(*seqs.end())?)
+    .bind(limit)
     .fetch_all(conn)
     .await?;
     rows.into_iter()

@@ -14,7 +14,7 @@ use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, Message, MsgType, Parser},
     dictionary::Rules,
-    session::{Now, Output, Session, SessionConfig, Stored, Transmit},
+    session::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -104,9 +104,10 @@ impl World {
                 self.stored.clear();
                 self.said.clear();
             }
-            Output::Fetch { from, to } => {
-                let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
-                self.session.handle_stored(self.now, to, found);
+            Output::Fetch(ResendSlice { from, to, limit }) => {
+                let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone());
+                let found = found.take(limit).collect();
+                self.session.handle_stored(self.now, found);
             }
             Output::Transmit(message) => self.transmit(message),
             Output::Deliver { queued, .. } => assert!(queued.is_some() || handed_in.is_some()),

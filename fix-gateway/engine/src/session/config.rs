@@ -45,7 +45,7 @@ pub struct SessionConfig {
     /// Messages in one ResendRequest(2); `None` requests all.
     pub resend_request_chunk: Option<u64>,
     /// Stored messages taken at once while answering a ResendRequest.
-    pub resend_slice: u64,
+    pub resend_slice: usize,
     /// Types that are stale by the time they would be sent again: a resend passes over them.
     pub never_resent: &'static [MsgType],
     /// Messages of ours that wait behind a resend; beyond that, application messages are refused and session

@@ -26,8 +26,8 @@ pub enum Output {
     /// An application message, in order. Its number counts as used once its effect is durable. Without `queued` it is
     /// the message just handed in; with it, one that waited for its turn.
     Deliver { seq: SeqNum, queued: Option<Box<Message>> },
-    /// Read stored messages of this range and call `handle_stored`.
-    Fetch { from: SeqNum, to: SeqNum },
+    /// Read this slice of the stored messages and call `handle_stored`.
+    Fetch(ResendSlice),
     /// The peer is logged on: reports may flow.
     LoggedOn,
     /// Close the connection after the preceding transmissions.
@@ -43,6 +43,14 @@ pub struct Transmit {
     pub sending_time: UtcNanos,
     /// When it was sent first, if this is a resend.
     pub orig_sending_time: Option<UtcNanos>,
+}
+
+/// The first `limit` stored messages of a range: numbers without a stored message cost nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResendSlice {
+    pub from: SeqNum,
+    pub to: SeqNum,
+    pub limit: usize,
 }
 
 /// A message as the store kept it, for a resend.

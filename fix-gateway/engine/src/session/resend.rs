@@ -12,7 +12,7 @@ use crate::{
     tag,
 };
 
-use super::{Now, Output, Session, Stored, Transmit, Violation};
+use super::{Now, Output, ResendSlice, Session, Stored, Transmit, Violation};
 
 /// A resend under way.
 #[derive(Debug, Clone, Copy)]
@@ -135,16 +135,24 @@ impl Session {
     }
 
     fn fetch_next(&mut self) {
-        let slice = self.config.resend_slice.max(1);
+        let limit = self.slice_limit();
         let Some(resend) = self.link().and_then(|link| link.resends.active) else { return };
-        let to = SeqNum(resend.cursor.0.saturating_add(slice - 1)).min(resend.end);
-        self.outputs.push_back(Output::Fetch { from: resend.cursor, to });
+        self.outputs.push_back(Output::Fetch(ResendSlice { from: resend.cursor, to: resend.end, limit }));
     }
 
-    /// The driver's answer to [`Output::Fetch`]: the stored messages from `from` to `to`, by ascending number.
-    pub fn handle_stored(&mut self, now: Now, to: SeqNum, messages: Vec<Stored>) {
+    fn slice_limit(&self) -> usize {
+        self.config.resend_slice.max(1)
+    }
+
+    /// The driver's answer to [`Output::Fetch`]: the slice's messages, by ascending number. Fewer than its limit mean
+    /// that no more of the range are stored.
+    pub fn handle_stored(&mut self, now: Now, messages: Vec<Stored>) {
         self.now = now;
+        let is_full = messages.len() >= self.slice_limit();
         let Some(mut resend) = self.link_mut().and_then(|link| link.resends.active) else { return };
+        // At least one number further, so that every resend ends.
+        let last = messages.last().map(|last| last.seq.max(resend.cursor).min(resend.end));
+        let to = last.filter(|_| is_full).unwrap_or(resend.end);
         for message in messages {
             let is_stale = !message.resend || self.config.never_resent.contains(&message.msg_type);
             if message.seq < resend.cursor || message.seq > to || is_stale {

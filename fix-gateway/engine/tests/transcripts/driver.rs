@@ -11,7 +11,7 @@ use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, Framed, Framer, Message, MessageRef, MsgType},
     dictionary::Rules,
-    session::{Now, Output, Session, SessionConfig, Stored, Transmit, business_reject},
+    session::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit, business_reject},
     tag,
 };
 
@@ -220,9 +220,10 @@ impl Driver {
                 Output::Deliver { queued, .. } => {
                     self.deliver(queued.as_deref().or(handed_in).unwrap().view());
                 }
-                Output::Fetch { from, to } => {
-                    let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
-                    self.session().handle_stored(now, to, found);
+                Output::Fetch(ResendSlice { from, to, limit }) => {
+                    let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone());
+                    let found = found.take(limit).collect();
+                    self.session().handle_stored(now, found);
                 }
                 Output::Disconnect => {
                     self.said.push_str("  closed\n");

@@ -241,11 +241,9 @@ fn application_messages_are_resent_and_session_messages_skipped() {
               send 5 8|58=report
             I 2 4 7=1|16=0
               persist in=5 out=6
-              fetch 1..=2
+              fetch 1..=5
               send 1 4|43=Y|122|36=2|123=Y
               send 2 8|43=Y|122|58=report
-              fetch 3..=4
-              fetch 5..=5
               send 3 4|43=Y|122|36=5|123=Y
               send 5 8|43=Y|122|58=report
             I 2 5 7=2|16=2

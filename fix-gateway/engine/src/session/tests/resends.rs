@@ -44,7 +44,7 @@ fn no_message_is_sent_between_the_slices_of_a_resend() {
             slow
             I 2 2 7=1|16=0
               persist in=3 out=5
-              fetch 1..=2
+              fetch 1..=4
             app
               persist in=3 out=6
             I 1 3 112=x
@@ -53,11 +53,11 @@ fn no_message_is_sent_between_the_slices_of_a_resend() {
             stored
               send 1 4|43=Y|122|36=2|123=Y
               send 2 8|43=Y|122|58=report
-              fetch 3..=4
+              send 3 8|43=Y|122|58=report
+              fetch 4..=4
             app
               persist in=4 out=8
             stored
-              send 3 8|43=Y|122|58=report
               send 4 8|43=Y|122|58=report
               send 5 8|58=report
               send 6 0|112=x
@@ -380,6 +380,72 @@ fn stale_types_are_skipped_in_a_resend() {
               send 3 4|43=Y|122|36=4|123=Y
               send 4 8|43=Y|122|58=report
               send 5 4|43=Y|122|36=6|123=Y
+        "#]],
+    );
+}
+
+#[test]
+fn one_gap_fill_covers_stale_messages_of_several_slices() {
+    const STALE: [MsgType; 1] = [MsgType::NEW_ORDER_SINGLE];
+    check_with(
+        World::new(SessionConfig { never_resent: &STALE, resend_slice: 2, ..config() }, 1, 1),
+        "I A 1 98=0|108=30
+         app
+         app D
+         app D
+         app D
+         app
+         I 2 2 7=1|16=0",
+        expect![[r#"
+            I A 1 98=0|108=30
+              who is 
+              persist in=2 out=2
+              send 1 A|98=0|108=30
+              logged on
+            app
+              persist in=2 out=3
+              send 2 8|58=report
+            app D
+              persist in=2 out=4
+              send 3 D|58=report
+            app D
+              persist in=2 out=5
+              send 4 D|58=report
+            app D
+              persist in=2 out=6
+              send 5 D|58=report
+            app
+              persist in=2 out=7
+              send 6 8|58=report
+            I 2 2 7=1|16=0
+              persist in=3 out=7
+              fetch 1..=6
+              send 1 4|43=Y|122|36=2|123=Y
+              send 2 8|43=Y|122|58=report
+              fetch 4..=6
+              fetch 6..=6
+              send 3 4|43=Y|122|36=6|123=Y
+              send 6 8|43=Y|122|58=report
+        "#]],
+    );
+}
+
+#[test]
+fn a_range_without_stored_messages_is_fetched_at_once() {
+    check_with(
+        World::new(config(), 1, 5_000_001),
+        "I A 1 98=0|108=30
+         I 2 2 7=1|16=0",
+        expect![[r#"
+            I A 1 98=0|108=30
+              who is 
+              persist in=2 out=5000002
+              send 5000001 A|98=0|108=30
+              logged on
+            I 2 2 7=1|16=0
+              persist in=3 out=5000002
+              fetch 1..=5000001
+              send 1 4|43=Y|122|36=5000002|123=Y
         "#]],
     );
 }

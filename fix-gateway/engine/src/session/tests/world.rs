@@ -52,7 +52,7 @@ pub(super) struct World {
     keeps: bool,
     /// Does the store answer at once, or at the script's command?
     is_prompt: bool,
-    requested: Option<(SeqNum, SeqNum)>,
+    requested: Option<ResendSlice>,
     /// The message of a delivery without a queued one.
     handed_in: Option<Message>,
     pub(super) transcript: String,
@@ -102,8 +102,8 @@ impl World {
                 "slow" => self.is_prompt = false,
                 "keeps" => self.keeps = true,
                 "stored" => {
-                    let (from, to) = self.requested.take().unwrap();
-                    self.answer(from, to);
+                    let slice = self.requested.take().unwrap();
+                    self.answer(slice);
                 }
                 "lost" => {
                     self.session.disconnected();
@@ -192,13 +192,13 @@ impl World {
                 self.session.note_durable(seq.next());
                 format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
             }
-            Output::Fetch { from, to } => {
+            Output::Fetch(slice) => {
                 if self.is_prompt {
-                    self.answer(from, to);
+                    self.answer(slice);
                 } else {
-                    self.requested = Some((from, to));
+                    self.requested = Some(slice);
                 }
-                format!("fetch {from}..={to}")
+                format!("fetch {}..={}", slice.from, slice.to)
             }
             Output::LoggedOn => "logged on".to_owned(),
             Output::Disconnect => {
@@ -219,9 +219,9 @@ impl World {
         if kept.is_empty() { "reset".to_owned() } else { format!("reset, kept {}", kept.join(" ")) }
     }
 
-    fn answer(&mut self, from: SeqNum, to: SeqNum) {
-        let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
-        self.session.handle_stored(self.now(), to, found);
+    fn answer(&mut self, ResendSlice { from, to, limit }: ResendSlice) {
+        let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).take(limit).collect();
+        self.session.handle_stored(self.now(), found);
     }
 
     fn transmit(&mut self, message: Transmit) -> String {

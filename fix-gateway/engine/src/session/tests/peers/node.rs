@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     super::{
-        super::{Now, Output, Session, SessionConfig, Stored, Transmit},
+        super::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit},
         world::{at, config},
     },
     Link,
@@ -204,9 +204,10 @@ impl Node {
                 let message = queued.as_deref().or(handed_in).unwrap();
                 self.deliver(now, message, link);
             }
-            Output::Fetch { from, to } => {
-                let found = self.store.messages.range(from..=to).map(|(_, stored)| stored.clone()).collect();
-                self.session.handle_stored(now, to, found);
+            Output::Fetch(ResendSlice { from, to, limit }) => {
+                let found = self.store.messages.range(from..=to).map(|(_, stored)| stored.clone());
+                let found = found.take(limit).collect();
+                self.session.handle_stored(now, found);
             }
             Output::LoggedOn => self.number_reports(now, link),
             Output::Disconnect => self.session.disconnected(),
