@@ -12,7 +12,8 @@
 //! there, and what the partner has prefunded stays there until it is transferred ([`crate::transfers`]).
 //!
 //! FIX sessions follow one by one, each when its own orders have ended: it is disabled at the source, and copied with its
-//! numbers, messages and ClOrdIDs.
+//! numbers, messages and ClOrdIDs. A drop copy follows when all orders have ended, reports what happened at the target
+//! since it was opened, and has to come before the partner moves again.
 //!
 //! A partner returns to a cell that it has left by another move. The rows that this cell still has of the partner are
 //! updated ([`CopiedRows`]). Once the partner is `arriving` there, the move by which it left cannot be continued.
@@ -206,14 +207,16 @@ pub struct SessionProgress {
 /// How far the partner's latest move is.
 pub async fn progress(
     source: &mut Side<'_>,
-    target: Option<&mut Side<'_>>,
+    target: &mut Side<'_>,
     partner: &str,
 ) -> Result<Progress, MoveError> {
     let found = decided(source.conn, partner).await?;
-    let target_state = match target {
-        Some(target) => moves::find(target.conn, &found.id).await?.map(|row| row.state),
-        None => None,
-    };
+    let target_state = moves::find(target.conn, &found.id).await?.map(|row| row.state);
+    let mut obstacles = Vec::new();
+    if found.state == "approved" {
+        obstacles.extend(moves::list_obstacles(source.conn, &found.partner_id, SHARED).await?);
+        obstacles.extend(drop_copies_behind(source.conn, target.conn, &found).await?);
+    }
     let sessions = moves::list_sessions(source.conn, &found.partner_id).await?.into_iter().map(|one| {
         let state = match (&one.moved_by, one.enabled, one.is_busy) {
             (Some(_), _, _) => "moved",
@@ -227,10 +230,7 @@ pub async fn progress(
     Ok(Progress {
         open_at_source: moves::count_open(source.conn, &found.partner_id).await?,
         balances: held(source.conn, &found.partner_id).await?,
-        obstacles: match found.state.as_str() {
-            "approved" => moves::list_obstacles(source.conn, &found.partner_id, SHARED).await?,
-            _ => Vec::new(),
-        },
+        obstacles,
         id: found.id,
         partner_id: found.partner_id,
         source: found.source,
@@ -274,6 +274,11 @@ pub async fn run(
     let found = decided(source.conn, partner).await?;
     check_sides(source, target, &found).await?;
     if found.state == "approved" {
+        // Before the target is `arriving`: then the move that would bring them cannot be continued.
+        let behind = drop_copies_behind(source.conn, target.conn, &found).await?;
+        if !behind.is_empty() {
+            return Err(MoveError::Obstacles(behind));
+        }
         arrive(source, target, &found, operator).await?;
         close(source.conn, &found, operator).await?;
     }
@@ -281,14 +286,28 @@ pub async fn run(
         copy(source, target, &found, operator).await?;
         step(source.conn, &found.id, ["closed", "moved"], operator).await?;
     }
-    open(target.conn, &found, operator).await?;
+    open(source.conn, target.conn, &found, operator).await?;
     for session in moves::list_sessions(source.conn, &found.partner_id).await? {
         let is_taken = session.moved_by.as_deref() == Some(found.id.as_str());
         if is_taken || session.enabled && !session.is_busy {
             move_session(source, target, &session.session_id, &found, operator).await?;
         }
     }
-    progress(source, Some(target), partner).await
+    let drop_copies = moves::list_drop_copies(source.conn, &found).await?;
+    moves::update_drop_copies(target.conn, &found.id, &drop_copies).await?;
+    progress(source, target, partner).await
+}
+
+/// A drop copy reports the orders of one cell after those of the other. So it comes before the partner leaves again: it
+/// would never report the orders of a cell that it has not been in.
+async fn drop_copies_behind(
+    source: &mut PgConnection,
+    target: &mut PgConnection,
+    found: &MoveRow,
+) -> Result<Vec<String>, StoreError> {
+    let mut behind = moves::list_behind(source, &found.partner_id, &found.target).await?;
+    behind.extend(moves::list_staying(target, &found.partner_id).await?);
+    Ok(behind)
 }
 
 async fn check_sides(source: &mut Side<'_>, target: &mut Side<'_>, found: &MoveRow) -> Result<(), MoveError> {
@@ -547,16 +566,22 @@ fn set(row: &mut Value, column: &str, value: Value) {
 }
 
 /// The target accepts the partner's new orders: the source never will again.
-async fn open(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Result<(), MoveError> {
-    let mut tx = conn.begin().await?;
+async fn open(
+    source: &mut PgConnection,
+    target: &mut PgConnection,
+    found: &MoveRow,
+    operator: &str,
+) -> Result<(), MoveError> {
+    let drop_copies = moves::list_drop_copies(source, found).await?;
+    let mut tx = target.begin().await?;
     let is_open = moves::set_closed(&mut tx, &found.partner_id, [Some(&found.id), None]).await?
-        && moves::advance(&mut tx, &found.id, ["copied", "open"], operator.trim()).await?;
+        && moves::open(&mut tx, &found.id, operator.trim(), &drop_copies).await?;
     if is_open {
         tx.commit().await?;
         return Ok(());
     }
     tx.rollback().await?;
-    step(conn, &found.id, ["copied", "open"], operator).await
+    step(target, &found.id, ["copied", "open"], operator).await
 }
 
 /// Moves a session whose orders have ended: since the partner was closed, no further one can begin. It is disabled at

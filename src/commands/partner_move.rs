@@ -49,7 +49,7 @@ fn side(access: &mut Access) -> Side<'_> {
 async fn status(moving: Moving) -> anyhow::Result<()> {
     let (mut source, mut target) = both(&moving).await?;
     let (mut from, mut to) = (side(&mut source), side(&mut target));
-    let progress = moves::progress(&mut from, Some(&mut to), &moving.name).await?;
+    let progress = moves::progress(&mut from, &mut to, &moving.name).await?;
     shown(&moving, &progress)
 }
 

@@ -97,6 +97,79 @@ pub async fn advance(
     Ok(done.rows_affected() == 1)
 }
 
+/// The target accepts the partner's orders; drop copies that come later report its events from here on. `false`: the move
+/// was not in that state.
+pub async fn open(
+    conn: &mut PgConnection,
+    id: &str,
+    operator: &str,
+    drop_copies: &[String],
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update partner_move set state = 'open', operator = $2, since = clock_timestamp(), \
+                feed_position = (select position from feed_counter), drop_copies = $3 \
+         where id = $1 and state = 'copied'",
+    )
+    .bind(id)
+    .bind(operator)
+    .bind(drop_copies)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Drop copies that a move has not brought to its target yet.
+pub async fn list_drop_copies(
+    conn: &mut PgConnection,
+    MoveRow { id, partner_id, .. }: &MoveRow,
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select session_id from fix_session \
+         where partner_id = $1 and drop_copy and (enabled or moved_by = $2 and copied_at is null) order by 1",
+    );
+    Ok(rows.bind(partner_id).bind(id).fetch_all(conn).await?)
+}
+
+/// Records at the target which drop copies are still at the source.
+pub async fn update_drop_copies(
+    conn: &mut PgConnection,
+    id: &str,
+    drop_copies: &[String],
+) -> Result<(), StoreError> {
+    let changed = sqlx::query("update partner_move set drop_copies = $2 where id = $1 and drop_copies <> $2");
+    changed.bind(id).bind(drop_copies).execute(conn).await?;
+    Ok(())
+}
+
+/// Drop copies that have not followed the partner to this cell, as texts for an operator; those in the cell `target`
+/// excepted, which knows them itself.
+pub async fn list_behind(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    target: &str,
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select format('drop copy %s is still in cell %s: run the move %s again once all orders there have ended', \
+                       session_id, source, id) \
+         from (select id, source, drop_copies from partner_move where partner_id = $1 and state = 'open' \
+               order by number desc limit 1) came cross join unnest(drop_copies) session_id \
+         where source <> $2 order by 1",
+    );
+    Ok(rows.bind(partner_id).bind(target).fetch_all(conn).await?)
+}
+
+/// Drop copies that have not left this cell with the partner, as texts for an operator.
+pub async fn list_staying(conn: &mut PgConnection, partner_id: &str) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(
+        "select format('drop copy %s is still in cell %s: run the move %s again once all orders there have ended, or \
+                        disable it, and it never reports the orders since the move', session_id, source, id) \
+         from (select id, source from partner_move where partner_id = $1 and state = 'moved' \
+               order by number desc limit 1) went join fix_session on partner_id = $1 and drop_copy and enabled \
+         order by 1",
+    );
+    Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
 /// Takes the shared lock: until the end of the transaction no partner is closed.
 pub(crate) async fn hold_open(conn: &mut PgConnection) -> Result<(), StoreError> {
     let held = sqlx::query("select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))");
@@ -412,6 +485,8 @@ pub async fn list_sessions(
     let rows = sqlx::query_as(
         "select s.session_id, s.enabled, s.moved_by, \
                 exists (select from fix_parked p where p.session_id = s.session_id) \
+                or s.drop_copy and exists (select from legacy_intent l where l.partner_id = s.partner_id \
+                                             and l.stage in ('pending', 'solving', 'queued', 'submitting')) \
                 or s.drop_copy and exists (select from execution e where e.partner_id = s.partner_id and terminal_at is null) \
                 or s.drop_copy and exists (select from event_record v where v.partner_id = s.partner_id \
                                              and v.livemode = s.livemode and v.position > s.feed_position) \
@@ -562,7 +637,8 @@ const INSERT_EVENTS: &str = "insert into moved_event as t \
          where excluded.sequence > t.sequence";
 
 /// Inserts a session, which reports this database's events from now on; one that an earlier move took from here is
-/// replaced. `false`: this cell has another session under the id. Call it in a transaction.
+/// replaced. A drop copy reports those since the partner came, or since it was itself here. `false`: this cell has
+/// another session under the id. Call it in a transaction.
 pub async fn insert_session(
     conn: &mut PgConnection,
     session_id: &str,
@@ -577,7 +653,11 @@ pub async fn insert_session(
     .await?;
     let statement = format!(
         "insert into fix_session as t select * from jsonb_populate_record(null::fix_session, $1::jsonb || jsonb_build_object( \
-             'enabled', true, 'came_by', $2::text, 'feed_position', (select position from feed_counter))) \
+             'enabled', true, 'came_by', $2::text, 'feed_position', \
+             case when ($1::jsonb -> 'drop_copy')::boolean \
+                  then coalesce((select e.feed_position from fix_session e where e.session_id = $1::jsonb ->> 'session_id'), \
+                                (select m.feed_position from partner_move m where m.id = $2)) \
+                  else (select position from feed_counter) end)) \
          on conflict (session_id) do update set ({columns}) = (select excluded.*) \
              where t.moved_by is not null and t.came_by is distinct from $2"
     );

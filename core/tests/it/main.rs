@@ -24,6 +24,7 @@ mod endpoint_leases;
 mod fact_claims;
 mod failover;
 mod fix_parts;
+mod following;
 mod guard;
 mod histories;
 mod in_place;

@@ -11,6 +11,7 @@ use dvp_core::legacy::{
 use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
 use dvp_domain::intent::Side;
 use dvp_domain::money::Minor;
+use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy::NewLegacyIntent;
 use dvp_store::partners;
 
@@ -22,6 +23,10 @@ use dvp_testing::wait::{wait_for, wait_until};
 
 /// Stores an order of 100 USD for EUR that is due.
 async fn keep(harness: &Harness, strategy: Strategy) {
+    keep_for(harness, &harness.tenant, strategy).await;
+}
+
+pub(crate) async fn keep_for(harness: &Harness, tenant: &Tenant, strategy: Strategy) {
     let request = LegacyRequest {
         pair: LegacyPair { source: "USD".into(), target: "EUR".into() },
         side: Side::Sell,
@@ -38,7 +43,7 @@ async fn keep(harness: &Harness, strategy: Strategy) {
     let created_at = Utc::now();
     let (stage, _, expires_at) = beginning(strategy, created_at, 3_600_000);
     let new = NewLegacyIntent {
-        tenant: harness.tenant.clone(),
+        tenant: tenant.clone(),
         intent_id: "older".into(),
         request: serde_json::to_value(request).unwrap(),
         source: "USD".into(),
@@ -51,7 +56,7 @@ async fn keep(harness: &Harness, strategy: Strategy) {
         expires_at,
         run_at: created_at,
     };
-    let key = key_of(&harness.tenant, uuid::Uuid::new_v4(), "/v1/intents");
+    let key = key_of(tenant, uuid::Uuid::new_v4(), "/v1/intents");
     harness.engine.keep_legacy_intent(new, key).await.unwrap();
 }
 
