@@ -228,12 +228,6 @@ pub async fn list_obstacles(
     Ok(rows.bind(partner_id).bind(hash_key).fetch_all(conn).await?)
 }
 
-/// The number of a partner's used intentIds.
-pub async fn count_intents(conn: &mut PgConnection, partner_id: &str) -> Result<i64, StoreError> {
-    let row = sqlx::query_scalar("select count(*) from intent where partner_id = $1");
-    Ok(row.bind(partner_id).fetch_one(conn).await?)
-}
-
 /// The number of a partner's executions that have not ended.
 pub async fn count_open(conn: &mut PgConnection, partner_id: &str) -> Result<i64, StoreError> {
     let row =
@@ -353,8 +347,16 @@ impl CopiedRows {
                      disabled_at = case when exists (select from partner_move m where m.partner_id = t.id and m.state = 'moved') \
                                         then coalesce(t.disabled_at, excluded.disabled_at) else excluded.disabled_at end"
             }
+            // A client reference that was erased in the other cell and used again there stays with its first order here.
             Self::Intents => {
-                "insert into intent select * from jsonb_populate_recordset(null::intent, $1::jsonb) on conflict do nothing"
+                "insert into intent select i.* from jsonb_array_elements($1::jsonb) one cross join lateral \
+                     jsonb_populate_record(null::intent, one || case \
+                         when exists (select from intent u where u.partner_id = one ->> 'partner_id' \
+                                          and u.livemode = (one ->> 'livemode')::boolean \
+                                          and u.client_reference = one ->> 'client_reference' and u.reference is not null \
+                                          and u.intent_id <> one ->> 'intent_id' offset 0) \
+                         then '{\"client_reference\": null}'::jsonb else '{}' end) i \
+                 on conflict do nothing"
             }
             // Processes find new keys by their time.
             Self::Keys => {
@@ -465,6 +467,19 @@ pub async fn insert_rows(
 ) -> Result<(), StoreError> {
     sqlx::query(kind.insert()).bind(format!("[{}]", rows.join(","))).execute(conn).await?;
     Ok(())
+}
+
+/// The first of these intents that this database does not have.
+pub async fn find_missing_intent(
+    conn: &mut PgConnection,
+    rows: &[String],
+) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query_scalar(
+        "select given.intent_id from jsonb_populate_recordset(null::intent, $1::jsonb) given \
+         where not exists (select from intent i where i.partner_id = given.partner_id and i.livemode = given.livemode \
+                               and i.intent_id = given.intent_id offset 0) order by 1 limit 1",
+    );
+    Ok(row.bind(format!("[{}]", rows.join(","))).fetch_optional(conn).await?)
 }
 
 /// A FIX session of a partner in the course of its move.

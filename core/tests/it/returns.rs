@@ -1,10 +1,12 @@
 //! A partner comes back to a cell that it has left: what either cell did meanwhile counts in both.
 
 use dvp_core::keys;
+use dvp_core::legacy::{Strategy, turns};
 use dvp_core::moves::MoveError;
 use dvp_core::secrets::Vault;
 use dvp_core::writer::{Outcome, Refusal, UsedKey};
 use dvp_domain::environment::Environment;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
 use dvp_store::PgConnection;
@@ -17,6 +19,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
 use crate::moves::{Cells, SHARED, cell, decide, ended_anywhere, key_of, run_between};
+use crate::older::keep_for;
 use crate::scenes::{enter_destination, fix_session};
 
 const ACCOUNT: &str = "000123456789";
@@ -100,6 +103,52 @@ async fn what_was_used_up_in_either_cell_is_used_up_after_a_return() {
     for at in [&cells.source, &cells.target] {
         at.check_books().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partner_comes_back_to_a_cell_that_has_executed_its_legacy_orders_meanwhile() {
+    let cells = Cells::new().await;
+    cells.source.fund("north", "EUR", 100_000_000).await;
+    let mut tx = cells.source.pool().begin().await.unwrap();
+    balances::deposit(&mut tx, "wire-1", &cells.owner(), "USD", Minor::new(1_000_000)).await.unwrap();
+    tx.commit().await.unwrap();
+    keep_for(&cells.source, &cells.tenant, Strategy::Scheduled).await;
+    let cells = moved(cells).await;
+    assert!(cells.takes(&cells.source).await);
+    // The cell that accepted the order executes it.
+    assert_eq!(turns(&cells.target.engine).await.unwrap(), 1);
+    assert_eq!(texts(&cells.target, "select stage from legacy_intent").await, ["submitted"]);
+    assert!(!cells.intents(&cells.target).await.is_subset(&cells.intents(&cells.source).await));
+    cells.decide().await;
+    cells.run().await.unwrap();
+    assert!(cells.takes(&cells.target).await && !cells.takes(&cells.source).await);
+    assert!(cells.intents(&cells.source).await.is_subset(&cells.intents(&cells.target).await));
+    // And away again, with what was executed here.
+    let cells = moved(cells.back()).await;
+    assert!(cells.intents(&cells.target).await.is_subset(&cells.intents(&cells.source).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_reference_that_was_erased_and_used_again_moves_and_is_not_accepted_once_more() {
+    let cells = Cells::new().await;
+    let with_reference =
+        || IntentRequest { client_reference: Some("invoice 7".to_owned()), ..order(ACCOUNT) };
+    let first = cells.submit(&cells.source, with_reference(), None).await;
+    assert!(matches!(first, Outcome::Accepted(_)), "{first:?}");
+    // There and back.
+    let cells = moved(moved(cells).await).await;
+    let erased = "update intent set client_reference = null where client_reference = 'invoice 7'";
+    sqlx::query(erased).execute(cells.source.pool()).await.unwrap();
+    let again = cells.submit(&cells.source, with_reference(), None).await;
+    assert!(matches!(again, Outcome::Accepted(_)), "{again:?}");
+    cells.decide().await;
+    cells.run().await.unwrap();
+    assert_eq!(cells.intents(&cells.source).await, cells.intents(&cells.target).await);
+    let once_more = cells.submit(&cells.target, with_reference(), None).await;
+    assert!(
+        matches!(once_more, Outcome::Refused(Refusal::DuplicateClientReference)),
+        "the first order has it here: {once_more:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
