@@ -585,8 +585,8 @@ async fn open(
     step(target, &found.id, ["copied", "open"], operator).await
 }
 
-/// Moves a session whose orders have ended: since the partner was closed, no further one can begin. It is disabled at
-/// the source and waited for, then copied.
+/// Moves a session whose orders have ended: since the partner was closed, no further one is accepted. It is disabled at
+/// the source and waited for, then copied; or given back, if it has parked an order until then.
 async fn move_session(
     source: &mut Side<'_>,
     target: &mut Side<'_>,
@@ -598,9 +598,7 @@ async fn move_session(
     let is_taken = moves::take_session(&mut tx, session_id, found).await?;
     if is_taken == Taken::Now {
         let reason = format!("moved to cell {} by {}", found.target, found.id);
-        let command = fix_sessions::command(session_id, SessionAction::Disable, operator, &reason)
-            .map_err(|_| MoveError::NoReason)?;
-        commands::insert_command(&mut tx, &command, Some("disabled")).await?;
+        record(&mut tx, session_id, (SessionAction::Disable, "disabled"), [operator, &reason]).await?;
     }
     tx.commit().await?;
     if is_taken == Taken::Not {
@@ -616,13 +614,37 @@ async fn move_session(
     }
     // Until it is copied the partner cannot come back, and no other run copies it.
     let mut tx = source.conn.begin().await?;
-    if moves::lock_taken(&mut tx, session_id, found).await? {
+    if !moves::lock_taken(&mut tx, session_id, found).await? {
+        return Ok(tx.rollback().await?);
+    }
+    // Until it let go of the session, its process may have parked an order, or had an event to report. Then it goes on,
+    // and the next run moves the session. What is written to the session now waits for this transaction.
+    let sessions = moves::list_sessions(&mut tx, &found.partner_id).await?;
+    let is_busy = sessions.iter().any(|one| one.session_id == session_id && one.is_busy);
+    if is_busy && !moves::has_session(target.conn, session_id, &found.id).await? {
+        moves::give_back(&mut tx, session_id).await?;
+        let reason = format!("has orders to end before {} moves it", found.id);
+        record(&mut tx, session_id, (SessionAction::Enable, "enabled"), [operator, &reason]).await?;
+    } else {
         let mut rows = moves::load_session(&mut tx, session_id).await?;
         rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
         copy_session(target.conn, session_id, &rows, found).await?;
         moves::note_copied(&mut tx, session_id).await?;
     }
     Ok(tx.commit().await?)
+}
+
+/// Records a change of a session, which is done.
+async fn record(
+    tx: &mut PgConnection,
+    session_id: &str,
+    (action, outcome): (SessionAction, &str),
+    [operator, reason]: [&str; 2],
+) -> Result<(), MoveError> {
+    let command =
+        fix_sessions::command(session_id, action, operator, reason).map_err(|_| MoveError::NoReason)?;
+    commands::insert_command(tx, &command, Some(outcome)).await?;
+    Ok(())
 }
 
 async fn copy_session(

@@ -591,6 +591,21 @@ pub async fn lock_taken(
     Ok(locked.bind(session_id).bind(&found.id).execute(conn).await?.rows_affected() == 1)
 }
 
+/// Whether a cell has a session that a move brings, or another one under its id.
+pub async fn has_session(conn: &mut PgConnection, session_id: &str, id: &str) -> Result<bool, StoreError> {
+    let row = sqlx::query_scalar(
+        "select exists (select from fix_session where session_id = $1 and (came_by = $2 or moved_by is null))",
+    );
+    Ok(row.bind(session_id).bind(id).fetch_one(conn).await?)
+}
+
+/// Gives a session back to this cell that a move has taken. Call it in the transaction that has locked it.
+pub async fn give_back(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
+    let given = sqlx::query("update fix_session set enabled = true, moved_by = null where session_id = $1");
+    given.bind(session_id).execute(conn).await?;
+    Ok(())
+}
+
 /// Records that the target has the session.
 pub async fn note_copied(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
     let noted = sqlx::query("update fix_session set copied_at = now() where session_id = $1");

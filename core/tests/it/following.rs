@@ -1,8 +1,11 @@
-//! FIX sessions follow a partner that moves: no report of its orders is lost.
+//! FIX sessions follow a partner that moves: no report of its orders is lost, and no parked order.
+
+use std::time::Duration;
 
 use dvp_core::legacy::Strategy;
 use dvp_core::moves::{self, MoveError, Progress};
 use dvp_core::secrets::Vault;
+use dvp_store::lease::Lease;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
@@ -160,4 +163,51 @@ async fn a_drop_copy_waits_for_legacy_orders_that_wait() {
     assert_eq!(states(&cells.run().await.unwrap()), ["waits"]);
     write(&cells.source, &["update legacy_intent set stage = 'cancelled'"]).await;
     assert_eq!(states(&cells.run().await.unwrap()), ["moved"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_parks_an_order_while_it_is_taken_is_given_back() {
+    let cells = Cells::new().await;
+    let (a, b) = (&cells.source, &cells.target);
+    let first = fix_session(a, &cells.tenant, "FIRST").await;
+    let second = fix_session(a, &cells.tenant, "SECOND").await;
+    write(a, &["update fix_session set password_key = 'cells'"]).await;
+    let park = async |session: &str| {
+        let parked = "insert into fix_parked (session_id, cl_ord_id, message, received_at) values ($1, 'C', '', now())";
+        sqlx::query(parked).bind(session).execute(a.pool()).await.unwrap();
+    };
+    let enabled = async |at: &Harness| {
+        let rows = sqlx::query_scalar("select session_id from fix_session where enabled order by 1");
+        let rows: Vec<String> = rows.fetch_all(at.pool()).await.unwrap();
+        rows
+    };
+    let (name, owner) = (format!("fix:{first}"), uuid::Uuid::new_v4());
+    let lease = Lease::acquire(a.pool(), &name, owner, Duration::from_secs(600)).await.unwrap().unwrap();
+    cells.decide().await;
+    let parking = async {
+        // The second one was found to have no orders, and waits until the first one's process lets go of that.
+        a.wait_for_count("select count(*) from fix_session where moved_by is not null", 1).await;
+        park(&second).await;
+        lease.release(a.pool()).await.unwrap();
+    };
+    let (moving, ()) = tokio::join!(cells.run(), parking);
+    assert_eq!(states(&moving.unwrap()), ["moved", "waits"]);
+    assert_eq!((enabled(a).await, enabled(b).await), (vec![second.clone()], vec![first.clone()]));
+
+    // A run that ended after it had taken the session.
+    let taken =
+        "update fix_session set enabled = false, moved_by = (select id from partner_move) where enabled";
+    write(a, &[taken]).await;
+    assert_eq!(states(&cells.run().await.unwrap()), ["moved", "waits"]);
+    assert_eq!(enabled(a).await, std::slice::from_ref(&second));
+    write(a, &["delete from fix_parked"]).await;
+    assert_eq!(states(&cells.run().await.unwrap()), ["moved", "moved"]);
+    let both = [first, second.clone()];
+    assert_eq!((enabled(a).await, enabled(b).await), (vec![], both.to_vec()));
+
+    // One that ended after the target had the session: nothing makes it enabled in both.
+    park(&second).await;
+    write(a, &["update fix_session set copied_at = null"]).await;
+    assert_eq!(states(&cells.run().await.unwrap()), ["moved", "moved"]);
+    assert_eq!((enabled(a).await, enabled(b).await), (vec![], both.to_vec()));
 }
