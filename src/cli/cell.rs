@@ -12,7 +12,8 @@ pub(crate) enum CellCommand {
     /// Write the maps by which a proxy finds the cell of partners that moved and of FIX sessions.
     ///
     /// From the databases of all cells, so give every configuration. A file is replaced as a whole. With --socket the
-    /// running proxy takes the maps over at once, each as a whole.
+    /// running proxy takes the maps over at once, each as a whole. What two cells have keeps its line and is named, and the
+    /// command ends with an error then.
     #[command(
         after_help = "Example:\n  dvp cell map --config a.toml --config b.toml --dir /etc/haproxy --socket /run/haproxy/dvp.sock"
     )]

@@ -23,6 +23,8 @@ use crate::serve::Ground;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "secret-1";
+/// The session that moves.
+const ACME: &str = "FIX.4.4:DVP->ACME";
 
 /// A process that is killed when the test ends.
 struct Running(Child);
@@ -269,6 +271,22 @@ spread_bps = 10
         self.said(id, &["key", "issue", "--partner", name, "--env", "test"])
     }
 
+    /// A further session of a partner. Returns its id.
+    fn session(&self, id: &str, partner: &str, [begin, target, sender]: [&str; 3]) -> String {
+        let add = [
+            "fix-session",
+            "add",
+            "--begin-string",
+            begin,
+            "--target-comp-id",
+            target,
+            "--sender-comp-id",
+            sender,
+        ];
+        let added = self.said(id, &[&add[..], &["--partner", partner, "--password", PASSWORD]].concat());
+        added["sessionId"].as_str().unwrap().to_owned()
+    }
+
     /// A partner's view of a cell, through the proxy.
     fn service(&self, cell: usize, keys: &Value) -> Value {
         let deployment = &self.cells[cell].deployment;
@@ -471,15 +489,19 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Logs on through the proxy, again while the session is not served yet.
 async fn log_on(scene: &Scene, name: &str) -> FixClient {
+    log_on_to(scene, [name, "DVP"], name).await
+}
+
+/// Logs on through the proxy, again while the session is not served yet.
+async fn log_on_to(scene: &Scene, [sender, target]: [&str; 2], username: &str) -> FixClient {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let socket = Box::new(TcpStream::connect(("127.0.0.1", scene.proxy[1])).await.unwrap());
-        let ids = [name.to_owned(), "DVP".to_owned()];
-        match FixClient::try_log_on(socket, ids, name.to_owned(), PASSWORD.to_owned()).await {
+        let ids = [sender, target].map(str::to_owned);
+        match FixClient::try_log_on(socket, ids, username.to_owned(), PASSWORD.to_owned()).await {
             Some(client) => return client,
-            None => assert!(Instant::now() < deadline, "no Logon of {name} is answered"),
+            None => assert!(Instant::now() < deadline, "no Logon of {sender} to {target} is answered"),
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -504,12 +526,22 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     let acme = scene.partner("00a", "ACME");
     let initech = scene.partner("00a", "INITECH");
     let globex = scene.partner("00b", "GLOBEX");
+    // Sessions that share a SenderCompID: an old one that stays disabled, and another partner's in another cell.
+    let old = scene.session("00a", "ACME", ["FIX.4.2", "DVP", "ACME"]);
+    let disable =
+        ["fix-session", "disable", "--session-id", &old, "--operator", "jo", "--reason", "FIX.4.4 now"];
+    scene.said("00a", &disable);
+    scene.session("00a", "INITECH", ["FIX.4.4", "OTHER", "GLOBEX"]);
     let _first = scene.serve("00a");
     let mut second = scene.serve("00b");
     let _proxy = scene.haproxy();
     until("the proxy's socket", async || scene.ground.path("haproxy/dvp.sock").exists()).await;
     let map = scene.map();
-    assert_eq!(map["sessions"], json!({"ACME": "00a", "GLOBEX": "00b", "INITECH": "00a"}));
+    let sessions = json!({
+        "FIX.4.2:DVP->ACME": "00a", "FIX.4.4:DVP->ACME": "00a", "FIX.4.4:DVP->GLOBEX": "00b",
+        "FIX.4.4:DVP->INITECH": "00a", "FIX.4.4:OTHER->GLOBEX": "00a",
+    });
+    assert_eq!(map["sessions"], sessions);
     assert_eq!(map["keys"], json!({}));
 
     // Through one address each partner reaches its own cell, over both interfaces; an unknown key is one anywhere.
@@ -527,6 +559,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     let nobody = Partner::with_keys(&Box::new(scene.service(1, &acme)), &unknown, "x");
     assert_eq!(nobody.get("/v1/events").await.0, 401);
     drop(log_on(&scene, "GLOBEX").await);
+    drop(log_on_to(&scene, ["GLOBEX", "OTHER"], "INITECH").await);
     let mut acme_fix = log_on(&scene, "ACME").await;
     let view = Box::new(scene.service(0, &acme));
     let order = flows[0].partner.order(&view, 3, "000123456789").await;
@@ -611,14 +644,16 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     // The session follows when its orders have ended, with its numbers and ClOrdIDs.
     until("the session", async || {
         let moved = scene.said("00a", &run);
-        moved["sessions"][0]["state"] == "moved"
+        moved["sessions"]
+            == json!([{"sessionId": old, "state": "disabled"}, {"sessionId": ACME, "state": "moved"}])
     })
     .await;
-    assert_eq!(scene.map()["sessions"]["ACME"], "00b");
+    let sessions = &scene.map()["sessions"];
+    assert_eq!((&sessions[ACME], &sessions[&old]), (&json!("00b"), &json!("00a")));
     drop(acme_fix);
     let listed = scene.said("00b", &["fix-session", "list"]);
     let sessions = listed["sessions"].as_array().unwrap();
-    let here = sessions.iter().find(|one| one["sessionId"] == "FIX.4.4:DVP->ACME").unwrap();
+    let here = sessions.iter().find(|one| one["sessionId"] == ACME).unwrap();
     assert!(here["nextOut"].as_i64().unwrap() > 2, "{here}");
     let mut acme_fix = log_on(&scene, "ACME").await;
     let view = Box::new(scene.service(1, &acme));
@@ -650,7 +685,7 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     })
     .await;
     let map = scene.map();
-    assert_eq!(map["sessions"]["ACME"], "00a");
+    assert_eq!(map["sessions"][ACME], "00a");
     assert_eq!(map["keys"].as_object().unwrap().values().collect::<Vec<_>>(), ["00a"], "{map}");
     let mut flow = Flow::new(vec![("00a", scene.service(0, &acme))], 0);
     flow.order().await;

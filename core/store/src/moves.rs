@@ -718,9 +718,16 @@ pub async fn insert_session(
     Ok(true)
 }
 
+/// A FIX session that no move has taken from here.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct MappedSession {
+    pub session_id: String,
+    pub enabled: bool,
+}
+
 /// The beginnings of the keys that are used here and may have orders in another cell: those that came from one, and all
-/// of a partner that has come back. And the SenderCompIDs of the sessions that log on here.
-pub async fn list_map(conn: &mut PgConnection) -> Result<(Vec<String>, Vec<String>), StoreError> {
+/// of a partner that has come back. And the sessions of this cell.
+pub async fn list_map(conn: &mut PgConnection) -> Result<(Vec<String>, Vec<MappedSession>), StoreError> {
     let keys = sqlx::query_scalar(
         "select key_prefix from api_key k join partner p on p.id = k.partner_id \
          where k.revoked_at is null and p.closed_by is null \
@@ -728,8 +735,8 @@ pub async fn list_map(conn: &mut PgConnection) -> Result<(Vec<String>, Vec<Strin
                 or exists (select from partner_move m where m.partner_id = p.id and m.state = 'moved')) order by 1",
     );
     let keys = keys.fetch_all(&mut *conn).await?;
-    let sessions = sqlx::query_scalar(
-        "select distinct client_comp_id from fix_session where moved_by is null order by client_comp_id",
+    let sessions = sqlx::query_as(
+        "select session_id, enabled from fix_session where moved_by is null order by session_id",
     );
     Ok((keys, sessions.fetch_all(conn).await?))
 }

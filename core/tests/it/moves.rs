@@ -32,7 +32,7 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
 use crate::personal_data::{complete, of_session};
-use crate::scenes;
+use crate::scenes::{self, fix_session};
 use crate::transfers::{MAKER, keys as transfer_keys, pending};
 
 const NAME: &str = "mover";
@@ -286,6 +286,44 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
     assert_eq!(deposit(&cells.target, "wire-1").await, Deposited::Repeated, "it was posted at the source");
     assert_eq!(deposit(&cells.target, "wire-2").await, Deposited::Posted);
     assert_eq!(held(&cells.target).await, 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_stay_keep_no_other_session_of_their_sender_out_of_the_map() {
+    let cells = Cells::new().await;
+    let session = fix_session(&cells.source, &cells.tenant, "MOVER").await;
+    // An old one that is disabled, and one that has a report to make.
+    for (begin, service, enabled) in [("FIX.4.2", "DVP", false), ("FIX.4.4", "COPY", true)] {
+        sqlx::query(
+            "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
+                                      username, password_hash, password_key, enabled) \
+             select $1 || ':' || $2 || '->MOVER', partner_id, livemode, $1, client_comp_id, $2, username, password_hash, \
+                    password_key, $3 from fix_session where session_id = $4",
+        )
+        .bind(begin)
+        .bind(service)
+        .bind(enabled)
+        .bind(&session)
+        .execute(cells.source.pool())
+        .await
+        .unwrap();
+    }
+    for statement in [
+        "update fix_session set password_key = 'cells'",
+        "insert into fix_parked (session_id, cl_ord_id, message, received_at) values ('FIX.4.4:COPY->MOVER', 'C-1', '', now())",
+    ] {
+        sqlx::query(statement).execute(cells.source.pool()).await.unwrap();
+    }
+    cells.decide().await;
+    cells.run().await.unwrap();
+    let mapped = async |at: &Harness| {
+        let mut conn = at.pool().acquire().await.unwrap();
+        let (_, sessions) = dvp_store::moves::list_map(&mut conn).await.unwrap();
+        sessions.into_iter().map(|one| (one.session_id, one.enabled)).collect::<Vec<_>>()
+    };
+    let stay = [("FIX.4.2:DVP->MOVER".to_owned(), false), ("FIX.4.4:COPY->MOVER".to_owned(), true)];
+    assert_eq!(mapped(&cells.source).await, stay);
+    assert_eq!(mapped(&cells.target).await, [(session, true)]);
 }
 
 impl Cells {
