@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_core::webhooks::{Command, CommandOutcome, Owner, carry_out};
+use dvp_core::webhooks::{Addressed, Command, CommandOutcome, Owner, carry_out};
 use dvp_domain::event::EventType;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
@@ -69,7 +69,7 @@ pub async fn ask(harness: &DurableHarness, owner: &Owner, command: Command) -> a
     }
     let mut conn = harness.pool().acquire().await?;
     let vault = &harness.engine.context().vault;
-    match carry_out(&mut conn, vault, owner, command, None, render).await {
+    match carry_out(&mut conn, vault, owner, Addressed::PresentCell, command, None, render).await {
         Ok(answer) => Ok(answer.response.body),
         Err(error) => bail!("{error}"),
     }

@@ -3,7 +3,8 @@
 //! One command is one transaction, and so is the answer stored under its Idempotency-Key: the same key does the work
 //! once, whichever process gets the repetition. A rejected command writes nothing, and no answer either.
 //!
-//! Invariant: a secret is returned only in the answer that shows it, and is encrypted everywhere else.
+//! Invariants: a secret is returned only in the answer that shows it, and is encrypted everywhere else. A change is copied
+//! to the cell that the partner moves to, or is refused ([`moves`]).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,7 @@ use dvp_domain::sample;
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
 use dvp_store::ids;
+use dvp_store::moves;
 use dvp_store::orders::events::{self, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::StoredResponse;
@@ -76,6 +78,25 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether it changes what a move of the partner copies.
+    const fn changes_endpoint(&self) -> bool {
+        match self {
+            Self::Register { .. } | Self::Update { .. } | Self::Remove { .. } | Self::Rotate => true,
+            Self::Test { .. } | Self::Resend { .. } | Self::Replay { .. } => false,
+        }
+    }
+}
+
+/// The cell that a command is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addressed {
+    /// The one that accepts the partner's orders.
+    PresentCell,
+    /// This one by its name, also when the partner has left it.
+    ThisCell,
+}
+
 /// The result of a command.
 #[derive(Debug, Clone)]
 pub enum CommandOutcome {
@@ -97,6 +118,8 @@ pub enum WebhookRejection {
     Inactive,
     /// The event does not exist, or has left the feed.
     NoEvent,
+    /// Another cell has the partner, or will have it: it would not know of the change.
+    PartnerMoving,
 }
 
 /// Why a command was not carried out.
@@ -148,11 +171,14 @@ pub async fn carry_out(
     conn: &mut PgConnection,
     vault: &Vault,
     owner: &Owner,
+    addressed: Addressed,
     command: Command,
     idempotency: Option<&WebhookIdempotency>,
     render: fn(&CommandOutcome) -> StoredResponse,
 ) -> Result<Answer, WebhookError> {
     let mut tx = conn.begin().await?;
+    // Before any other lock, as batches of orders do.
+    let is_here = !command.changes_endpoint() || is_changed_here(&mut tx, owner, addressed).await?;
     let idempotency = idempotency.map(|part| {
         let WebhookIdempotency { operation, key, fingerprint } = part;
         let id = WebhookRecordId {
@@ -167,6 +193,9 @@ pub async fn carry_out(
     {
         return kept_answer(vault, id, &kept, fingerprint);
     }
+    if !is_here {
+        return Err(WebhookRejection::PartnerMoving.into());
+    }
     let outcome = work(&mut tx, vault, owner, command).await?;
     let response = render(&outcome);
     if let Some((id, _)) = &idempotency {
@@ -175,6 +204,17 @@ pub async fn carry_out(
     }
     tx.commit().await?;
     Ok(Answer { response, replayed: false })
+}
+
+/// Whether this cell changes the owner's endpoint. One that the partner has left still delivers the events of its own
+/// orders, and has an endpoint of its own from then on.
+async fn is_changed_here(
+    conn: &mut PgConnection,
+    owner: &Owner,
+    addressed: Addressed,
+) -> Result<bool, StoreError> {
+    let closing = moves::hold_open_unless_closed(conn, &owner.tenant.partner_id).await?;
+    Ok(closing.is_none_or(|state| state == "moved" && addressed == Addressed::ThisCell))
 }
 
 /// A stored answer can be decrypted for its own key only.

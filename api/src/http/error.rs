@@ -145,7 +145,7 @@ pub(crate) enum ApiError {
     Busy,
     /// The route's time limit passed.
     TimedOut,
-    /// Another cell accepts the partner's new orders, or will accept them.
+    /// Another cell accepts the partner's new orders and changes of its endpoints, or will accept them.
     PartnerMoving,
 }
 
@@ -264,7 +264,8 @@ impl ApiError {
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
             Self::PartnerMoving => {
-                "new orders are not accepted here while the account moves; try again with the same idempotency key"
+                "while the account moves, new orders and changes of webhook endpoints are not accepted here; try again \
+                 with the same idempotency key"
             }
             Self::Internal(_) => "something went wrong on our side",
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => {

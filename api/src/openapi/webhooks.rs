@@ -44,7 +44,7 @@ pub(crate) fn register() -> Operation {
     Operation {
         body: Some("WebhookRegistration"),
         answers: vec![ok(201, "Registered. The secret is shown here only.", "WebhookRegistered")],
-        errors: &[Code::InvalidUrl, Code::InvalidType, Code::AlreadyExists],
+        errors: &[Code::InvalidUrl, Code::InvalidType, Code::AlreadyExists, Code::PartnerMoving],
         ..operation("registerWebhookEndpoint", "Register an endpoint", "One for each API key.")
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn update() -> Operation {
     Operation {
         body: Some("WebhookUpdate"),
         answers: vec![ok(200, "The endpoint after the change.", "WebhookEndpoint")],
-        errors: &[Code::NotFound, Code::InvalidUrl, Code::InvalidType],
+        errors: &[Code::NotFound, Code::InvalidUrl, Code::InvalidType, Code::PartnerMoving],
         ..operation("updateWebhookEndpoint", "Change the endpoint", "Absent fields keep their values.")
     }
 }
@@ -61,6 +61,7 @@ pub(crate) fn update() -> Operation {
 pub(crate) fn rotate() -> Operation {
     Operation {
         answers: vec![ok(200, "The next secret, shown here only.", "WebhookRotated")],
+        errors: &[Code::NotFound, Code::PartnerMoving],
         ..operation(
             "rotateWebhookSecret",
             "Rotate the secret",
@@ -117,6 +118,7 @@ pub(crate) fn remove() -> Operation {
     Operation {
         params: vec![text_param("path", "endpointId", true, "As it was registered.")],
         answers: vec![ok(200, "The endpoint, inactive.", "WebhookEndpoint")],
+        errors: &[Code::NotFound, Code::PartnerMoving],
         ..operation(
             "deactivateWebhookEndpoint",
             "Switch the endpoint off",

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use dvp_core::webhooks::{Command, CommandOutcome};
 use dvp_domain::time::Timestamp;
@@ -156,9 +156,10 @@ pub(crate) async fn remove(
     State(api): State<Api>,
     endpoint_id: Result<Path<String>, PathRejection>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let endpoint_id = endpoint_id.ok().map(|Path(id)| id).ok_or(NO_ENDPOINT)?;
-    write_unkeyed(&api, &caller, Command::Remove { endpoint_id }).await
+    write_unkeyed(&api, &caller, &headers, Command::Remove { endpoint_id }).await
 }
 
 /// The contract's rules for URLs, and the host's addresses as far as they are known now.

@@ -192,7 +192,18 @@ impl ApiHarness {
     }
 
     pub(crate) async fn with_webhooks(webhook_rules: WebhookRules) -> Self {
-        let harness = Harness::new(market()).await;
+        Self::with(market(), webhook_rules).await
+    }
+
+    /// As one of several cells.
+    pub(crate) async fn in_cell(id: &str) -> Self {
+        let mut market = market();
+        market.cell = id.parse().ok();
+        Self::with(market, WebhookRules::default()).await
+    }
+
+    async fn with(market: Market, webhook_rules: WebhookRules) -> Self {
+        let harness = Harness::new(market).await;
         let now = now();
         let clock = Arc::new(AtomicI64::new(now.millis()));
         let read = clock.clone();

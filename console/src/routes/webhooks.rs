@@ -5,7 +5,7 @@ use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, Utc};
 use dvp_core::webhooks::{
-    self as core_webhooks, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
+    self as core_webhooks, Addressed, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
 };
 use dvp_store::changes::Subject;
 use dvp_store::operators::ConsoleAction;
@@ -216,7 +216,16 @@ async fn carry_out(
     let endpoint = find(&mut conn, id).await?;
     let owner = Owner { key_id: endpoint.key_id, tenant: endpoint.tenant };
     let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
-    let done = core_webhooks::carry_out(&mut conn, &console.vault, &owner, command, None, render).await;
+    let done = core_webhooks::carry_out(
+        &mut conn,
+        &console.vault,
+        &owner,
+        Addressed::ThisCell,
+        command,
+        None,
+        render,
+    )
+    .await;
     let subject = format!("{id} {}{}{}: {}", form.event, form.from, form.to, form.reason.trim());
     match done {
         Ok(_) => {

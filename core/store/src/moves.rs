@@ -1,7 +1,7 @@
 //! Moves of partners between cells: their rows in both databases, and what is copied.
 //!
-//! Batches of orders and deposits hold a shared lock, and closing a partner takes it exclusively. So each of them is
-//! either committed before the partner is closed, or reads that it is closed.
+//! Batches of orders, deposits and changes of webhook endpoints hold a shared lock, and closing a partner takes it
+//! exclusively. So each of them is either committed before the partner is closed, or reads that it is closed.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
@@ -175,6 +175,19 @@ pub(crate) async fn hold_open(conn: &mut PgConnection) -> Result<(), StoreError>
     let held = sqlx::query("select pg_advisory_xact_lock_shared(hashtext('dvp_partner_close'))");
     held.execute(conn).await?;
     Ok(())
+}
+
+/// The state of the move that has closed a partner here. `None`: the partner is open, until the end of the transaction.
+pub async fn hold_open_unless_closed(
+    conn: &mut PgConnection,
+    partner_id: &str,
+) -> Result<Option<String>, StoreError> {
+    hold_open(conn).await?;
+    let row = sqlx::query_scalar(
+        "select coalesce(m.state, 'closed') from partner p left join partner_move m on m.id = p.closed_by \
+         where p.id = $1 and p.closed_by is not null",
+    );
+    Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
 /// Waits until the batches in progress have ended. No batch begins before this transaction ends.

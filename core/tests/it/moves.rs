@@ -11,6 +11,7 @@ use dvp_core::reconciliation::{PATIENCE, compare_bank};
 use dvp_core::requests::Maker;
 use dvp_core::secrets::Vault;
 use dvp_core::transfers::{self, Draft, Listed, RequestedTransfer, TransferError};
+use dvp_core::webhooks::{self, Addressed, Command, CommandOutcome, WebhookError, WebhookRejection};
 use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey};
 use dvp_core::{approvals, keys, ledger_operations, partners};
 use dvp_domain::environment::Environment;
@@ -22,12 +23,13 @@ use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use dvp_domain::transfer::Transfer;
 use dvp_domain::transfer::message::Message;
-use dvp_store::deployment;
 use dvp_store::ledger::{Deposited, balances};
 use dvp_store::moves::list_sessions;
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::webhooks::Endpoint;
+use dvp_store::{PgConnection, deployment};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
@@ -286,6 +288,68 @@ async fn a_deposit_is_posted_in_the_cell_that_accepts_the_partners_orders_and_in
     assert_eq!(deposit(&cells.target, "wire-1").await, Deposited::Repeated, "it was posted at the source");
     assert_eq!(deposit(&cells.target, "wire-2").await, Deposited::Posted);
     assert_eq!(held(&cells.target).await, 500);
+}
+
+/// Asks something of a key's endpoint.
+async fn ask(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    owner: &webhooks::Owner,
+    addressed: Addressed,
+    command: Command,
+) -> Result<(), WebhookError> {
+    let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
+    webhooks::carry_out(conn, vault, owner, addressed, command, None, render).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_an_endpoint_is_copied_or_refused_and_the_cell_that_was_left_is_changed_by_its_name() {
+    use Addressed::{PresentCell, ThisCell};
+    let cells = Cells::new().await;
+    let [from, to] = &cells.vaults;
+    let mut conn = cells.source.pool().acquire().await.unwrap();
+    let partner = &cells.tenant.partner_id;
+    let key = keys::issue(&mut conn, from, partner, Environment::Test, &[]).await.unwrap();
+    let owner = webhooks::Owner { key_id: key.key_id, tenant: cells.tenant.clone() };
+    let register = || Command::Register {
+        url: "https://one.example".to_owned(),
+        subscribed_types: vec!["intent.accepted".to_owned()],
+    };
+    let redirect =
+        |url: &str| Command::Update { url: Some(url.to_owned()), subscribed_types: None, is_active: None };
+    ask(&mut conn, from, &owner, PresentCell, register()).await.unwrap();
+    // A change in progress keeps the partner open until it is there.
+    let mut open = cells.source.pool().begin().await.unwrap();
+    ask(&mut open, from, &owner, PresentCell, redirect("https://two.example")).await.unwrap();
+    cells.decide().await;
+    let (moved, ()) = tokio::join!(cells.run(), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        open.commit().await.unwrap();
+    });
+    assert_eq!(moved.unwrap().source_state, "moved");
+    let endpoint = async |at: &Harness| -> Endpoint {
+        let mut conn = at.pool().acquire().await.unwrap();
+        dvp_store::webhooks::find_by_key(&mut conn, &owner.key_id).await.unwrap().unwrap()
+    };
+    assert_eq!(endpoint(&cells.target).await.url, "https://two.example");
+
+    // The map is not written yet: the source is still asked.
+    let before = endpoint(&cells.source).await;
+    let remove = Command::Remove { endpoint_id: before.id.clone() };
+    for command in [Command::Rotate, redirect("https://three.example"), remove, register()] {
+        let refused = ask(&mut conn, from, &owner, PresentCell, command.clone()).await;
+        let is_refused = matches!(refused, Err(WebhookError::Refused(WebhookRejection::PartnerMoving)));
+        assert!(is_refused, "{command:?}: {refused:?}");
+    }
+    assert_eq!(format!("{:?}", endpoint(&cells.source).await), format!("{before:?}"));
+    // It delivers the events of its own orders, and is asked for them.
+    ask(&mut conn, from, &owner, PresentCell, Command::Test { kind: None }).await.unwrap();
+    ask(&mut conn, from, &owner, ThisCell, redirect("https://four.example")).await.unwrap();
+    assert_eq!(endpoint(&cells.source).await.url, "https://four.example");
+    let mut there = cells.target.pool().acquire().await.unwrap();
+    ask(&mut there, to, &owner, PresentCell, Command::Rotate).await.unwrap();
+    let rotated = endpoint(&cells.target).await;
+    assert_eq!((rotated.url.as_str(), rotated.secrets.next.is_some()), ("https://two.example", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
