@@ -3,7 +3,7 @@
 //!
 //! Nothing is erased that has not ended: an order with funds, a payment, a recall or a decision on its way, or a
 //! beneficiary that can be paid. What is left of an order is what the books need: amounts, references, hashes, times.
-//! A database may have copies of orders of another cell ([`copies`]): to erase such an order erases its copy here.
+//! A database may have copies of what orders of another cell had ([`copies`]): to erase such an order erases them here.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ pub(crate) async fn carry_out_requested(
         Erasure::Beneficiary { id } => Ok(beneficiaries::erase(conn, id, &words).await?),
         Erasure::Order { reference, client_reference } => {
             erase_order(conn, reference, *client_reference).await?;
-            Ok(copies::erase(conn, reference).await?)
+            Ok(copies::erase(conn, reference, *client_reference).await?)
         }
     }
 }
@@ -137,8 +137,16 @@ pub async fn status(conn: &mut PgConnection, erasure: &Erasure) -> Result<Erasur
 struct Found {
     status: ErasureStatus,
     words: Words,
-    /// An order's.
-    terms: Option<Terms>,
+    client_reference: ClientReference,
+}
+
+/// The client's reference of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientReference {
+    None,
+    Known,
+    /// The ClOrdID of a FIX session.
+    ClOrdId,
 }
 
 async fn look(conn: &mut PgConnection, erasure: &Erasure) -> Result<Found, ErasureError> {
@@ -148,16 +156,12 @@ async fn look(conn: &mut PgConnection, erasure: &Erasure) -> Result<Found, Erasu
             Some(order) => {
                 let words = words(&order);
                 let also_in_cells = moves::list_other_cells(conn, order.terms.partner_id.as_str()).await?;
+                let client_reference = reference_of(conn, &order.terms).await?;
                 let status =
                     ErasureStatus { is_erased: order.is_erased, unended: order.unended, also_in_cells };
-                Found { status, words, terms: Some(order.terms) }
+                Found { status, words, client_reference }
             }
-            None => {
-                let is_erased = copies::find_erased(conn, reference).await?.ok_or_else(unknown)?;
-                let also_in_cells = CellId::of_id(reference).iter().map(ToString::to_string).collect();
-                let status = ErasureStatus { is_erased, unended: None, also_in_cells };
-                Found { status, words: Words::default(), terms: None }
-            }
+            None => look_at_copy(conn, reference).await?.ok_or_else(unknown)?,
         },
         Erasure::Beneficiary { id } => {
             let found = beneficiaries::lock(conn, id).await?.ok_or_else(unknown)?;
@@ -169,28 +173,53 @@ async fn look(conn: &mut PgConnection, erasure: &Erasure) -> Result<Found, Erasu
             });
             let also_in_cells = moves::list_other_cells(conn, &found.partner_id).await?;
             let status = ErasureStatus { is_erased: found.is_erased, unended, also_in_cells };
-            Found { status, words: found.words, terms: None }
+            Found { status, words: found.words, client_reference: ClientReference::None }
         }
     })
 }
 
+async fn reference_of(conn: &mut PgConnection, terms: &Terms) -> Result<ClientReference, StoreError> {
+    Ok(match &terms.request.client_reference {
+        None => ClientReference::None,
+        Some(_) if messages::is_of_session(conn, terms).await? => ClientReference::ClOrdId,
+        Some(_) => ClientReference::Known,
+    })
+}
+
+/// An order of another cell. Whether it has ended is known there only.
+async fn look_at_copy(conn: &mut PgConnection, reference: &str) -> Result<Option<Found>, StoreError> {
+    let Some(copy) = copies::find(conn, reference).await? else { return Ok(None) };
+    let also_in_cells = match &copy.partner_id {
+        Some(partner) => moves::list_other_cells(conn, partner).await?,
+        None => CellId::of_id(reference).iter().map(ToString::to_string).collect(),
+    };
+    let client_reference = match (copy.is_of_session, copy.has_client_reference) {
+        (true, _) => ClientReference::ClOrdId,
+        (false, true) => ClientReference::Known,
+        (false, false) => ClientReference::None,
+    };
+    let status = ErasureStatus { is_erased: copy.is_erased, unended: None, also_in_cells };
+    Ok(Some(Found { status, words: Words::default(), client_reference }))
+}
+
 /// Checks that a subject may be erased, and returns its words.
 async fn check(conn: &mut PgConnection, erasure: &Erasure) -> Result<Words, ErasureError> {
-    let Found { status, words, terms } = look(conn, erasure).await?;
+    let Found { status, words, client_reference } = look(conn, erasure).await?;
     let subject = erasure.subject().to_owned();
     if let Some(why) = status.unended.filter(|_| !status.is_erased) {
         return Err(ErasureError::Unended { subject, why });
     }
     let reference_too = matches!(erasure, Erasure::Order { client_reference: true, .. });
-    if reference_too && terms.is_none() {
-        // A copy came with its session.
-        return Err(ErasureError::ClOrdId(subject));
-    }
-    let terms = terms.filter(|terms| reference_too && terms.request.client_reference.is_some());
-    match terms {
-        None if status.is_erased => Err(ErasureError::Erased(subject)),
-        Some(terms) if messages::is_of_session(conn, &terms).await? => Err(ErasureError::ClOrdId(subject)),
-        None | Some(_) => Ok(words),
+    match client_reference {
+        ClientReference::ClOrdId if reference_too => Err(ErasureError::ClOrdId(subject)),
+        ClientReference::Known if reference_too => Ok(words),
+        ClientReference::None | ClientReference::Known | ClientReference::ClOrdId => {
+            if status.is_erased {
+                Err(ErasureError::Erased(subject))
+            } else {
+                Ok(words)
+            }
+        }
     }
 }
 

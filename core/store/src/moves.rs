@@ -293,7 +293,7 @@ impl CopiedRows {
             }
             // The personal data of rejected intents stays behind.
             Self::Intents => {
-                "select intent_id, (to_jsonb(t) || case when reference is null \
+                "select intent_id, (to_jsonb(t) || jsonb_build_object('copied_at', now()) || case when reference is null \
                         then jsonb_build_object('request', '{}'::jsonb, 'personal_erased_at', now()) else '{}' end)::text \
                  from intent t where partner_id = $1 and intent_id > $2 order by 1 limit $3"
             }
@@ -360,14 +360,14 @@ impl CopiedRows {
                      disabled_at = case when exists (select from partner_move m where m.partner_id = t.id and m.state = 'moved') \
                                         then coalesce(t.disabled_at, excluded.disabled_at) else excluded.disabled_at end"
             }
-            // A client reference that was erased in the other cell and used again there stays with its first order here.
+            // A client reference that was erased in one cell, and used again, stays with the order that has it here.
             Self::Intents => {
                 "insert into intent select i.* from jsonb_array_elements($1::jsonb) one cross join lateral \
                      jsonb_populate_record(null::intent, one || case \
                          when exists (select from intent u where u.partner_id = one ->> 'partner_id' \
                                           and u.livemode = (one ->> 'livemode')::boolean \
                                           and u.client_reference = one ->> 'client_reference' and u.reference is not null \
-                                          and u.intent_id <> one ->> 'intent_id' offset 0) \
+                                          and one ->> 'reference' is not null and u.intent_id <> one ->> 'intent_id' offset 0) \
                          then '{\"client_reference\": null}'::jsonb else '{}' end) i \
                  on conflict do nothing"
             }

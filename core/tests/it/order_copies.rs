@@ -1,12 +1,17 @@
-//! Personal data of orders that moved to another cell with their FIX session.
+//! Personal data of orders that is copied to the cell their partner moves to, with the partner or with a FIX session.
+
+use std::sync::Arc;
 
 use dvp_core::approvals::ApprovalError;
 use dvp_core::personal_data::{AGE_LEAST, ErasureError, erase_aged, status};
-use dvp_core::writer::Outcome;
+use dvp_core::writer::{IdempotencyPart, Outcome, UsedKey};
+use dvp_domain::intent::IntentRequest;
+use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::personal::messages::erase_sent;
 use dvp_testing::Harness;
+use serde_json::json;
 
-use crate::moves::Cells;
+use crate::moves::{Cells, key_of};
 use crate::personal_data::{TRACES, columns_with, complete, erase, of_order, of_session, personal};
 
 /// An ended order over a FIX session, which has moved with its partner. Returns its execution.
@@ -129,4 +134,77 @@ async fn a_session_brings_back_nothing_of_an_order_that_its_own_cell_erased() {
     let cells = follow(cells).await;
     search_messages(&cells.target).await;
     assert_eq!(columns_with(&cells.target, &TRACES).await, Vec::<String>::new());
+}
+
+/// An answer as REST stores it.
+fn rest_key(cells: &Cells) -> IdempotencyPart {
+    let render = |outcome: &Outcome| {
+        let body = match outcome {
+            Outcome::Accepted(accepted) => {
+                json!({"reference": accepted.reference, "path": accepted.plan.path}).to_string()
+            }
+            other => format!("{other:?}"),
+        };
+        StoredResponse { status: 202, body }
+    };
+    IdempotencyPart { render: Arc::new(render), ..key_of(&cells.tenant, uuid::Uuid::new_v4()) }
+}
+
+const CLIENT_REFERENCE: &str = "for the aunt of the treasurer";
+
+/// An ended order over REST, whose partner has moved. Returns its request, its key and its execution.
+async fn moved_rest_order(cells: &Cells) -> (IntentRequest, IdempotencyPart, String) {
+    let workers = cells.source.start_workers();
+    let (request, key) = (personal(CLIENT_REFERENCE), rest_key(cells));
+    let reference = match cells.submit(&cells.source, request.clone(), Some(key.clone())).await {
+        Outcome::Accepted(accepted) => accepted.reference.clone(),
+        other => panic!("{other:?}"),
+    };
+    complete(&cells.source, &reference).await;
+    workers.abort();
+    cells.decide().await;
+    cells.run().await.unwrap();
+    (request, key, reference)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_target_has_of_an_order_over_rest_is_erased_there() {
+    let cells = Cells::new().await;
+    let (request, key, reference) = moved_rest_order(&cells).await;
+    let found = columns_with(&cells.target, &TRACES).await;
+    for column in ["intent.client_reference", "idempotency.body"] {
+        assert!(found.iter().any(|one| one.starts_with(column)), "{column}: {found:?}");
+    }
+    for (at, other) in [(&cells.source, "00b"), (&cells.target, "00a")] {
+        let mut conn = at.pool().acquire().await.unwrap();
+        let shown = status(&mut conn, &of_order(&reference, true)).await.unwrap();
+        assert_eq!((shown.is_erased, shown.also_in_cells), (false, vec![other.to_owned()]));
+        // First the answer, and then what is left of it.
+        erase(at, &of_order(&reference, false)).await.unwrap();
+        assert!(status(&mut conn, &of_order(&reference, false)).await.unwrap().is_erased);
+        erase(at, &of_order(&reference, true)).await.unwrap();
+        assert_eq!(columns_with(at, &TRACES).await, Vec::<String>::new());
+        let again = erase(at, &of_order(&reference, true)).await.unwrap_err();
+        assert!(matches!(again, ApprovalError::Erasure(ErasureError::Erased(_))), "{again}");
+    }
+    let repeated = cells.submit(&cells.target, request, Some(key)).await;
+    let Outcome::KeyUsed(UsedKey::Replayed(answer)) = repeated else { panic!("{repeated:?}") };
+    assert!(answer.body.contains("[erased]") && answer.body.contains(&reference), "{}", answer.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_that_was_erased_in_one_cell_only_and_used_again_keeps_no_partner_from_returning() {
+    let cells = Cells::new().await;
+    let (.., reference) = moved_rest_order(&cells).await;
+    erase(&cells.target, &of_order(&reference, true)).await.unwrap();
+    let second = cells.submit(&cells.target, personal(CLIENT_REFERENCE), None).await;
+    assert!(matches!(second, Outcome::Accepted(_)), "{second:?}");
+    let cells = cells.back();
+    cells.decide().await;
+    let progress = cells.run().await.unwrap();
+    assert_eq!(progress.target_state.as_deref(), Some("open"));
+    assert_eq!(cells.intents(&cells.source).await, cells.intents(&cells.target).await);
+    // The order of this cell has it still.
+    let left = "select count(*) from intent where client_reference is not null";
+    assert_eq!(cells.target.count(left).await, 1);
 }

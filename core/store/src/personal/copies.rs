@@ -1,4 +1,5 @@
-//! Orders of another cell that came here with their FIX session: the account that reports repeat, and the last event.
+//! What came here of orders of another cell. With their partner: the client reference, and the account in the answer to
+//! the order. With their FIX session: the account that reports repeat, and the last event.
 
 use std::time::Duration;
 
@@ -35,20 +36,58 @@ macro_rules! erase {
     };
 }
 
-/// Whether an order is here as a copy only, and whether its personal data was erased.
-pub async fn find_erased(conn: &mut PgConnection, reference: &str) -> Result<Option<bool>, StoreError> {
-    let row = sqlx::query_scalar(
-        "select not exists (select from fix_order_copy c where c.reference = m.reference) from moved_event m \
-         where m.reference = $1 and not exists (select from execution e where e.reference = m.reference)",
+/// An order of another cell, as far as it is known here.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct CopiedOrder {
+    /// `None`: it came with its FIX session only.
+    pub partner_id: Option<String>,
+    pub is_erased: bool,
+    pub has_client_reference: bool,
+    /// Its FIX session is here.
+    pub is_of_session: bool,
+}
+
+/// An order that is not of this cell.
+pub async fn find(conn: &mut PgConnection, reference: &str) -> Result<Option<CopiedOrder>, StoreError> {
+    let row = sqlx::query_as(
+        "select i.partner_id, i.client_reference is not null as has_client_reference, \
+                m.reference is not null as is_of_session, \
+                case when m.reference is null then i.personal_erased_at is not null \
+                     else not exists (select from fix_order_copy c where c.reference = $1) end as is_erased \
+         from (select) o left join moved_event m on m.reference = $1 \
+         left join intent i on i.reference = $1 and i.copied_at is not null \
+         where (m.reference is not null or i.reference is not null) \
+           and not exists (select from execution e where e.reference = $1)",
     );
     Ok(row.bind(reference).fetch_optional(conn).await?)
 }
 
-/// Erases the copies of an order.
-pub async fn erase(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
-    let statement =
-        sqlx::query(erase!("select session_id, cl_ord_id from fix_order_copy where reference = $1"));
-    statement.bind(reference).execute(conn).await?;
+/// Erases the copies of an order; with `client_reference` also the caller's reference in them. Repeated requests get the
+/// answer without the account.
+pub async fn erase(
+    conn: &mut PgConnection,
+    reference: &str,
+    client_reference: bool,
+) -> Result<(), StoreError> {
+    for statement in [
+        erase!("select session_id, cl_ord_id from fix_order_copy where reference = $1"),
+        r#"with copied as (
+               update intent set personal_erased_at = coalesce(personal_erased_at, now())
+               where reference = $1 and copied_at is not null returning partner_id, livemode, created_at)
+           update idempotency i set body = regexp_replace(
+               body, '"beneficiaryAccount":\s*"(?!bene_)([^"\\]|\\.)*"', '"beneficiaryAccount":"[erased]"', 'g')
+           from copied c
+           where i.accepted_at between c.created_at - interval '1 minute' and c.created_at + interval '1 minute'
+             and i.partner_id = c.partner_id and i.livemode = c.livemode and position($1 in i.body) > 0"#,
+    ] {
+        sqlx::query(statement).bind(reference).execute(&mut *conn).await?;
+    }
+    if client_reference {
+        // A statement of its own, because it makes all processes read their executions again.
+        let intent =
+            "update intent set client_reference = null where reference = $1 and copied_at is not null";
+        sqlx::query(intent).bind(reference).execute(conn).await?;
+    }
     Ok(())
 }
 
