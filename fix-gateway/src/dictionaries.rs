@@ -42,7 +42,7 @@ pub const OWN_FIELDS: [OwnField; 29] = [
     own(20030, "TargetPrice", "PRICE", "D"),
     OwnField { values: &["intent", "offramp", "payout"], ..own(20101, "Phase", "STRING", "8") },
     OwnField {
-        values: &["completed", "failed", "in_progress", "initiated"],
+        values: &["completed", "failed", "in_progress", "initiated", "reversed"],
         ..own(20102, "PhaseState", "STRING", "8")
     },
     OwnField { values: &["intent", "offramp", "payout"], ..own(20103, "FailureStage", "STRING", "8") },
