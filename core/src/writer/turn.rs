@@ -145,7 +145,8 @@ impl Basis {
     ) -> Result<(), StoreError> {
         let Some(turn) = &mut self.turn else { return Ok(()) };
         turn.wait().await?;
-        if balances::lock(conn, &self.keys).await? != self.balances {
+        // Without a wait: who has them changes them, and may wait for a row that this batch has written.
+        if balances::lock_at_once(conn, &self.keys).await? != self.balances {
             return Err(mispredicted());
         }
         match holds {

@@ -17,6 +17,7 @@ use dvp_store::beneficiaries::disable_destination;
 use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_by, order_for};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Postgres, Transaction};
 use tokio::task::JoinHandle;
 
@@ -184,6 +185,51 @@ async fn a_batch_gives_way_to_who_holds_up_the_one_before_it() {
     assert!(began.elapsed() < Duration::from_secs(20), "another limit ended the wait");
     assert!(!first.is_finished());
     held.rollback().await.unwrap();
+    assert!(is_accepted(first).await);
+    assert!(is_accepted(second).await);
+    harness.check_books().await;
+}
+
+/// Another process has locked the balances and then needs a row that the early batch has written. If both waited, all
+/// orders of these balances would wait until the database finds the deadlock, which it does not here.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_gives_way_to_who_has_locked_its_balances() {
+    let harness = scenes::harness().await;
+    let options = PgConnectOptions::clone(&harness.pool().connect_options());
+    let blind = PgPoolOptions::new().connect_lazy_with(options.options([("deadlock_timeout", "1h")]));
+    let engine = scenes::engine_over(&harness, blind.clone(), PATIENT);
+    let held = hold(&harness, FEED).await;
+    let first = submit(&harness, &engine, order("000123456789"), None);
+    wait_for_first(&harness).await;
+    let request = order("000123456789");
+    let intent_id = request.intent_id.clone();
+    let second = submit(&harness, &engine, request, None);
+    wait_for_early(&harness).await;
+    // It gets the balances when the first batch is committed.
+    let mut other = blind.begin().await.unwrap();
+    sqlx::query("set local lock_timeout = '10s'").execute(&mut *other).await.unwrap();
+    let lock = async {
+        sqlx::query("select from account_balance where asset = 'USD' for update")
+            .execute(&mut *other)
+            .await
+            .unwrap();
+    };
+    let release = async {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+                       and wait_event_type = 'Lock' and state = 'active'";
+        harness.wait_for_count(waiting, 2).await;
+        held.rollback().await.unwrap();
+    };
+    tokio::join!(lock, release);
+    sqlx::query(
+        "insert into intent (partner_id, livemode, intent_id, reason, request) values ($1, false, $2, 'x', '{}')",
+    )
+    .bind(&harness.tenant.partner_id)
+    .bind(intent_id)
+    .execute(&mut *other)
+    .await
+    .unwrap();
+    other.rollback().await.unwrap();
     assert!(is_accepted(first).await);
     assert!(is_accepted(second).await);
     harness.check_books().await;

@@ -109,6 +109,21 @@ pub async fn lock(
     .await
 }
 
+/// The same without a wait: an error if another transaction has locked one of them.
+pub async fn lock_at_once(
+    conn: &mut PgConnection,
+    keys: &BTreeSet<BalanceKey>,
+) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+    select(
+        conn,
+        keys,
+        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+         order by owner_kind, owner, asset for update nowait",
+    )
+    .await
+}
+
 /// The balances of `keys` as last committed, without a lock; zero without a row.
 pub async fn read(
     conn: &mut PgConnection,
