@@ -103,12 +103,17 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     Ok(ParsedFile { message, message_id, said, statements, recalls })
 }
 
+/// A node that may have a status, and the status's name.
+type Level<'a> = (&'a Node, &'static str);
+
 /// A payment's own status takes precedence over that of its block, and that over the status of the message.
 fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     let Some(group) = body.child("OrgnlGrpInfAndSts") else { return said };
+    let of_group = (group, "GrpSts");
     let mut is_detailed = false;
     for block in body.all("OrgnlPmtInfAndSts") {
+        let of_block = (block, "PmtInfSts");
         let mut has_payments = false;
         for payment in block.all("TxInfAndSts") {
             let Some(id) = payment.text_at("OrgnlEndToEndId").or_else(|| payment.text_at("OrgnlInstrId"))
@@ -116,30 +121,31 @@ fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
                 continue;
             };
             has_payments = true;
-            if let Some(word) = status(payment, "TxSts", now) {
+            if let Some(word) = status(&[(payment, "TxSts"), of_block, of_group], now) {
                 said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
             }
         }
-        let word = status(block, "PmtInfSts", now).filter(|_| !has_payments);
+        // A block with neither status nor reason leaves the word to the message.
+        let is_silent = block.child("PmtInfSts").or(block.child("StsRsnInf")).is_none();
+        let word = if has_payments || is_silent { None } else { status(&[of_block, of_group], now) };
         is_detailed |= has_payments || word.is_some();
         if let (Some(word), Some(id)) = (word, block.text_at("OrgnlPmtInfId")) {
             said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
         }
     }
-    if !is_detailed
-        && let (Some(word), Some(id)) = (status(group, "GrpSts", now), group.text_at("OrgnlMsgId"))
-    {
+    if !is_detailed && let (Some(word), Some(id)) = (status(&[of_group], now), group.text_at("OrgnlMsgId")) {
         said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
     }
     said
 }
 
-fn status(node: &Node, name: &str, now: DateTime<Utc>) -> Option<Word> {
-    let reasons =
-        || node.all("StsRsnInf").filter_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
-    let texts: Vec<&str> =
-        node.all("StsRsnInf").flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str()).collect();
-    let code = node.text_at(name)?;
+/// The nearest status of these levels, from the payment outwards. The reasons of all levels count: a bank may give the
+/// status at one and the reason at another.
+fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Option<Word> {
+    let text_at = |path: &str| levels.iter().find_map(|(node, _)| node.text_at(path));
+    let given = || levels.iter().flat_map(|(node, _)| node.all("StsRsnInf"));
+    let reasons = || given().filter_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
+    let code = levels.iter().find_map(|(node, name)| node.text_at(name))?;
     Some(match code {
         "RJCT"
             if reasons()
@@ -149,11 +155,12 @@ fn status(node: &Node, name: &str, now: DateTime<Utc>) -> Option<Word> {
         }
         "RJCT" | "CANC" => {
             let reason = reasons().next().unwrap_or("NARR").to_owned();
-            Word::Refused { reason, text: texts.join(" ") }
+            let texts = given().flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str());
+            Word::Refused { reason, text: texts.collect::<Vec<_>>().join(" ") }
         }
         "ACSC" | "ACCC" => Word::Paid {
-            at: node.text_at("AccptncDtTm").and_then(time).unwrap_or(now),
-            bank_reference: node.text_at("AcctSvcrRef").map(str::to_owned),
+            at: text_at("AccptncDtTm").and_then(time).unwrap_or(now),
+            bank_reference: text_at("AcctSvcrRef").map(str::to_owned),
             amount: None,
         },
         // Partly accepted: each payment has its own status.

@@ -256,8 +256,30 @@ fn a_payments_status_precedes_that_of_its_block_and_message() {
     let payments = said(&report(&format!("{}{parts}", group("PART"))));
     assert_eq!(
         payments,
-        [PaymentReport { of: of("E1"), word: paid }, PaymentReport { of: of("E2"), word: refused }]
+        [PaymentReport { of: of("E1"), word: paid }, PaymentReport { of: of("E2"), word: refused.clone() }]
     );
+    // A listed payment without a status of its own has that of its block, and else that of the message.
+    let because = "<StsRsnInf><Rsn><Cd>AC04</Cd></Rsn><AddtlInf>closed</AddtlInf></StsRsnInf>";
+    let listed = |block: &str| {
+        format!(
+            "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId>{block}<TxInfAndSts>\
+             <OrgnlEndToEndId>E1</OrgnlEndToEndId></TxInfAndSts></OrgnlPmtInfAndSts>"
+        )
+    };
+    for (of_group, of_block) in [
+        ("PART", format!("<PmtInfSts>RJCT</PmtInfSts>{because}")),
+        ("RJCT", format!("<PmtInfSts>RJCT</PmtInfSts>{because}")),
+        ("RJCT", because.to_owned()),
+    ] {
+        let payments = said(&report(&format!("{}{}", group(of_group), listed(&of_block))));
+        assert_eq!(
+            payments,
+            [PaymentReport { of: of("E1"), word: refused.clone() }],
+            "{of_group} {of_block}"
+        );
+    }
+    let partly = said(&report(&format!("{}{}", group("RJCT"), listed("<PmtInfSts>PART</PmtInfSts>"))));
+    assert_eq!(partly, [], "a block that is partly accepted decides nothing about its payments");
 }
 
 #[test]
@@ -265,6 +287,28 @@ fn a_refusal_as_a_duplicate_does_not_refuse_the_payment() {
     let inner = "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
                  <GrpSts>RJCT</GrpSts><StsRsnInf><Rsn><Cd>AM05</Cd></Rsn></StsRsnInf></OrgnlGrpInfAndSts>";
     assert_eq!(said(&report(inner))[0].word, Word::TakenForDuplicate);
+    // The status and the reason may be at different levels.
+    let because = |code: &str| format!("<StsRsnInf><Rsn><Cd>{code}</Cd></Rsn></StsRsnInf>");
+    let of = |of_group: &str, of_block: &str, payment: &str| {
+        let content = report(&format!(
+            "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
+             <GrpSts>RJCT</GrpSts>{of_group}</OrgnlGrpInfAndSts><OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId>\
+             {of_block}{payment}</OrgnlPmtInfAndSts>"
+        ));
+        said(&content)
+    };
+    let duplicate = |of| [PaymentReport { of, word: Word::TakenForDuplicate }];
+    let (payment, block) = (PaymentSubject::Payment("E1".into()), PaymentSubject::Block("P1".into()));
+    for own in
+        ["", "<TxSts>RJCT</TxSts>", "<TxSts>RJCT</TxSts><StsRsnInf><Rsn><Cd>NARR</Cd></Rsn></StsRsnInf>"]
+    {
+        let listed = format!("<TxInfAndSts><OrgnlEndToEndId>E1</OrgnlEndToEndId>{own}</TxInfAndSts>");
+        assert_eq!(of(&because("DU01"), "", &listed), duplicate(payment.clone()), "{own}");
+        assert_eq!(of("", &because("DU01"), &listed), duplicate(payment.clone()), "{own}");
+    }
+    assert_eq!(of(&because("DU01"), "<PmtInfSts>RJCT</PmtInfSts>", ""), duplicate(block.clone()));
+    assert_eq!(of("", &because("DU01"), ""), duplicate(block));
+    assert_eq!(of(&because("DU01"), "", ""), duplicate(PaymentSubject::Message("M1".into())));
 }
 
 fn notification(entry: &str) -> Vec<u8> {
