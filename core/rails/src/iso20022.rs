@@ -323,7 +323,8 @@ async fn take_word(
         payment.alarm = Some(alarm.to_owned());
         payment.is_alarm_cleared = false;
     }
-    if after.status != payment.status {
+    let has_changed = after.status != payment.status;
+    if has_changed {
         info!(
             end_to_end_id = id,
             from = payment.status.as_str(),
@@ -360,7 +361,9 @@ async fn take_word(
     if matches!(payment.status, PaymentStatus::Refused | PaymentStatus::Returned) {
         recalls::end(tx, &payment).await?;
     }
-    if let (PaymentStatus::Returned, Word::Returned { reason, at }) = (payment.status, &said.word) {
+    if has_changed
+        && let (PaymentStatus::Returned, Word::Returned { reason, at, .. }) = (payment.status, &said.word)
+    {
         report_return(tx, &payment, reason, *at).await?;
     }
     Ok(true)

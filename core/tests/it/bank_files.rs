@@ -452,6 +452,44 @@ async fn a_payout_recorded_as_paid_and_refused_later_is_a_break() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_the_bank_takes_back_ends_no_payment() {
+    let (scene, reference) = BankScene::with_files_by_hand("6789").await;
+    let amounts = "select end_to_end_id, (amount / 100)::numeric(20, 2)::text, (amount / 10)::numeric(20, 2)::text \
+                   from bank_payment";
+    let (id, right, wrong): (String, String, String) =
+        sqlx::query_as(amounts).fetch_one(scene.harness.pool()).await.unwrap();
+    let tell = async |name: &str, amount: &str, indicators: &str| {
+        let content = format!(
+            "<Document xmlns='urn:iso:std:iso:20022:tech:xsd:camt.054.001.08'><BkToCstmrDbtCdtNtfctn><GrpHdr>\
+             <MsgId>{name}</MsgId><CreDtTm>2026-11-21T12:00:40Z</CreDtTm></GrpHdr><Ntfctn><Id>{name}</Id><Acct><Id>\
+             <Othr><Id>400500600</Id></Othr></Id></Acct><Ntry><Amt Ccy='USD'>{amount}</Amt>{indicators}<Sts>\
+             <Cd>BOOK</Cd></Sts><BkTxCd/><NtryDtls><TxDtls><Refs><EndToEndId>{id}</EndToEndId></Refs></TxDtls>\
+             </NtryDtls></Ntry></Ntfctn></BkToCstmrDbtCdtNtfctn></Document>"
+        );
+        drop_into(&scene.files.folder().inbox(), name, content.as_bytes()).await.unwrap();
+        assert_eq!(scene.files.take_in().await.unwrap(), 1, "{name}");
+        let status = "select status from bank_payment";
+        let status: String = sqlx::query_scalar(status).fetch_one(scene.harness.pool()).await.unwrap();
+        (status, scene.alarm(&reference).await)
+    };
+    let (debit, back) = ("<CdtDbtInd>DBIT</CdtDbtInd>", "<CdtDbtInd>CRDT</CdtDbtInd><RvslInd>true</RvslInd>");
+    let after = |status: &str, alarm: &str| (status.to_owned(), Some(alarm.to_owned()));
+    let booked = "another amount was booked than was ordered";
+    let given_back = "another amount was given back than was ordered";
+    assert_eq!(tell("1.xml", &wrong, debit).await, after("sent", booked));
+    assert_eq!(tell("2.xml", &wrong, back).await, after("sent", given_back));
+    assert_eq!(tell("3.xml", &right, debit).await, after("paid", given_back));
+    scene.harness.wait_for_state(&reference, "releasing").await;
+    scene.harness.play_chain(&reference).await;
+    scene.harness.wait_for_state(&reference, "completed").await;
+    // A fee that names the payment, and that the bank waives.
+    assert_eq!(tell("4.xml", "5.00", debit).await, after("paid", booked));
+    assert_eq!(tell("5.xml", "5.00", back).await, after("paid", given_back));
+    assert_eq!(scene.breaks().await, []);
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_the_bank_contradicts_is_not_carried_out() {
     let (scene, reference) = BankScene::with_unanswered("0007").await;
     let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };

@@ -14,13 +14,25 @@ pub enum Word {
     /// Received, not decided yet.
     Pending { status: String },
     /// The money has left the service's account, or reached the beneficiary's.
-    Paid { at: DateTime<Utc>, bank_reference: Option<String>, amount: Option<(String, String)> },
+    Paid { at: DateTime<Utc>, bank_reference: Option<String>, amount: Option<Booked> },
     /// It is not and will not be paid.
     Refused { reason: String, text: String },
     /// The bank considers it a duplicate of an earlier one: this says nothing about the earlier one.
     TakenForDuplicate,
     /// It was paid and has been returned.
-    Returned { reason: String, at: DateTime<Utc> },
+    Returned { reason: String, at: DateTime<Utc>, amount: Option<Booked>, by: GivenBack },
+}
+
+/// A booked amount as the bank has written it, and its currency.
+pub type Booked = (String, String);
+
+/// How the bank gives a debit back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenBack {
+    /// The payment has come back. The bank may have deducted its charge.
+    Return,
+    /// The bank takes an entry of its own back.
+    Reversal,
 }
 
 impl Word {
@@ -199,12 +211,12 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
         ("CRDT", "BOOK") if is_reversal || returned.is_some() => {
             let reason = returned.and_then(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
             let at = booked_at(entry).unwrap_or(now);
-            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned(), at })
+            let amount = booked_amount(entry, payment, alone);
+            let by = if returned.is_some() { GivenBack::Return } else { GivenBack::Reversal };
+            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned(), at, amount, by })
         }
         ("DBIT", "BOOK") if !is_reversal => {
-            let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone));
-            let amount =
-                amount.and_then(|amount| Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned())));
+            let amount = booked_amount(entry, payment, alone);
             let reference = payment.text_at("Refs/AcctSvcrRef").or(entry.text_at("AcctSvcrRef"));
             let at = booked_at(entry).unwrap_or(now);
             Some(Word::Paid { at, bank_reference: reference.map(str::to_owned), amount })
@@ -212,6 +224,12 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
         ("DBIT", _) => Some(Word::Pending { status: status.to_owned() }),
         _ => None,
     }
+}
+
+/// The payment's own amount, or that of an entry of this payment `alone`.
+fn booked_amount(entry: &Node, payment: &Node, alone: bool) -> Option<Booked> {
+    let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone))?;
+    Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned()))
 }
 
 /// The booking date of an entry, or else its value date.

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Invariants: `paid`, `refused` and `returned` were reported to the settlement and are not revoked: a contradicting
-//! report changes nothing and raises an alarm. An amount that differs from the ordered one is not a payment of the
-//! order.
+//! report changes nothing and raises an alarm. An amount that differs from the ordered one is neither a payment of the
+//! order nor its return: the bank corrects a wrong entry of its own in the same way. Only the return of a payment that
+//! was made may be of less, by what the bank deducts.
 
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
 
-use super::answers::Word;
+use super::answers::{GivenBack, Word};
 use super::text::minor;
 
 /// The ordered payment.
@@ -62,6 +63,11 @@ pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After 
             PaymentStatus::Paid => alarm(status, REFUSED_AFTER_PAID),
             PaymentStatus::Returned => quiet(status),
         },
+        Word::Returned { amount: Some((amount, currency)), by, .. }
+            if !ordered.comes_back(status, *by, amount, currency) =>
+        {
+            alarm(status, "another amount was given back than was ordered")
+        }
         Word::Returned { .. } => match status {
             // It was returned before its payment was reported: it is not paid, and will not be.
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
@@ -76,6 +82,19 @@ pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After 
 impl Ordered<'_> {
     fn is(&self, amount: &str, currency: &str) -> bool {
         currency == self.currency && minor(amount, self.exponent) == Some(self.amount)
+    }
+
+    /// Whether a credit gives the payment back.
+    fn comes_back(&self, status: PaymentStatus, by: GivenBack, amount: &str, currency: &str) -> bool {
+        use PaymentStatus::{Paid, Pending, Refused, Returned, Sent, Staged};
+        let is_deducted = match (by, status) {
+            (GivenBack::Return, Paid | Returned) => {
+                currency == self.currency
+                    && minor(amount, self.exponent).is_some_and(|amount| amount < self.amount)
+            }
+            (GivenBack::Return, Staged | Sent | Pending | Refused) | (GivenBack::Reversal, _) => false,
+        };
+        is_deducted || self.is(amount, currency)
     }
 }
 

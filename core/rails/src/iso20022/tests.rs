@@ -8,7 +8,7 @@ use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use dvp_domain::recall::{RecallAnswer, RecallReason, RecallSubject};
 use expect_test::{expect, expect_file};
 
-use super::answers::{PaymentReport, Word, read};
+use super::answers::{GivenBack, PaymentReport, Word, read};
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest, case_of, recall_of};
 use super::instruction::{Debtor, Instruction, uetr};
@@ -323,14 +323,15 @@ fn notification(entry: &str) -> Vec<u8> {
 
 #[test]
 fn only_a_booked_debit_is_a_payment_and_a_returned_credit_a_return() {
-    let entry = |direction: &str, status: &str, more: &str| {
+    let reversible = |direction: &str, reversal: &str, status: &str, more: &str| {
         let content = notification(&format!(
-            "<Amt Ccy='USD'>99.35</Amt><CdtDbtInd>{direction}</CdtDbtInd><Sts><Cd>{status}</Cd></Sts>\
+            "<Amt Ccy='USD'>99.35</Amt><CdtDbtInd>{direction}</CdtDbtInd>{reversal}<Sts><Cd>{status}</Cd></Sts>\
              <BookgDt><Dt>2026-11-20</Dt></BookgDt><BkTxCd/><NtryDtls><TxDtls><Refs><EndToEndId>E1</EndToEndId></Refs>\
              {more}</TxDtls></NtryDtls>"
         ));
         said(&content).pop().map(|said| said.word)
     };
+    let entry = |direction: &str, status: &str, more: &str| reversible(direction, "", status, more);
     let paid = Word::Paid {
         at: "2026-11-20T00:00:00Z".parse().unwrap(),
         bank_reference: None,
@@ -340,10 +341,21 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_a_return() {
     assert_eq!(entry("DBIT", "PDNG", ""), Some(pending("PDNG")));
     assert_eq!(entry("DBIT", "INFO", ""), None);
     assert_eq!(entry("CRDT", "BOOK", ""), None, "money of another payer");
-    let returned = entry("CRDT", "BOOK", "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>");
+    let returned = |reason: &str, amount: &str, by| {
+        let (reason, amount) = (reason.to_owned(), Some((amount.to_owned(), "USD".to_owned())));
+        Some(Word::Returned { reason, at: "2026-11-20T00:00:00Z".parse().unwrap(), amount, by })
+    };
+    let info = "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>";
+    let deducted = format!("<Amt Ccy='USD'>90</Amt>{info}");
+    assert_eq!(entry("CRDT", "BOOK", info), returned("AC04", "99.35", GivenBack::Return));
+    assert_eq!(entry("CRDT", "BOOK", &deducted), returned("AC04", "90", GivenBack::Return));
+    let reversal = "<RvslInd>true</RvslInd>";
+    let reversed = reversible("CRDT", reversal, "BOOK", "");
+    assert_eq!(reversed, returned("NARR", "99.35", GivenBack::Reversal));
     assert_eq!(
-        returned,
-        Some(Word::Returned { reason: "AC04".into(), at: "2026-11-20T00:00:00Z".parse().unwrap() })
+        reversible("CRDT", reversal, "BOOK", info),
+        returned("AC04", "99.35", GivenBack::Return),
+        "a return that is booked as a reversal"
     );
 }
 
@@ -359,10 +371,17 @@ fn files_that_are_not_answers_are_refused() {
 
 #[test]
 fn the_table_of_statuses_and_reports_is_complete() {
+    let booked = |(amount, currency): (&str, &str)| (amount.to_owned(), currency.to_owned());
     let paid = |amount: Option<(&str, &str)>| Word::Paid {
         at: at(),
         bank_reference: None,
-        amount: amount.map(|(amount, currency)| (amount.to_owned(), currency.to_owned())),
+        amount: amount.map(booked),
+    };
+    let back = |by: GivenBack, amount: Option<(&str, &str)>| Word::Returned {
+        reason: "AC04".into(),
+        at: at(),
+        amount: amount.map(booked),
+        by,
     };
     let words = [
         ("pending", pending("ACSP")),
@@ -372,7 +391,14 @@ fn the_table_of_statuses_and_reports_is_complete() {
         ("booked in another currency", paid(Some(("99.35", "EUR")))),
         ("refused", Word::Refused { reason: "AC04".into(), text: String::new() }),
         ("duplicate", Word::TakenForDuplicate),
-        ("returned", Word::Returned { reason: "AC04".into(), at: at() }),
+        ("returned", back(GivenBack::Return, None)),
+        ("returned in full", back(GivenBack::Return, Some(("99.350", "USD")))),
+        ("returned short", back(GivenBack::Return, Some(("0.01", "USD")))),
+        ("returned with more", back(GivenBack::Return, Some(("99.36", "USD")))),
+        ("returned in another currency", back(GivenBack::Return, Some(("90.00", "EUR")))),
+        ("reversed", back(GivenBack::Reversal, Some(("99.35", "USD")))),
+        ("reversed short", back(GivenBack::Reversal, Some(("0.01", "USD")))),
+        ("reversed with more", back(GivenBack::Reversal, Some(("993.50", "USD")))),
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
     let mut table = String::new();
