@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dvp_core::operations::bank_alarms::{ClearError, clear};
 use dvp_domain::settlement::RailAnswer;
+use dvp_rails::iso20022::folder::drop_into;
 use dvp_rails::iso20022::xml::BYTES_MAX;
 use dvp_rails::iso20022::{BankFiles, FILE_MISSING};
 use dvp_rails::{Rail as _, RailStatus};
@@ -137,6 +138,31 @@ async fn a_file_that_cannot_be_imported_delays_no_other() {
         (folder.list_inbox().await.unwrap() == ["2-half"]).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_replaces_one_during_its_import_is_imported_next() {
+    let scene = BankScene::new().await;
+    let (folder, pool) = (scene.files.folder(), scene.harness.pool());
+    let answers = answered(&scene, "h").await;
+    drop_into(&folder.inbox(), "answer", &answers[0].1).await.unwrap();
+    // The import has read the file, and waits.
+    let mut tx = pool.begin().await.unwrap();
+    sqlx::query("lock table bank_file in exclusive mode").execute(&mut *tx).await.unwrap();
+    let files = scene.files.clone();
+    let import = tokio::spawn(async move { files.take_in().await });
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'bank_file'::regclass \
+                   and database = (select oid from pg_database where datname = current_database())";
+    scene.harness.wait_for_count(waiting, 1).await;
+    drop_into(&folder.inbox(), "answer", &answers[1].1).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(import.await.unwrap().unwrap(), 1);
+    assert!(!is_paid(&scene, "h").await, "only the first was read");
+    assert_eq!(folder.list_inbox().await.unwrap(), ["answer"]);
+    assert_eq!(scene.files.take_in().await.unwrap(), 1);
+    assert!(is_paid(&scene, "h").await);
+    assert_eq!(count(folder.inbox()).await, 0);
+    assert_eq!(scene.harness.count("select count(*) from bank_file").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,8 +135,8 @@ impl Folder {
     }
 
     /// Moves an imported file to `archive`, an `unreadable` one to `quarantine`. A name that exists already gets a
-    /// number.
-    pub async fn put_away(&self, name: &str, unreadable: bool) -> io::Result<()> {
+    /// number. `false`: the file has another content than the `read` one by now, and stays in the inbox, too.
+    pub async fn put_away(&self, name: &str, read: &[u8; 32], unreadable: bool) -> io::Result<bool> {
         let place = if unreadable { self.quarantine() } else { self.archive() };
         let mut to = place.join(name);
         for n in 1_u32.. {
@@ -150,8 +150,13 @@ impl Folder {
             }
         }
         sync(&place).await?;
+        // As late as possible: the bank may have written another file under the name at any time since the reading.
+        if self.digest(name).await? != *read {
+            return Ok(false);
+        }
         fs::remove_file(self.inbox().join(name)).await?;
-        sync(&self.inbox()).await
+        sync(&self.inbox()).await?;
+        Ok(true)
     }
 }
 

@@ -6,7 +6,8 @@
 //!   └───── unreadable, and unchanged for a while ──> quarantine, with an alarm
 //! ```
 //!
-//! A file is complete when its size and time did not change between two readings: no other machine's clock counts.
+//! A file is complete when its size and time did not change between two readings: no other machine's clock counts. One
+//! that was replaced under its name while it was imported stays in the inbox, and is imported next.
 
 use std::collections::HashMap;
 use std::io;
@@ -245,7 +246,7 @@ impl BankFiles {
         }
         let (words, statements, recalls) = (answer.said.len(), answer.statements.len(), answer.recalls.len());
         info!(name, first, words, statements, recalls, "bank file imported");
-        self.put_away(name, false).await
+        self.put_away(name, &digest, false).await
     }
 
     /// Whether a statement is of one of the accounts that we pay from.
@@ -268,13 +269,18 @@ impl BankFiles {
         store::insert_file(&mut conn, &file).await?;
         drop(conn);
         error!(name, refusal, "bank file is invalid, moved to quarantine");
-        self.put_away(name, true).await
+        self.put_away(name, &digest, true).await
     }
 
-    async fn put_away(&self, name: &str, unreadable: bool) -> Result<(), BankError> {
-        match self.folder.put_away(name, unreadable).await {
+    async fn put_away(&self, name: &str, read: &[u8; 32], unreadable: bool) -> Result<(), BankError> {
+        match self.folder.put_away(name, read, unreadable).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                warn!(name, "bank file was replaced while it was imported, the new one is imported next");
+                Ok(())
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            put => Ok(put?),
+            Err(error) => Err(error.into()),
         }
     }
 }
