@@ -6,9 +6,33 @@ use super::{RelayError, Relayer};
 use crate::contracts::{payouts::Payouts, settler::IntentSettler};
 use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
-use alloy::transports::RpcError;
-use dvp_domain::chain::ChainCommand;
+use alloy::primitives::B256;
+use alloy::providers::DynProvider;
+use alloy::transports::{RpcError, TransportError};
+use dvp_domain::chain::{BlockNumber, ChainCommand};
 use dvp_store::chain::{self as store, CommandRow};
+use std::time::Duration;
+
+/// The time limit of the other endpoints' answers. The relayer's turn waits for them.
+const OTHERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A refused payment, and a final block.
+#[derive(Clone, Copy)]
+struct Payment {
+    id: B256,
+    /// Unix seconds, the last at which it may be made.
+    not_after: u64,
+    block: (BlockNumber, B256),
+}
+
+/// The state of a payment at a block.
+#[derive(Clone, Copy)]
+enum PaymentState {
+    /// The block is not after the payment's last second, or the endpoint does not have it.
+    Open,
+    Paid,
+    NeverPaid,
+}
 
 impl Relayer {
     /// The outlook at the newest block; a final one must also hold at the confirmation depth.
@@ -23,7 +47,9 @@ impl Relayer {
         if !matches!(now, Outlook::Never { .. }) {
             return Ok(now);
         }
-        if let (ChainCommand::Transfer(transfer), true) = (command, row.is_locked_elsewhere) {
+        // The money of a failed payment goes back at once, so no transaction with it may be included afterwards.
+        if let (ChainCommand::Transfer(transfer), true) = (command, row.is_locked_elsewhere || row.was_signed)
+        {
             return self.never_paid(row, transfer.not_after, now).await;
         }
         if self.config.confirmations <= 1 {
@@ -40,8 +66,9 @@ impl Relayer {
         }
     }
 
-    /// Whether a refused payment for a lock on another chain can never be made: the lock is returned then. It is proved
-    /// by a final block after its last second, at which it was not made.
+    /// Whether a refused payment can never be made: what pays for it is returned then. It is proved by a final block
+    /// after its last second, at which it was not made. The index has passed that block without completing the payment,
+    /// and more than half of the endpoints say the same, because one alone could be wrong about the state and the time.
     async fn never_paid(
         &self,
         row: &CommandRow,
@@ -52,18 +79,45 @@ impl Relayer {
         let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;
         let Some(cursor) = store::find_cursor(&mut conn, chain_id).await? else { return not_yet() };
-        let ours = store::find_known_hash(&mut conn, chain_id, cursor.final_number).await?;
+        let number = cursor.final_number.min(cursor.facts_number);
+        let Some(hash) = store::find_known_hash(&mut conn, chain_id, number).await? else { return not_yet() };
         drop(conn);
-        let provider = self.provider();
-        let block = rpc::block(provider, BlockId::number(cursor.final_number.0)).await?;
-        let Some(block) = block.filter(|block| Some(block.hash) == ours) else { return not_yet() };
-        if block.timestamp <= not_after {
-            return not_yet();
+        let payment = Payment { id: row.entity, not_after, block: (number, hash) };
+        match self.payment_at(self.provider(), payment).await? {
+            PaymentState::Open => not_yet(),
+            PaymentState::Paid => Ok(Outlook::Reached),
+            PaymentState::NeverPaid if self.is_never_paid_elsewhere(payment).await => Ok(refused),
+            PaymentState::NeverPaid => Ok(Outlook::Blocked(
+                "too few endpoints show that the refused payment was not made".to_owned(),
+            )),
         }
-        let call = Payouts::paidAtCall { id: row.entity };
-        let paid_at =
-            rpc::view(provider, self.config.deployment.payouts, &call, BlockId::hash(block.hash)).await?;
-        Ok(if paid_at == 0 { refused } else { Outlook::Reached })
+    }
+
+    /// Whether the endpoint in use and the others that say the same are more than half of them.
+    async fn is_never_paid_elsewhere(&self, payment: Payment) -> bool {
+        let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let answers = others.map(|(_, endpoint)| {
+            tokio::time::timeout(OTHERS_WITHIN, self.payment_at(&endpoint.provider, payment))
+        });
+        let answers = futures_util::future::join_all(answers).await;
+        let agree = answers.iter().filter(|answer| matches!(answer, Ok(Ok(PaymentState::NeverPaid)))).count();
+        (agree + 1) * 2 > self.endpoints.len()
+    }
+
+    /// What an endpoint says about a payment at a block.
+    async fn payment_at(
+        &self,
+        provider: &DynProvider,
+        payment: Payment,
+    ) -> Result<PaymentState, TransportError> {
+        let Payment { id, not_after, block: (number, hash) } = payment;
+        let block = rpc::block(provider, BlockId::number(number.0)).await?;
+        if block.is_none_or(|block| block.hash != hash || block.timestamp <= not_after) {
+            return Ok(PaymentState::Open);
+        }
+        let call = Payouts::paidAtCall { id };
+        let paid_at = rpc::view(provider, self.config.deployment.payouts, &call, BlockId::hash(hash)).await?;
+        Ok(if paid_at == 0 { PaymentState::NeverPaid } else { PaymentState::Paid })
     }
 
     async fn outlook_at(

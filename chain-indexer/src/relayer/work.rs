@@ -534,6 +534,7 @@ mod tests {
             tries: 0,
             lock_given_up: false,
             is_locked_elsewhere: false,
+            was_signed: false,
             trace: None,
         }
     }

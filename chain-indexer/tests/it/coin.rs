@@ -1,7 +1,11 @@
 //! The chain's coin: deposits for orders, and payments in it.
 
-use crate::support::{FUNDS, Order, Scene, key, name};
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, name, raw, vault};
+use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
+use alloy::providers::Provider;
 use alloy::sol_types::{SolCall, SolEvent};
 use dvp_chain_indexer::contracts::coin::CoinGate;
 use dvp_chain_indexer::contracts::payouts::Payouts;
@@ -9,6 +13,13 @@ use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
 use dvp_chain_indexer::contracts::test_coin::TestCoin;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::deploy::{CoinContracts, DeployPlan, deploy};
+use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::{rpc, run_indexer};
+use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
+use dvp_store::chain as store;
+use dvp_store::lease::Lease;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 alloy::sol!(
     #[derive(Debug)]
@@ -18,6 +29,7 @@ alloy::sol!(
 
 /// Stands for the coin as a payment's token.
 const COIN: Address = Address::new(alloy::hex!("eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"));
+const ACCEPTS: u8 = 0;
 const REFUSES: u8 = 1;
 const BURNS_GAS: u8 = 2;
 const RETURNS_MEGABYTES: u8 = 3;
@@ -314,4 +326,112 @@ async fn a_deposit_for_a_gate_that_the_escrow_does_not_know_is_impossible() {
     assert!(!scene.send(&scene.admin, TxKind::Create, code).await.status(), "a second gate");
     let mint = TestCoin::mintCall { to: scene.maker.address(), amount: U256::from(1) };
     assert!(scene.succeeds(&scene.admin, wrapped, &mint).await);
+}
+
+/// A chain with a payment of 10 wei of the coin to a contract, as the engine requests it. Every block that is not among
+/// the newest ones is final.
+async fn paying_chain(not_after: u64) -> (Chain, Address) {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    chain.scene.fund_solver_in_coin(1_000).await;
+    let odd = payee(&chain.scene).await;
+    let payment = TransferCommand {
+        entity: B256::repeat_byte(0x71).to_string(),
+        payer: chain.scene.solver.address().to_string(),
+        receiver: odd.to_string(),
+        token: COIN.to_string(),
+        amount: "10".into(),
+        not_after,
+    };
+    chain.command("one", ChainCommand::Transfer(Box::new(payment))).await;
+    (chain, odd)
+}
+
+/// Another account signs the payment, is taken out of service, and its transaction is given up. Returns the
+/// transaction's bytes.
+async fn sign_and_give_up(chain: &Chain) -> Vec<u8> {
+    let account = chain.scene.other_relayer.clone();
+    let (chain_id, signer) = (chain.config.chain_id, account.address());
+    let retired = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let lease = chain.lease("retired").await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    retired.sign_ready(&lease, &head).await.unwrap();
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let (hash, sealed): (Vec<u8>, Vec<u8>) =
+        sqlx::query_as("select hash, sealed from tx_attempt").fetch_one(&mut *conn).await.unwrap();
+    assert_eq!(store::abandon_slots(&mut conn, chain_id, signer).await.unwrap(), 1);
+    store::note_unable(&mut conn, chain_id, signer).await.unwrap();
+    vault().open(&format!("tx:{}", B256::from_slice(&hash)), &sealed).unwrap()
+}
+
+async fn relayer(chain: &Chain) -> (Relayer, Lease) {
+    let account = chain.scene.relayer.clone();
+    let relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    (relayer, chain.lease("relayer").await)
+}
+
+/// The payment's state after a turn in which it was due.
+async fn judged(chain: &Chain, (relayer, lease): &mut (Relayer, Lease)) -> String {
+    sqlx::query("update chain_command set not_before = now()").execute(&chain.pool()).await.unwrap();
+    relayer.turn(lease).await.unwrap();
+    sqlx::query_scalar("select state from chain_command").fetch_one(&chain.pool()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_was_never_signed_fails_when_its_receiver_refuses() {
+    let (chain, odd) = paying_chain(u64::MAX).await;
+    turn(&chain.scene, odd, REFUSES, Address::ZERO, Vec::new()).await;
+    assert_eq!(judged(&chain, &mut relayer(&chain).await).await, "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signed_payment_fails_only_at_a_final_block_after_its_last_second() {
+    // The time of the node is the clock's.
+    let not_after = dvp_core::context::now().unix_secs() + 3_600;
+    let (chain, odd) = paying_chain(not_after).await;
+    sign_and_give_up(&chain).await;
+    turn(&chain.scene, odd, REFUSES, Address::ZERO, Vec::new()).await;
+    let mut another = relayer(&chain).await;
+    assert_eq!(judged(&chain, &mut another).await, "pending", "its transaction may still be included");
+
+    let shutdown = CancellationToken::new();
+    let indexing = tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone()));
+    let refused_at = chain.scene.now().await;
+    eventually("the refusal is final", async || {
+        chain.mined(1).await;
+        let mut conn = chain.pool().acquire().await.unwrap();
+        let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap()?;
+        let last = BlockId::number(cursor.final_number.0);
+        let last = rpc::block(&chain.scene.provider, last).await.unwrap()?;
+        (last.timestamp > refused_at).then_some(())
+    })
+    .await;
+    assert_eq!(judged(&chain, &mut another).await, "pending", "a final refusal before the last second");
+
+    let _: serde_json::Value = raw(&chain.scene.provider, "evm_increaseTime", json!([4_000])).await;
+    eventually("it fails", async || {
+        chain.mined(1).await;
+        (judged(&chain, &mut another).await == "failed").then_some(())
+    })
+    .await;
+    let facts = chain.facts(B256::repeat_byte(0x71)).await;
+    assert!(matches!(&facts[..], [ChainFact::CommandFailed { .. }]), "{facts:?}");
+    shutdown.cancel();
+    indexing.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_by_a_transaction_that_was_given_up_is_made_after_a_refusal() {
+    let (chain, odd) = paying_chain(u64::MAX).await;
+    let bytes = sign_and_give_up(&chain).await;
+    turn(&chain.scene, odd, REFUSES, Address::ZERO, Vec::new()).await;
+    assert_eq!(judged(&chain, &mut relayer(&chain).await).await, "pending");
+    turn(&chain.scene, odd, ACCEPTS, Address::ZERO, Vec::new()).await;
+    drop(chain.scene.provider.send_raw_transaction(&bytes).await.unwrap());
+    eventually("it is paid", async || (chain.scene.coin_of(odd).await == U256::from(10)).then_some(())).await;
+    let running = Running::start(&chain);
+    chain.state("one", "transfer", "done").await;
+    let facts = chain.facts(B256::repeat_byte(0x71)).await;
+    assert!(matches!(&facts[..], [ChainFact::Transferred { .. }]), "{facts:?}");
+    running.stop().await;
 }

@@ -49,6 +49,8 @@ pub struct CommandRow {
     pub lock_given_up: bool,
     /// A payment for a lock on another chain.
     pub is_locked_elsewhere: bool,
+    /// A payment of which a transaction was signed: whatever became of that one, it may still be included.
+    pub was_signed: bool,
     /// The order's trace. One that cannot be read is none.
     pub trace: Option<TraceContext>,
 }
@@ -194,6 +196,9 @@ pub async fn list_ready_commands(
                                       and reported.consumed_at is not null)
                     else false end as lock_given_up,
                 kind = 'transfer' and chain_is_gated(chain_id, entity, 'transferred') as is_locked_elsewhere,
+                case when kind = 'transfer' then
+                    (select count(*) from slot_command carried where carried.command_id = command.id) > 0
+                    else false end as was_signed,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from chain_command command
          where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
@@ -239,6 +244,7 @@ pub async fn list_live_commands(
                  order by locking.id limit 1) as lock,
                 false as lock_given_up,
                 false as is_locked_elsewhere,
+                kind = 'transfer' as was_signed,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from slot_command carried
          join chain_command command on command.id = carried.command_id
@@ -272,6 +278,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         tries: u32::try_from(tries).unwrap_or(0),
         lock_given_up: row.try_get("lock_given_up")?,
         is_locked_elsewhere: row.try_get("is_locked_elsewhere")?,
+        was_signed: row.try_get("was_signed")?,
         trace: row.try_get::<Option<&str>, _>("trace")?.and_then(|text| text.parse().ok()),
     })
 }
@@ -354,7 +361,8 @@ pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> 
     Ok(())
 }
 
-/// Marks a command as failed permanently and inserts the fact. `false`: it was not open any more.
+/// Marks a command as failed permanently and inserts the fact. `false`: it was not open any more, or it is a payment
+/// that was signed since `command` was read, and what refused it does not prove that it is never included.
 pub async fn fail_command(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -364,9 +372,11 @@ pub async fn fail_command(
     let failed = sqlx::query(
         "update chain_command
          set state = 'failed', done_at = now()
-         where id = $1 and state = 'pending'",
+         where id = $1 and state = 'pending'
+           and ($2 or kind <> 'transfer' or not exists (select from slot_command where command_id = $1))",
     )
     .bind(command.id)
+    .bind(command.was_signed)
     .execute(&mut **tx)
     .await?;
     if failed.rows_affected() == 0 {
