@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use chrono::Utc;
+use dvp_core::operations::{Action, Resolution, resolve};
 use dvp_domain::reconcile::BreakKind;
 use serde_json::{Value, json};
 
@@ -48,6 +50,22 @@ fn totals(report: &Value) -> Sums {
     report["totals"].as_array().unwrap().iter().map(one).collect()
 }
 
+/// Two operators enter that the bank returned an order's payment.
+async fn return_payment(harness: &ApiHarness, reference: &str) {
+    let action = Action::MarkReturned {
+        provider_reference: "R1".into(),
+        at: Utc::now(),
+        code: "account_closed".into(),
+    };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for operator in ["jo", "mika"] {
+        let (reason, evidence) = ("the bank sent it back", "statement 18");
+        let resolution = Resolution { reference, action: action.clone(), operator, reason, evidence };
+        resolve(&mut conn, &resolution).await.unwrap();
+    }
+    harness.wait_for_state(reference, "reversed").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
     let harness = ApiHarness::new().await;
@@ -68,7 +86,9 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
         let all = page["rows"].as_array().unwrap().iter().all(|row| !row["anchorTxHash"].is_null());
         all.then_some(page)
     };
-    let first = wait_for("the first three to be anchored", settled).await;
+    wait_for("the first three to be anchored", settled).await;
+    return_payment(&harness, references[1].as_str().unwrap()).await;
+    let first = harness.send(&Call::get(&harness.acme, &first_path)).await.ok(200);
     let (mut rows, mut page) = (first["rows"].as_array().unwrap().clone(), first.clone());
     while page["hasMore"] == true {
         // Orders that arrive between the pages, and steps of those already reported.
@@ -86,7 +106,8 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
     assert_eq!(reported, references.iter().collect::<Vec<_>>());
     assert_eq!(add_up(&rows), totals(&first));
     let statuses: Vec<&str> = rows.iter().map(|row| row["status"].as_str().unwrap()).collect();
-    assert_eq!(statuses[..3], ["completed"; 3]);
+    assert_eq!(statuses[..3], ["completed", "failed", "completed"]);
+    assert_eq!(rows[1]["fees"], rows[0]["fees"], "a returned payment had been carried out");
     assert_eq!(statuses[4], "in_progress", "events after the first page are not reported");
 }
 

@@ -134,6 +134,24 @@ impl EventType {
         }
     }
 
+    /// Whether the payout was carried out, for which the fees are charged. A payment that the bank returned was.
+    pub const fn is_paid(self) -> bool {
+        match self {
+            Self::PayoutCompleted | Self::PayoutReversed => true,
+            Self::IntentAccepted
+            | Self::OfframpInitiated
+            | Self::OfframpInProgress
+            | Self::OfframpCompleted
+            | Self::OfframpFailed
+            | Self::PayoutInitiated
+            | Self::PayoutInProgress
+            | Self::PayoutFailed
+            | Self::IntentCancelled
+            | Self::IntentExpired
+            | Self::IntentFailed => false,
+        }
+    }
+
     /// Phase and state as the status resource shows them. The intent phase stays `initiated` when it is accepted; an
     /// early end changes it to `failed`.
     pub const fn phase_state(self) -> (Stage, PhaseState) {

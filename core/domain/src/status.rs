@@ -16,6 +16,36 @@ pub enum ExecutionStatus {
     Failed,
 }
 
+impl ExecutionStatus {
+    /// The status of an execution whose last event this is.
+    pub const fn after(last: EventType) -> Self {
+        match last {
+            EventType::PayoutCompleted => Self::Completed,
+            EventType::OfframpFailed
+            | EventType::PayoutFailed
+            | EventType::PayoutReversed
+            | EventType::IntentCancelled
+            | EventType::IntentExpired
+            | EventType::IntentFailed => Self::Failed,
+            EventType::IntentAccepted
+            | EventType::OfframpInitiated
+            | EventType::OfframpInProgress
+            | EventType::OfframpCompleted
+            | EventType::PayoutInitiated
+            | EventType::PayoutInProgress => Self::InProgress,
+        }
+    }
+
+    /// The wire text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionView {

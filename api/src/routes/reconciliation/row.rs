@@ -1,11 +1,11 @@
 //! One execution of a report, as known at the report's position.
 
 use dvp_domain::canonical::hex32;
-use dvp_domain::event::EventType;
 use dvp_domain::fees::FeeItem;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::State;
 use dvp_domain::snapshot::IntentSnapshot;
+use dvp_domain::status::ExecutionStatus;
 use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::reports::ReportedExecution;
@@ -20,7 +20,7 @@ pub(super) struct Row {
     pub(super) status: &'static str,
     pub(super) input: Money,
     pub(super) output: Money,
-    /// Of a completed execution; nothing is charged before.
+    /// Once the payout was carried out; nothing is charged before.
     pub(super) fees: Vec<FeeItem>,
     pub(super) lock_tx_hash: Option<String>,
     pub(super) settle_tx_hash: Option<String>,
@@ -53,9 +53,9 @@ const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "R
 
 impl From<ReportedExecution> for Row {
     fn from(execution: ReportedExecution) -> Self {
-        let completed = matches!(execution.last, EventType::PayoutCompleted | EventType::PayoutReversed);
+        let is_paid = execution.last.is_paid();
         let (settle_tx_hash, anchor_tx_hash) = match execution.state {
-            State::Completed { settle_tx, finality, .. } if completed => {
+            State::Completed { settle_tx, finality, .. } if is_paid => {
                 (settle_tx, finality.map(|finality| finality.tx_hash))
             }
             _ => (None, None),
@@ -63,14 +63,14 @@ impl From<ReportedExecution> for Row {
         let lock = IntentSnapshot::deserialize(&execution.snapshot).ok().and_then(|snapshot| snapshot.lock);
         let chain_state =
             execution.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
-        let hash = execution.receipt_hash.as_deref().filter(|_| completed);
+        let hash = execution.receipt_hash.as_deref().filter(|_| is_paid);
         let hash = hash.and_then(|hash| <&[u8; 32]>::try_from(hash).ok());
         Self {
             client_reference: execution.terms.request.client_reference.clone(),
             reference: execution.terms.reference.to_string(),
             intent_id: execution.terms.request.intent_id.clone(),
-            status: status(execution.last),
-            fees: if completed { execution.terms.plan.priced.fees.clone() } else { Vec::new() },
+            status: ExecutionStatus::after(execution.last).as_str(),
+            fees: if is_paid { execution.terms.plan.priced.fees.clone() } else { Vec::new() },
             lock_tx_hash: lock.map(|lock| lock.tx_hash),
             settle_tx_hash,
             receipt_hash: hash.map(hex32),
@@ -85,23 +85,5 @@ impl From<ReportedExecution> for Row {
             input: execution.terms.input.into(),
             output: execution.terms.output.into(),
         }
-    }
-}
-
-const fn status(last: EventType) -> &'static str {
-    match last {
-        EventType::PayoutCompleted => "completed",
-        EventType::OfframpFailed
-        | EventType::PayoutFailed
-        | EventType::PayoutReversed
-        | EventType::IntentCancelled
-        | EventType::IntentExpired
-        | EventType::IntentFailed => "failed",
-        EventType::IntentAccepted
-        | EventType::OfframpInitiated
-        | EventType::OfframpInProgress
-        | EventType::OfframpCompleted
-        | EventType::PayoutInitiated
-        | EventType::PayoutInProgress => "in_progress",
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
 use dvp_domain::settlement::State;
-use dvp_domain::status::Recorded;
+use dvp_domain::status::{ExecutionStatus, Recorded};
 use dvp_domain::terms::Terms;
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -219,18 +219,18 @@ pub struct CurrencyTotal {
     pub absorbed: String,
 }
 
-/// The totals of a report, independent of its pages. Fees are those of completed executions.
+/// The totals of a report, independent of its pages. Fees are those of executions whose payout was carried out.
 pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<CurrencyTotal>, StoreError> {
+    let kinds = EventType::ALL;
     let rows = sqlx::query_as(
         "with reported as ( \
-             select e.terms, case when last.type = 'payout.completed' then 'completed' \
-                                  when last.type in ('offramp.failed', 'payout.failed', 'intent.cancelled', \
-                                                     'intent.expired', 'intent.failed') then 'failed' \
-                                  else 'in_progress' end as status \
+             select e.terms, rule.status, rule.is_paid \
              from execution e \
              join lateral (select v.type from event_record v \
                            where v.reference = e.reference and v.position <= $5 \
                            order by v.sequence desc limit 1) last on true \
+             left join unnest($6::text[], $7::text[], $8::bool[]) as rule (type, status, is_paid) \
+                    on rule.type = last.type \
              where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4), \
          flow as ( \
              select status, 'input' as what, terms -> 'input' ->> 'asset' as currency, \
@@ -243,7 +243,7 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
              select status, fee ->> 'collection', fee ->> 'currency', (fee ->> 'exponent')::int, \
                     (fee ->> 'amountMinor')::numeric \
              from reported, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
-             where status = 'completed') \
+             where is_paid) \
          select currency, exponent, status, \
                 count(*) filter (where what = 'input') as inputs, \
                 coalesce(sum(amount) filter (where what = 'input'), 0)::text as input, \
@@ -258,6 +258,9 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
     .bind(range.from)
     .bind(range.until)
     .bind(range.position)
+    .bind(kinds.map(EventType::as_str))
+    .bind(kinds.map(|kind| ExecutionStatus::after(kind).as_str()))
+    .bind(kinds.map(EventType::is_paid))
     .fetch_all(conn)
     .await?;
     Ok(rows)
