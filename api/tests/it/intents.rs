@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{ApiHarness, Call, changed, order, permit};
 
 /// The body in the form with a target and a limit on each side.
-fn ranged(input: Value, output: Value) -> Value {
+pub(crate) fn ranged(input: Value, output: Value) -> Value {
     let body = changed(changed(order(), "/inputAmountMinor", None), "/minOutputAmountMinor", None);
     changed(changed(body, "/input", Some(input)), "/output", Some(output))
 }

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
+use dvp_core::context::now;
 use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::ranges;
 use dvp_domain::reconcile::BreakKind;
 use serde_json::{Value, json};
 
 use dvp_testing::wait::wait_for;
 
-use crate::harness::{ApiHarness, Call, order};
+use crate::harness::{ApiHarness, Call, changed, order};
+use crate::intents::ranged;
 
 fn today(harness: &ApiHarness) -> String {
     harness.now.iso8601()[..10].to_owned()
@@ -120,8 +123,8 @@ async fn the_totals_are_counted_once_for_all_pages() {
     let day = today(&harness);
     let path = format!("/v1/reconciliation?from={day}&to={day}&limit=1");
     let first = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
-    // Terms never change; if they did, totals that are counted again would show it.
-    sqlx::query("update execution set terms = jsonb_set(terms::jsonb, '{input,amount}', '\"1\"')::json")
+    // Amounts of events never change; if they did, totals that are counted again would show it.
+    sqlx::query("update event set object = jsonb_set(object::jsonb, '{input,amountMinor}', '\"1\"')::json")
         .execute(harness.pool())
         .await
         .unwrap();
@@ -229,6 +232,41 @@ async fn a_daily_report_is_final_a_minute_after_its_cutoff() {
         (&empty["rows"], &empty["final"], &empty["hasMore"]),
         (&json!([]), &json!(true), &json!(false))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
+    let harness = ApiHarness::new().await;
+    // 100 USDC give 99.35, to which the output falls in three seconds.
+    let falling = json!({"targetAmountMinor": "10000", "limitAmountMinor": "8000"});
+    let body = ranged(json!({"limitAmountMinor": "100000000"}), falling);
+    let body = changed(body, "/deadline", Some(json!(now().plus_millis(90_000))));
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
+    let reference = accepted["reference"].as_str().unwrap();
+    harness.wait_for_state(reference, "resting").await;
+    for earlier in [
+        "update execution set accepted_at = accepted_at - interval '1 day'",
+        "update event set occurred_at = occurred_at - interval '1 day', observed_at = observed_at - interval '1 day'",
+    ] {
+        sqlx::query(earlier).execute(harness.pool()).await.unwrap();
+    }
+    harness.pass(61);
+    let yesterday = (harness.now.to_utc() - TimeDelta::days(1)).date_naive();
+    let call = Call::get(&harness.acme, &format!("/v1/reports/reconciliation/daily?date={yesterday}"));
+    let before = harness.send(&call).await.ok(200);
+    let row = &before["rows"][0];
+    assert_eq!(before["final"], true);
+    assert_eq!(
+        (&row["input"]["amountMinor"], &row["output"]["amountMinor"]),
+        (&json!("100000000"), &json!("8000"))
+    );
+
+    tokio::spawn(ranges::run(harness.engine.clone(), harness.stopped()));
+    harness.wait_for_state(reference, "accepted").await;
+    // A process that has not counted the totals yet.
+    let after = harness.send_to(harness.another_process(), &call).await.ok(200);
+    assert_eq!((&after["rows"], &after["totals"]), (&before["rows"], &before["totals"]));
+    assert_eq!(add_up(after["rows"].as_array().unwrap()), totals(&after));
 }
 
 #[tokio::test]

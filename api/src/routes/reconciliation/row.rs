@@ -4,12 +4,11 @@ use dvp_domain::canonical::hex32;
 use dvp_domain::fees::FeeItem;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::State;
-use dvp_domain::snapshot::IntentSnapshot;
+use dvp_domain::snapshot::{SnapshotInput, SnapshotOutput};
 use dvp_domain::status::ExecutionStatus;
-use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::reports::ReportedExecution;
-use serde::{Deserialize as _, Serialize};
+use serde::Serialize;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,9 +41,17 @@ pub(super) struct Money {
     pub(super) exponent: u8,
 }
 
-impl From<AssetAmount> for Money {
-    fn from(amount: AssetAmount) -> Self {
-        Self { amount_minor: amount.amount, currency: amount.asset, exponent: amount.exponent }
+impl From<SnapshotInput> for Money {
+    fn from(input: SnapshotInput) -> Self {
+        let SnapshotInput { asset, amount_minor, exponent, chain: _ } = input;
+        Self { amount_minor, currency: asset, exponent }
+    }
+}
+
+impl From<SnapshotOutput> for Money {
+    fn from(output: SnapshotOutput) -> Self {
+        let SnapshotOutput { currency, amount_minor, exponent } = output;
+        Self { amount_minor, currency, exponent }
     }
 }
 
@@ -60,7 +67,6 @@ impl From<ReportedExecution> for Row {
             }
             _ => (None, None),
         };
-        let lock = IntentSnapshot::deserialize(&execution.snapshot).ok().and_then(|snapshot| snapshot.lock);
         let chain_state =
             execution.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
         let hash = execution.receipt_hash.as_deref().filter(|_| is_paid);
@@ -71,7 +77,7 @@ impl From<ReportedExecution> for Row {
             intent_id: execution.terms.request.intent_id.clone(),
             status: ExecutionStatus::after(execution.last).as_str(),
             fees: if is_paid { execution.terms.plan.priced.fees.clone() } else { Vec::new() },
-            lock_tx_hash: lock.map(|lock| lock.tx_hash),
+            lock_tx_hash: execution.snapshot.lock.map(|lock| lock.tx_hash),
             settle_tx_hash,
             receipt_hash: hash.map(hex32),
             anchor_tx_hash,
@@ -82,8 +88,8 @@ impl From<ReportedExecution> for Row {
                 .then(|| Timestamp::from(execution.last_observed_at).iso8601()),
             chain_state: chain_state.cloned(),
             breaks: execution.breaks,
-            input: execution.terms.input.into(),
-            output: execution.terms.output.into(),
+            input: execution.snapshot.input.into(),
+            output: execution.snapshot.output.into(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Reads of reports and batch look-ups: a tenant's executions in bulk.
 //!
-//! Reports are read at a position of the feed: the status of an execution is that of its last event up to there, so
-//! that consecutive pages, and the totals beside them, are consistent. Later additions of the chain (anchors,
+//! Reports are read at a position of the feed: the status and the amounts of an execution are those of its last event up
+//! to there, so that consecutive pages, and the totals beside them, are consistent. The terms of a range change at its
+//! fill; the fees, which are read from them, count only after the payout. Later additions of the chain (anchors,
 //! settlements) are read as they are.
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
 use dvp_domain::settlement::State;
+use dvp_domain::snapshot::IntentSnapshot;
 use dvp_domain::status::{ExecutionStatus, Recorded};
 use dvp_domain::terms::Terms;
 use serde_json::Value;
@@ -136,7 +138,7 @@ pub struct ReportedExecution {
     pub last: EventType,
     pub last_observed_at: DateTime<Utc>,
     /// The intent's snapshot of that event.
-    pub snapshot: Value,
+    pub snapshot: IntentSnapshot,
     pub receipt_hash: Option<Vec<u8>>,
     /// Canonical events of the chain, oldest first.
     pub chain_events: Vec<String>,
@@ -196,7 +198,8 @@ pub async fn list_range(
                 state: serde_json::from_value(row.state).map_err(corrupt)?,
                 last: event_type(&row.kind)?,
                 last_observed_at: row.observed_at,
-                snapshot: row.object,
+                snapshot: serde_json::from_value(row.object)
+                    .map_err(|error| StoreError::corrupt("event", error))?,
                 receipt_hash: row.content_hash,
                 chain_events: row.chain_events.unwrap_or_default(),
                 breaks: row.breaks.unwrap_or_default(),
@@ -224,26 +227,27 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
     let kinds = EventType::ALL;
     let rows = sqlx::query_as(
         "with reported as ( \
-             select e.terms, rule.status, rule.is_paid \
+             select last.object -> 'input' as input, last.object -> 'output' as output, rule.status, \
+                    case when rule.is_paid then e.terms -> 'plan' -> 'priced' -> 'fees' end as fees \
              from execution e \
-             join lateral (select v.type from event_record v \
+             join lateral (select v.type, v.object from event_record v \
                            where v.reference = e.reference and v.position <= $5 \
                            order by v.sequence desc limit 1) last on true \
              left join unnest($6::text[], $7::text[], $8::bool[]) as rule (type, status, is_paid) \
                     on rule.type = last.type \
              where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4), \
          flow as ( \
-             select status, 'input' as what, terms -> 'input' ->> 'asset' as currency, \
-                    (terms -> 'input' ->> 'exponent')::int as exponent, \
-                    (terms -> 'input' ->> 'amount')::numeric as amount from reported \
+             select status, 'input' as what, input ->> 'asset' as currency, \
+                    (input ->> 'exponent')::int as exponent, (input ->> 'amountMinor')::numeric as amount \
+             from reported \
              union all \
-             select status, 'output', terms -> 'output' ->> 'asset', (terms -> 'output' ->> 'exponent')::int, \
-                    (terms -> 'output' ->> 'amount')::numeric from reported \
+             select status, 'output', output ->> 'currency', (output ->> 'exponent')::int, \
+                    (output ->> 'amountMinor')::numeric \
+             from reported \
              union all \
              select status, fee ->> 'collection', fee ->> 'currency', (fee ->> 'exponent')::int, \
                     (fee ->> 'amountMinor')::numeric \
-             from reported, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
-             where is_paid) \
+             from reported, json_array_elements(fees) fee) \
          select currency, exponent, status, \
                 count(*) filter (where what = 'input') as inputs, \
                 coalesce(sum(amount) filter (where what = 'input'), 0)::text as input, \
