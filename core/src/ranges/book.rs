@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The orders of a group have nearly the same size, so that one price bounds what the market gives to any of them. While
-//! that price is unchanged, a group is only looked at when its first line comes down to the price.
+//! that price is unchanged, a group is only looked at when its first line comes down to the price. Whether there is enough
+//! for an order the price does not tell: an order aside is tested again after a while, whatever the price.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,9 +23,11 @@ use dvp_domain::range::{Meeting, Range};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::ranges::{NewRestingRange, RestingRange};
 
-/// The first wait of an order that could not be filled although the market meets it, and the longest.
+/// The first wait of an order that is aside, and the longest.
 const RETRY_MS: i64 = 1_000;
 const RETRY_MS_MAX: i64 = 30_000;
+/// Orders that the market does not meet are tested again at multiples of this time: many of them in one look.
+const SLOT_MS: i64 = 100;
 
 /// Input and output.
 pub(super) type Pair = (Arc<str>, Arc<str>);
@@ -42,7 +45,8 @@ struct Group {
     index: Index,
     /// The price it was last looked at with, and when a line comes down to it.
     looked: Option<(Price, Option<Timestamp>)>,
-    /// Orders that a price has reached and the market does not meet: they go back when the price rises.
+    /// Orders that a price has reached and the market does not meet: they go back when the price rises, and are tested
+    /// again at their time.
     aside: BTreeSet<i64>,
 }
 
@@ -61,13 +65,15 @@ struct Entry {
     place: Place,
     /// Failed attempts in a row.
     failures: u32,
+    /// Tests in a row that did not meet it.
+    misses: u32,
 }
 
 /// Where an order waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Index,
-    /// Until a time, or until the price rises.
+    /// Until a time, or until the price rises. Without a time: past its deadline.
     Aside(Option<Timestamp>),
     /// It was handed to the writer.
     Filling,
@@ -139,11 +145,15 @@ impl Book {
         let pair = self.pair(&input_asset, &output_asset);
         let of_group = self.pairs.entry(pair.clone()).or_default().groups.entry(group).or_default();
         of_group.index.insert(number, line);
-        of_group.looked = None;
+        if let Some((_, next)) = &mut of_group.looked {
+            // Due, and the price stays known: a rise since the last look brings back the orders aside.
+            *next = Some(Timestamp::from_millis(0));
+        }
         self.demand.add(&pair, range.max_input);
         let reference: Box<str> = reference.into();
         self.by_reference.insert(reference.clone(), number);
-        let entry = Entry { reference, pair, group, range, line, place: Place::Index, failures: 0 };
+        let entry =
+            Entry { reference, pair, group, range, line, place: Place::Index, failures: 0, misses: 0 };
         self.entries.insert(number, entry);
     }
 
@@ -262,18 +272,23 @@ impl Book {
             self.put_aside(number, None);
             return None;
         }
+        // Amounts become free at unchanged prices.
+        let again = retest_at(number, entry.misses, market.now);
         let until = match entry.range.meet(market, &ask) {
             Meeting::Now(_) => {
                 let met = Met { number, reference: entry.reference.clone(), pair: entry.pair.clone() };
-                self.entries.get_mut(&number)?.place = Place::Filling;
+                let entry = self.entries.get_mut(&number)?;
+                (entry.place, entry.misses) = (Place::Filling, 0);
                 return Some(met);
             }
-            Meeting::Later { at, .. } => Some(at.max(market.now.plus_millis(1))),
-            Meeting::Never | Meeting::NoLiquidity => None,
+            Meeting::Later { at, .. } => at.max(market.now.plus_millis(1)).min(again),
+            Meeting::Never | Meeting::NoLiquidity => again,
         };
+        let entry = self.entries.get_mut(&number)?;
+        entry.misses = entry.misses.saturating_add(1);
         // What prevented its fill matters again when it is met again.
-        self.entries.get_mut(&number)?.failures = 0;
-        self.put_aside(number, until);
+        entry.failures = 0;
+        self.put_aside(number, Some(until));
         None
     }
 
@@ -291,7 +306,7 @@ impl Book {
     /// An order that was met could not be filled: it is tried again after a while.
     pub(super) fn postpone(&mut self, number: i64, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
-        let wait = RETRY_MS.saturating_mul(1_i64 << entry.failures.min(5)).min(RETRY_MS_MAX);
+        let wait = wait_after(entry.failures);
         entry.failures = entry.failures.saturating_add(1);
         self.put_aside(number, Some(now.plus_millis(wait)));
     }
@@ -313,6 +328,18 @@ impl Book {
         });
         due.chain(self.timers.first().map(|(at, _)| *at)).min()
     }
+}
+
+/// The wait after so many in a row.
+fn wait_after(failures: u32) -> i64 {
+    RETRY_MS.saturating_mul(1_i64 << failures.min(5)).min(RETRY_MS_MAX)
+}
+
+/// When an order that the market does not meet is tested again. Orders that were tested together are spread.
+fn retest_at(number: i64, misses: u32, now: Timestamp) -> Timestamp {
+    let wait = wait_after(misses);
+    let at = now.plus_millis(wait - number.rem_euclid(wait / 4)).millis();
+    Timestamp::from_millis(at - at.rem_euclid(SLOT_MS))
 }
 
 fn group_mut<'b>(pairs: &'b mut HashMap<Pair, PairBook>, entry: &Entry) -> Option<&'b mut Group> {

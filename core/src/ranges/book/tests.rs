@@ -1,6 +1,6 @@
 use dvp_domain::asset::{Asset, AssetKind, Pair as ListedPair};
 use dvp_domain::fees::FeeSchedule;
-use dvp_domain::liquidity::{LiquidityProvider, Reference, Snapshot, Unlimited};
+use dvp_domain::liquidity::{Holdings, LiquidityProvider, Reference, Snapshot, Unlimited};
 
 use super::*;
 
@@ -77,10 +77,23 @@ impl Scene {
     }
 
     fn met(&mut self, price: &str, after: i64) -> Vec<i64> {
+        self.met_of(price, &Unlimited, after)
+    }
+
+    fn met_of(&mut self, price: &str, holdings: &dyn Holdings, after: i64) -> Vec<i64> {
         let snapshot = snapshot(&self.registry, price);
         let now = NOW.plus_millis(after);
-        let market = Market { registry: &self.registry, snapshot: &snapshot, holdings: &Unlimited, now };
+        let market = Market { registry: &self.registry, snapshot: &snapshot, holdings, now };
         self.book.met(&market).into_iter().map(|met| met.number).collect()
+    }
+}
+
+/// The free balance of every provider.
+struct Free(u128);
+
+impl Holdings for Free {
+    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
+        Minor::new(self.0)
     }
 }
 
@@ -173,4 +186,51 @@ fn an_order_is_demand_once_from_its_addition_to_its_removal() {
     }
     scene.book.remove("exec_2");
     assert_eq!(demand(&scene), []);
+}
+
+#[test]
+fn an_order_is_met_when_enough_is_free_again_at_an_unchanged_price() {
+    let mut scene = Scene::new([resting(1, 9_000, 8_800, 10_000)]);
+    assert!(scene.met("0.9", 0).is_empty());
+    assert!(scene.met_of("0.9", &Free(8_000), 5_000).is_empty(), "nobody can deliver the limit");
+    let due = scene.book.next_due().unwrap();
+    assert!((5_001..=6_000).contains(&(due.millis() - NOW.millis())), "{due:?}");
+    assert_eq!(scene.met("0.9", 6_000), [1]);
+}
+
+#[test]
+fn an_order_that_was_not_filled_is_tried_again_though_it_was_not_met_in_between() {
+    let mut scene = Scene::new([resting(1, 8_900, 8_800, 600_000)]);
+    assert_eq!(scene.met("0.9", 0), [1]);
+    scene.book.postpone(1, NOW);
+    assert!(scene.met_of("0.9", &Free(8_000), 1_000).is_empty());
+    assert_eq!(scene.met("0.9", 2_000), [1]);
+}
+
+#[test]
+fn orders_that_stay_unmet_are_tested_less_and_less_often_and_not_all_at_once() {
+    const ORDERS: i64 = 1_000;
+    const SLOTS: i64 = 6_000;
+    let mut scene = Scene::new((0..ORDERS).map(|number| resting(number, 8_900, 8_800, 6_000_000)));
+    let mut most_at_once = 0;
+    for slot in 0..SLOTS {
+        let before = scene.book.figures().tested;
+        assert!(scene.met_of("0.9", &Free(8_000), slot * SLOT_MS).is_empty());
+        if slot * SLOT_MS > 2 * RETRY_MS_MAX {
+            most_at_once = most_at_once.max(scene.book.figures().tested - before);
+        }
+    }
+    let tested = i64::try_from(scene.book.figures().tested).unwrap() / ORDERS;
+    // Ten minutes.
+    assert!((20..=35).contains(&tested), "{tested}");
+    assert!(most_at_once < 200, "{most_at_once}");
+    assert_eq!(scene.met("0.9", SLOTS * SLOT_MS + RETRY_MS_MAX).len(), 1_000);
+}
+
+#[test]
+fn a_rise_that_is_seen_with_an_added_order_brings_back_those_aside() {
+    let mut scene = Scene::new([resting(1, 9_000, 8_800, 10_000)]);
+    assert!(scene.met_of("0.9", &Free(8_000), 5_000).is_empty());
+    scene.book.add(&scene.registry, resting(2, 9_000, 8_800, 10_000));
+    assert_eq!(scene.met("0.95", 5_001), [1, 2]);
 }
