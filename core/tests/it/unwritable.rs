@@ -69,8 +69,12 @@ async fn two_hundred_bad_units_of_a_session_cost_few_transactions() {
 
 /// A part that parks an order; the next one begins with the same outbound number.
 fn parking_part_of(session: &str, chain: &FixChain, before: u64) -> FixPart {
-    let parked =
-        ParkedOrder { cl_ord_id: "parked".into(), message: b"35=D".to_vec(), received_at: Utc::now() };
+    let parked = ParkedOrder {
+        cl_ord_id: "parked".into(),
+        message: b"35=D".to_vec(),
+        received_at: Utc::now(),
+        bounds: None,
+    };
     let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
     FixPart { render: Arc::new(move |_| rows.clone()), ..unnumbered(part_of(session, chain, before, b"")) }
 }

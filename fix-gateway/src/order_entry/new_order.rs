@@ -20,7 +20,9 @@ use crate::{
     application::{Commit, Turn, Unavailable},
     orders::{
         facts::{OrderFacts, Rejection},
-        fields, parse, tags,
+        fields,
+        parse::{self, AtMarket},
+        tags,
     },
 };
 
@@ -53,7 +55,7 @@ impl OrderEntry {
         let parsed = self
             .ages
             .check(message, is_repetition(message), turn.sending_time())
-            .and_then(|()| self.read_order(message, quoted.as_ref(), context::now()));
+            .and_then(|()| self.read_order(message, quoted.as_ref(), context::now(), AtMarket::Now));
         match parsed {
             Ok(order) => {
                 let span = info_span!(
@@ -76,12 +78,13 @@ impl OrderEntry {
         }
     }
 
-    /// Reads an order with the current prices, as if liquidity were unlimited.
+    /// Reads an order as if liquidity were unlimited.
     pub(super) fn read_order(
         &self,
         message: MessageRef<'_>,
         quoted: Option<&FirmTerms>,
         received_at: Timestamp,
+        at_market: AtMarket,
     ) -> Result<parse::Order, Rejection> {
         let context = self.engine.context();
         let snapshot = context.liquidity.snapshot();
@@ -94,7 +97,7 @@ impl OrderEntry {
         let session = &self.session;
         parse::order(
             message,
-            &parse::OrderContext { session, chains: &context.chains, market, quoted, received_at },
+            &parse::OrderContext { session, chains: &context.chains, market, quoted, received_at, at_market },
         )
     }
 

@@ -39,7 +39,7 @@ use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
         facts::{Details, OrderFacts, Rejection, intent_id},
-        parse::{self, Order},
+        parse::{self, AtMarket, Order},
         report::{self, Ids, ReportContent},
     },
 };
@@ -47,7 +47,7 @@ use crate::{
 /// A parked order of a wallet with on-chain funds.
 pub(super) struct Parked {
     message: Message,
-    /// The parsed order as of its arrival, or as of the take-over by a later owner of the session.
+    /// The parsed order as of its arrival.
     read: Result<Order, Rejection>,
     facts: OrderFacts,
     /// The order's trace. An order that another owner of the session had parked begins a new one.
@@ -173,6 +173,7 @@ impl OrderEntry {
             cl_ord_id: order.cl_ord_id.clone(),
             message: message.bytes().to_vec(),
             received_at: order.received_at.to_utc(),
+            bounds: Some(order.request.bounds),
         };
         let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
         let commit = figures::parking(self.write(turn.numbers(), rows).await?);
@@ -217,7 +218,7 @@ impl OrderEntry {
         let rows = fix_parked::list(&mut conn, &self.session.session_id).await?;
         drop(conn);
         self.parked.clear();
-        for ParkedOrder { cl_ord_id, message, received_at } in rows {
+        for ParkedOrder { cl_ord_id, message, received_at, bounds } in rows {
             let Ok(message) = Message::parse(&message) else {
                 error!(
                     session = self.session.session_id,
@@ -229,7 +230,9 @@ impl OrderEntry {
             let facts = OrderFacts::of(message.view());
             let received_at = Timestamp::from(received_at);
             let quoted = self.quoted(message.view()).await?;
-            let read = self.read_order(message.view(), quoted.as_ref(), received_at);
+            // By the prices of its arrival: present ones may be worse for it.
+            let at_market = AtMarket::Arrived(bounds);
+            let read = self.read_order(message.view(), quoted.as_ref(), received_at, at_market);
             let check = read
                 .as_ref()
                 .ok()

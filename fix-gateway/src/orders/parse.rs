@@ -43,6 +43,15 @@ pub(crate) fn bounding_quote(message: MessageRef<'_>) -> Option<&str> {
     fields::repeatable(message, tags::QUOTE_ID).filter(|_| is_bound)
 }
 
+/// The bounds of an order without a price.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AtMarket {
+    /// By the current prices.
+    Now,
+    /// As of its arrival. `None`: they were not kept.
+    Arrived(Option<Bounds>),
+}
+
 /// The inputs of [`order`] besides the message.
 pub(crate) struct OrderContext<'a> {
     pub(crate) session: &'a FixSessionRow,
@@ -52,6 +61,7 @@ pub(crate) struct OrderContext<'a> {
     /// The terms of the order's [`bounding_quote`].
     pub(crate) quoted: Option<&'a FirmTerms>,
     pub(crate) received_at: Timestamp,
+    pub(crate) at_market: AtMarket,
 }
 
 /// Reads an order that the dictionary has passed.
@@ -236,13 +246,18 @@ impl OrderBounds<'_> {
             }
             (Some("D"), None) => Err(refuse.other("QuoteID(117) required")),
             (Some("1"), Some(_)) => Err(refuse.other("Price(44) is not for OrdType(40) 1")),
-            (Some("1"), None) => {
-                let bps = u32::try_from(context.session.max_slippage_bps).unwrap_or(0);
-                // Without a price there is nothing to slip from, and an order without a bound is not taken.
-                let now = self.at_market(&context.market);
-                now.map(|now| price::slipped(now, bps))
-                    .ok_or_else(|| refuse.other(Reason::NoLiquidity.as_str()))
-            }
+            (Some("1"), None) => match context.at_market {
+                AtMarket::Now => {
+                    let bps = u32::try_from(context.session.max_slippage_bps).unwrap_or(0);
+                    // Without a price there is nothing to slip from, and an order without a bound is not taken.
+                    let now = self.at_market(&context.market);
+                    now.map(|now| price::slipped(now, bps))
+                        .ok_or_else(|| refuse.other(Reason::NoLiquidity.as_str()))
+                }
+                AtMarket::Arrived(bounds) => {
+                    bounds.ok_or_else(|| refuse.other("the price on arrival is not known any more"))
+                }
+            },
             _ => Err(refuse.unsupported("OrdType")),
         }
     }

@@ -1,7 +1,9 @@
 //! Orders that wait for the look-up of their wallet: other orders go on, and nothing is lost or reported twice.
 
 use alloy::signers::local::PrivateKeySigner;
+use dvp_core::liquidity::Liquidity;
 use dvp_fix::codec::Message;
+use dvp_testing::market::north;
 use dvp_testing::wait::wait_until;
 
 use super::{
@@ -182,6 +184,43 @@ async fn a_parked_order_is_decided_once_after_a_kill() {
     assert_report(&client.expect("8").await, "waits", "0", "0");
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 1));
     gateway.stop().await;
+}
+
+/// The gateway of another process, for which a USDC is worth this many USD.
+async fn gateway_at(harness: &mut FixHarness, price: &str) -> Gateway {
+    let mut registry = harness.engine.context().registry.clone();
+    registry.pairs.iter_mut().for_each(|pair| pair.reference_price = price.parse().ok());
+    harness.engine = harness.engine_with(Liquidity::configured(&registry, [north()]));
+    harness.gateway().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_order_at_market_keeps_the_price_of_its_arrival_after_a_kill() {
+    // The second one was parked by the release before, which kept no bounds.
+    for (kept, text) in [(true, None), (false, Some("the price on arrival is not known any more"))] {
+        let mut harness = FixHarness::new().await;
+        harness.node.close();
+        let (gateway, mut client) = logged_on(&harness).await;
+        client.send("D", &order("waits", "12345678", "40=1")).await;
+        harness.wait_for_count(PARKED, 1).await;
+        gateway.kill().await;
+        if !kept {
+            sqlx::query("update fix_parked set bounds = null").execute(harness.pool()).await.unwrap();
+        }
+        let gateway = gateway_at(&mut harness, "0.9").await;
+        harness.node.open();
+        // Once the lease of the killed one has run out.
+        harness.wait_for_count(PARKED, 0).await;
+        client.reconnect(gateway.addr).await;
+        client.resume(LOGON).await;
+        let refused = client.expect("8").await;
+        assert_report(&refused, "waits", "8", "8");
+        assert!(text.is_none_or(|text| refused.text(58) == Some(text)), "{refused:?}");
+        // The same order is taken now.
+        client.send("D", &order("now", "12345678", "40=1")).await;
+        assert_report(&client.expect("8").await, "now", "0", "0");
+        gateway.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,8 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
 
+type Row = (String, Vec<u8>, DateTime<Utc>, Option<serde_json::Value>);
+
 /// Writes the parked and resumed orders of a batch's parts, in the order given: the last change of a ClOrdID counts.
 pub(super) async fn apply(
     conn: &mut PgConnection,
@@ -54,16 +56,19 @@ async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(),
 
 /// A commit that was not acknowledged is written again: then the row exists and is equal.
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
+    let bounds = |(_, order): &(&str, &ParkedOrder)| order.bounds.map(serde_json::to_value).transpose();
+    let bounds: Result<Vec<Option<serde_json::Value>>, _> = parked.iter().map(bounds).collect();
     sqlx::query(
-        "insert into fix_parked (session_id, cl_ord_id, message, received_at) \
-         select s, c, m, r from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[]) \
-                                with ordinality as u (s, c, m, r, n) order by n \
+        "insert into fix_parked (session_id, cl_ord_id, message, received_at, bounds) \
+         select s, c, m, r, b from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[], $5::jsonb[]) \
+                                   with ordinality as u (s, c, m, r, b, n) order by n \
          on conflict on constraint fix_parked_pkey do nothing",
     )
     .bind(parked.iter().map(|(session_id, _)| *session_id).collect::<Vec<_>>())
     .bind(parked.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>())
     .bind(parked.iter().map(|(_, order)| order.message.as_slice()).collect::<Vec<_>>())
     .bind(parked.iter().map(|(_, order)| order.received_at).collect::<Vec<_>>())
+    .bind(bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?)
     .execute(conn)
     .await?;
     Ok(())
@@ -74,8 +79,8 @@ async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Res
 /// A process that had lost the session without knowing may have parked an order that the new owner received again and
 /// decided: such a row is left out. Its ClOrdID is used, so the row has no effect.
 pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<ParkedOrder>, StoreError> {
-    let rows: Vec<(String, Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
-        "select cl_ord_id, message, received_at from fix_parked p \
+    let rows: Vec<Row> = sqlx::query_as(
+        "select cl_ord_id, message, received_at, bounds from fix_parked p \
          where session_id = $1 \
            and not exists (select from fix_order o where o.session_id = p.session_id and o.cl_ord_id = p.cl_ord_id) \
          order by position",
@@ -83,6 +88,10 @@ pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<Parke
     .bind(session_id)
     .fetch_all(conn)
     .await?;
-    let order = |(cl_ord_id, message, received_at)| ParkedOrder { cl_ord_id, message, received_at };
-    Ok(rows.into_iter().map(order).collect())
+    let order = |(cl_ord_id, message, received_at, bounds): Row| -> Result<ParkedOrder, StoreError> {
+        let bounds = bounds.map(serde_json::from_value).transpose();
+        let bounds = bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?;
+        Ok(ParkedOrder { cl_ord_id, message, received_at, bounds })
+    };
+    rows.into_iter().map(order).collect()
 }

@@ -1,6 +1,7 @@
 //! The rows that a FIX session writes in a commit.
 
 use chrono::{DateTime, Utc};
+use dvp_domain::intent::Bounds;
 
 /// An outbound message to store under its MsgSeqNum before it may be written to a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct ParkedOrder {
     /// The whole message.
     pub message: Vec<u8>,
     pub received_at: DateTime<Utc>,
+    /// Its bounds on arrival. `None`: they were not kept.
+    pub bounds: Option<Bounds>,
 }
 
 /// A change of numbers other than counting.
