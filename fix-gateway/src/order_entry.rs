@@ -217,8 +217,12 @@ impl OrderEntry {
             cl_ord_id: request.unwrap_or(&order.cl_ord_id),
             orig_cl_ord_id: request.map(|_| order.cl_ord_id.as_str()),
             order_id: order.reference.as_deref().unwrap_or("NONE"),
-            exec_id: request
-                .map_or_else(|| format!("{about}.{sequence}"), |request| format!("{about}.c.{request}")),
+            exec_id: match (request, &content) {
+                (Some(request), _) => format!("{about}.c.{request}"),
+                // Another report follows when the order is decided.
+                (None, ReportContent::Pending) => format!("{about}.p"),
+                (None, _) => format!("{about}.{sequence}"),
+            },
             at: slot.at,
             is_status: false,
         };

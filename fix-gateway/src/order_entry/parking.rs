@@ -152,7 +152,7 @@ impl OrderEntry {
             cl_ord_id,
             orig_cl_ord_id: None,
             order_id: "NONE",
-            exec_id: format!("{intent_id}.{}", slot.seq),
+            exec_id: format!("{intent_id}.{}", slot.unique()),
             at: slot.at,
             is_status: false,
         };

@@ -139,6 +139,30 @@ async fn a_parked_order_consumes_its_cl_ord_id() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_order_that_is_refused_has_another_exec_id_than_while_it_was_pending() {
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
+    let body = order_by(&PrivateKeySigner::random(), 5, "gap", "12345678", LIMIT);
+    client.send("D", &body).await;
+    let mut exec_ids = Vec::new();
+    for _ in 0..2 {
+        client.send("D", &format!("97=Y|{body}")).await;
+        let pending = client.expect("8").await;
+        assert_report(&pending, "gap", "A", "A");
+        exec_ids.push(pending.text(17).unwrap().to_owned());
+    }
+    assert_eq!(exec_ids[0], exec_ids[1], "the same report");
+    harness.node.open();
+    let refused = client.expect("8").await;
+    assert_report(&refused, "gap", "8", "8");
+    assert_ne!(refused.text(17), Some(exec_ids[0].as_str()));
+    client.send("D", &format!("97=Y|{body}")).await;
+    assert_eq!(client.expect("8").await.text(17), refused.text(17), "repeated");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_whose_look_up_fails_may_be_sent_again() {
     let harness = FixHarness::new().await;
     harness.node.set_failing(true);

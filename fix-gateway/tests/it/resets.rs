@@ -118,6 +118,29 @@ async fn log_on_when_free(client: &mut Client, addr: SocketAddr, logon: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_duplicates_of_a_waiting_order_under_one_number_have_different_exec_ids() {
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("waits", "12345678", LIMIT)).await;
+    client.send("D", &order("waits", "12345678", LIMIT)).await;
+    let before = client.expect("8").await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on_when_free(&mut client, gateway.addr, &format!("{LOGON}|141=Y")).await;
+    client.send("D", &order("waits", "12345678", LIMIT)).await;
+    let after = client.expect("8").await;
+    let said = |report: &Message| (report.seq().unwrap().0, report.text(11).map(str::to_owned));
+    assert_eq!(said(&before), (2, Some("waits".to_owned())));
+    assert_eq!(said(&after), said(&before));
+    assert_ne!(after.text(17), before.text(17), "{after:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_window_begins_with_the_reports_not_yet_received() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
