@@ -118,6 +118,8 @@ pub enum WebhookRejection {
     Inactive,
     /// The event does not exist, or has left the feed.
     NoEvent,
+    /// The endpoint has a replay of another range.
+    ReplayInProgress,
     /// Another cell has the partner, or will have it: it would not know of the change.
     PartnerMoving,
 }
@@ -434,6 +436,8 @@ async fn queue(
     deliveries::insert(conn, &[new]).await
 }
 
+/// An endpoint has one replay at a time: each stores every event of its range once more. The lock of the endpoint keeps
+/// another request out.
 async fn replay(
     conn: &mut PgConnection,
     owner: &Owner,
@@ -441,6 +445,14 @@ async fn replay(
     types: Option<Vec<String>>,
 ) -> Result<CommandOutcome, WebhookError> {
     let endpoint = active(conn, owner).await?;
+    if let Some(open) = replays::find_open(conn, &endpoint.id).await? {
+        // The database keeps microseconds.
+        let micros =
+            |from: DateTime<Utc>, to: DateTime<Utc>| (from.timestamp_micros(), to.timestamp_micros());
+        let is_same = micros(open.from_time, open.to_time) == micros(from, to) && open.types == types;
+        let same = is_same.then_some(CommandOutcome::Replaying { replay_id: open.id });
+        return Ok(same.ok_or(WebhookRejection::ReplayInProgress)?);
+    }
     let replay = Replay {
         id: 0,
         endpoint_id: endpoint.id,

@@ -21,6 +21,11 @@ use super::wake::Wake;
 
 /// Feed positions per transaction.
 const STRIDE: i64 = 1000;
+/// A replay adds nothing to an endpoint's queue with more deliveries than this: those of an endpoint that fails stay for
+/// days.
+const WAITING_MAX: i64 = 5000;
+/// When a replay that waits for its endpoint's queue is looked at again.
+const REPLAY_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(pool: &PgPool, wake: &Wake, poll: Duration, shutdown: &CancellationToken) {
     while !shutdown.is_cancelled() {
@@ -64,9 +69,15 @@ async fn turn_feed(pool: &PgPool) -> Result<bool, StoreError> {
     Ok(until < last)
 }
 
+/// Serves the replay that was served least recently.
 async fn turn_replay(pool: &PgPool) -> Result<bool, StoreError> {
     let mut tx = pool.begin().await?;
-    let Some(replay) = webhook_replays::lock_oldest(&mut tx).await? else { return Ok(false) };
+    let Some(replay) = webhook_replays::lock_due(&mut tx).await? else { return Ok(false) };
+    if deliveries::waits_more_than(&mut tx, &replay.endpoint_id, WAITING_MAX).await? {
+        webhook_replays::put_off(&mut tx, replay.id, REPLAY_PAUSE).await?;
+        tx.commit().await?;
+        return Ok(true);
+    }
     let until = replay.until.min(replay.position.saturating_add(STRIDE));
     let routed = webhook_replays::list_routed(&mut tx, &replay, until).await?;
     insert(&mut tx, &routed, Origin::Replay).await?;

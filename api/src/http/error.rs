@@ -113,6 +113,8 @@ pub(crate) enum ApiError {
     InvalidPermit(PermitDefect),
     /// The field whose value is taken.
     AlreadyExists(&'static str),
+    /// The webhook endpoint has a replay of another range.
+    ReplayInProgress,
     /// Of the webhook routes: an Idempotency-Key with another body.
     IdempotencyConflict,
     InvalidUrl(UrlFault),
@@ -190,7 +192,7 @@ impl ApiError {
             Self::UnsupportedMediaType => Code::UnsupportedMediaType,
             Self::InvalidParameter(_) => Code::InvalidParameter,
             Self::InvalidPermit(_) => Code::InvalidPermit,
-            Self::AlreadyExists(_) => Code::AlreadyExists,
+            Self::AlreadyExists(_) | Self::ReplayInProgress => Code::AlreadyExists,
             Self::IdempotencyConflict => Code::IdempotencyConflict,
             Self::InvalidUrl(_) => Code::InvalidUrl,
             Self::InsufficientLiquidity => Code::InsufficientLiquidity,
@@ -231,6 +233,9 @@ impl ApiError {
             Self::InvalidPermit(defect) => return defect.to_string(),
             Self::ConstraintsNotMet(problem) => problem,
             Self::Missing(what) => what,
+            Self::ReplayInProgress => {
+                "a replay of another range to this endpoint is in progress; wait until its events are queued"
+            }
             Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
             Self::MissingApiKey => "the header X-API-Key is missing",
             Self::InvalidApiKey => "the API key is not valid",

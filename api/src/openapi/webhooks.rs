@@ -87,11 +87,12 @@ pub(crate) fn replay() -> Operation {
     Operation {
         body: Some("WebhookReplay"),
         answers: vec![ok(202, "Queued.", "WebhookReplaying")],
-        errors: &[Code::NotFound, Code::InvalidType],
+        errors: &[Code::NotFound, Code::InvalidType, Code::AlreadyExists],
         ..operation(
             "replayEvents",
             "Send a time range again",
-            "Events observed from `from` on and before `to`, of the subscribed types or of `types`.",
+            "Events observed from `from` on and before `to`, of the subscribed types or of `types`. An endpoint has one \
+             replay at a time: the same range gets the same answer, another one 409.",
         )
     }
 }

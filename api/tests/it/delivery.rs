@@ -4,6 +4,7 @@
 
 mod log;
 mod processes;
+mod replays;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -56,15 +57,23 @@ impl Scene {
         manner: Manner,
         answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        let mut scene = Self::before_delivery(manner, answer).await;
+        scene.start_delivery();
+        scene
+    }
+
+    /// Nothing is delivered until it is started.
+    async fn before_delivery(
+        manner: Manner,
+        answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let authority = Authority::new().unwrap();
         let receiver = Receiver::start(&authority, manner, answer).await.unwrap();
         let rules = WebhookRules { reach: Reach::Everything, names: Arc::new(SystemNames) };
         let harness = ApiHarness::with_webhooks(rules).await;
         let registered = register(&harness, &harness.acme, &receiver.url("127.0.0.1")).await;
         let secret = registered["secret"].as_str().unwrap().to_owned();
-        let mut scene = Self { harness, authority, receiver, secret, stop: CancellationToken::new() };
-        scene.start_delivery();
-        scene
+        Self { harness, authority, receiver, secret, stop: CancellationToken::new() }
     }
 
     fn start_delivery(&mut self) {

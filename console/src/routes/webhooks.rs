@@ -239,6 +239,9 @@ async fn carry_out(
                     "The event does not exist, or has left the feed."
                 }
                 WebhookError::Refused(WebhookRejection::Inactive) => "The endpoint is inactive.",
+                WebhookError::Refused(WebhookRejection::ReplayInProgress) => {
+                    "A replay of another range is in progress."
+                }
                 _ => "The endpoint does not accept this.",
             };
             operator.record(&mut conn, ConsoleAction::Refused, route, &subject).await?;

@@ -137,6 +137,7 @@ impl From<WebhookError> for ApiError {
                 Self::Missing("the webhook endpoint of this API key is not active")
             }
             WebhookError::Refused(WebhookRejection::NoEvent) => super::NO_EVENT,
+            WebhookError::Refused(WebhookRejection::ReplayInProgress) => Self::ReplayInProgress,
             WebhookError::Refused(WebhookRejection::PartnerMoving) => Self::PartnerMoving,
             WebhookError::KeyConflict => Self::IdempotencyConflict,
             WebhookError::Store(error) => error.into(),

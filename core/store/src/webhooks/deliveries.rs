@@ -80,6 +80,18 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
     Ok(())
 }
 
+/// Whether more than `count` deliveries to an endpoint wait. It reads no more of them.
+pub async fn waits_more_than(
+    conn: &mut PgConnection,
+    endpoint_id: &str,
+    count: i64,
+) -> Result<bool, StoreError> {
+    let more = sqlx::query_scalar(
+        "select exists (select from webhook_queue where endpoint_id = $1 order by due_at, id offset $2 limit 1)",
+    );
+    Ok(more.bind(endpoint_id).bind(count).fetch_one(conn).await?)
+}
+
 /// The position of a delivery in its endpoint's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {

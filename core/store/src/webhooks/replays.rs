@@ -1,5 +1,7 @@
 //! Ranges of the feed that are delivered again.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
@@ -36,23 +38,48 @@ pub async fn insert(conn: &mut PgConnection, replay: &Replay) -> Result<i64, Sto
     Ok(row.0)
 }
 
-/// The oldest replay that no process works on, locked until the transaction ends.
-pub async fn lock_oldest(tx: &mut PgTransaction<'_>) -> Result<Option<Replay>, StoreError> {
+/// The endpoint's replay in progress; the oldest, if a release before let it have several.
+pub async fn find_open(conn: &mut PgConnection, endpoint_id: &str) -> Result<Option<Replay>, StoreError> {
     let row = sqlx::query_as(
         "select id, endpoint_id, position, until, from_time, to_time, types from webhook_replay \
-         order by id limit 1 for update skip locked",
+         where endpoint_id = $1 order by id limit 1",
+    )
+    .bind(endpoint_id)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row)
+}
+
+/// The due replay that was served least recently and that no process works on, locked until the transaction ends.
+pub async fn lock_due(tx: &mut PgTransaction<'_>) -> Result<Option<Replay>, StoreError> {
+    let row = sqlx::query_as(
+        "select id, endpoint_id, position, until, from_time, to_time, types from webhook_replay \
+         where due_at <= clock_timestamp() order by due_at, id limit 1 for update skip locked",
     )
     .fetch_optional(&mut **tx)
     .await?;
     Ok(row)
 }
 
+/// Ends a turn of a replay: the others that are due come first.
 pub async fn update_position(conn: &mut PgConnection, id: i64, position: i64) -> Result<(), StoreError> {
-    sqlx::query("update webhook_replay set position = $2 where id = $1")
+    sqlx::query("update webhook_replay set position = $2, due_at = clock_timestamp() where id = $1")
         .bind(id)
         .bind(position)
         .execute(conn)
         .await?;
+    Ok(())
+}
+
+/// Lets a replay wait.
+pub async fn put_off(conn: &mut PgConnection, id: i64, pause: Duration) -> Result<(), StoreError> {
+    sqlx::query(
+        "update webhook_replay set due_at = clock_timestamp() + make_interval(secs => $2) where id = $1",
+    )
+    .bind(id)
+    .bind(pause.as_secs_f64())
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
