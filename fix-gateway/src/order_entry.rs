@@ -217,11 +217,11 @@ impl OrderEntry {
             cl_ord_id: request.unwrap_or(&order.cl_ord_id),
             orig_cl_ord_id: request.map(|_| order.cl_ord_id.as_str()),
             order_id: order.reference.as_deref().unwrap_or("NONE"),
-            exec_id: match (request, &content) {
-                (Some(request), _) => format!("{about}.c.{request}"),
+            exec_id: match request {
+                Some(request) => format!("{about}.c.{request}"),
                 // Another report follows when the order is decided.
-                (None, ReportContent::Pending) => format!("{about}.p"),
-                (None, _) => format!("{about}.{sequence}"),
+                None if content == ReportContent::Pending => format!("{about}.p"),
+                None => format!("{about}.{sequence}"),
             },
             at: slot.at,
             is_status: false,

@@ -83,13 +83,16 @@ impl Relayer {
         let Some(hash) = store::find_known_hash(&mut conn, chain_id, number).await? else { return not_yet() };
         drop(conn);
         let payment = Payment { id: row.entity, not_after, block: (number, hash) };
-        match self.payment_at(self.provider(), payment).await? {
-            PaymentState::Open => not_yet(),
-            PaymentState::Paid => Ok(Outlook::Reached),
-            PaymentState::NeverPaid if self.is_never_paid_elsewhere(payment).await => Ok(refused),
-            PaymentState::NeverPaid => Ok(Outlook::Blocked(
+        match self.payment_at(self.provider(), payment).await {
+            Ok(PaymentState::Open) => not_yet(),
+            Ok(PaymentState::Paid) => Ok(Outlook::Reached),
+            Ok(PaymentState::NeverPaid) if self.is_never_paid_elsewhere(payment).await => Ok(refused),
+            Ok(PaymentState::NeverPaid) => Ok(Outlook::Blocked(
                 "too few endpoints show that the refused payment was not made".to_owned(),
             )),
+            // A node without the state of that block: the others need not wait for it.
+            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
