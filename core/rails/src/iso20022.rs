@@ -276,9 +276,11 @@ impl BankFiles {
         let down = |error: BankError| RailError::Down(error.to_string());
         let mut found = self.give(&id).await.map_err(down)?;
         if found.is_none()
-            && let Ok(instruction) = Instruction::of(request)
-            && self.remember(request, &instruction).await.map_err(down)?
+            && self.folder.was_given(&file_name(&id)).await.map_err(|error| down(error.into()))?
         {
+            // The bank has it: that it cannot be written down any more does not prove the opposite.
+            let instruction = Instruction::of(request).map_err(|_| RailError::Unconfirmed)?;
+            self.remember(request, &instruction).await.map_err(down)?;
             found = self.give(&id).await.map_err(down)?;
         }
         Ok(found.map_or(RailStatus::NeverSeen, |payment| RailStatus::Known(answer(&payment))))

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::chain::expected;
 use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
+use dvp_domain::pause::Scope;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::RailAnswer;
-use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::instruction::{Debtor, end_to_end_id};
 use dvp_rails::iso20022::{BankFiles, GIVEN_BEFORE, folder::drop_into};
 use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::bank_messages;
 use dvp_store::orders::executions::RefType;
+use dvp_store::pauses::{self, Decided};
 use dvp_store::reconcile::{Scope, list_booked};
 use tokio::sync::watch;
 
@@ -281,6 +284,48 @@ async fn a_payment_that_a_restored_database_has_forgotten_is_not_ordered_again()
         let status = place.files.status(&late).await.unwrap();
         assert!(matches!(status, RailStatus::Known(RailAnswer::Done(_))), "{forget}: {status:?}");
     }
+}
+
+impl BankScene {
+    /// An order whose payout is due and was never called: the rail is paused.
+    async fn with_paused_payout() -> (Self, String) {
+        let scene = Self::new().await;
+        let by = Decided { operator: "jo", reason: "to be sure" };
+        let mut conn = scene.harness.pool().acquire().await.unwrap();
+        // An order whose rail is paused commits nothing.
+        let offramp = SimulatedRails::new(scene.harness.pool().clone());
+        scene.harness.start_workers_over(Arc::new(offramp), Arc::new(scene.files.clone()));
+        let reference = scene.harness.accept(inline("6789")).await.reference;
+        scene.harness.play_until(&reference, |kind| kind == "create").await;
+        let (entity, fill) = scene.harness.command(&reference, "fill").await;
+        assert!(pauses::insert(&mut conn, Scope::Rail, "payout", by).await.unwrap());
+        scene.harness.report_fact(&entity, &expected::goal(&fill)).await;
+        let paused =
+            "select count(*) from effect where kind = 'payout' and not called and last_result = 'paused'";
+        scene.harness.wait_for_count(paused, 1).await;
+        (scene, reference)
+    }
+
+    /// The payment's id, from which the names of its files are made.
+    fn payment_id(reference: &str) -> String {
+        end_to_end_id(&hex::encode(LegKind::Payout.reference(&reference.parse().unwrap())))
+    }
+}
+
+/// The database was restored to a moment before the payout was called, and it is too late to pay by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_a_restored_database_has_forgotten_does_not_fail_for_being_late() {
+    let (scene, reference) = BankScene::with_paused_payout().await;
+    let given = scene.files.folder().outbox().with_file_name("given");
+    std::fs::write(given.join(format!("{}.xml", BankScene::payment_id(&reference))), "").unwrap();
+    let late = "with late as (update execution set state = jsonb_set(state, '{lock,deadlines,pay_before}', '0')) \
+                update effect set run_at = now()";
+    sqlx::query(late).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.wait_for_count("select count(*) from event where type = 'payout.in_progress'", 1).await;
+    scene.harness.wait_for_state(&reference, "paying").await;
+    scene.has_alarm(&reference, GIVEN_BEFORE).await;
+    assert_eq!(count(scene.files.folder().outbox()).await, 0, "the bank has it already");
+    assert_eq!(scene.harness.count("select count(*) from event where type = 'payout.failed'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Legs that must not begin, rails that hang, processes that are suspended beyond their claims.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::context::now;
@@ -21,18 +21,29 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-/// A rail that is down, and counts the attempts.
+/// A rail that is down, and counts the attempts. It answers queries when the test says so: it knows no call.
 #[derive(Default)]
-struct Down(AtomicU32);
+struct Down {
+    calls: AtomicU32,
+    queries: AtomicU32,
+    is_back: AtomicBool,
+}
 
 impl Rail for Down {
     fn submit<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async { Err(RailError::Down("closed".into())) })
     }
 
     fn status<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
-        Box::pin(async { Err(RailError::Down("closed".into())) })
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            if self.is_back.load(Ordering::Relaxed) {
+                Ok(RailStatus::NeverSeen)
+            } else {
+                Err(RailError::Down("closed".into()))
+            }
+        })
     }
 }
 
@@ -104,17 +115,26 @@ async fn a_conversion_without_time_to_pay_and_release_does_not_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_whose_bank_stays_down_fails_unpaid_in_time() {
+async fn a_payout_whose_bank_was_down_until_it_was_too_late_fails_by_the_banks_word() {
     let harness = scenes::harness().await;
     let (bank, offramp) = (Arc::new(Down::default()), SimulatedRails::new(harness.pool().clone()));
     harness.start_workers_over(Arc::new(offramp), bank.clone());
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "paying").await;
-    wait_for("a try", || async { (bank.0.load(Ordering::Relaxed) > 1).then_some(()) }).await;
+    wait_for("a try", || async { (bank.calls.load(Ordering::Relaxed) > 1).then_some(()) }).await;
     // As if that much time had passed.
     let late = "update execution set state = jsonb_set(state, '{lock,deadlines,pay_before}', '0')";
     sqlx::query(late).execute(harness.pool()).await.unwrap();
+    let due = "update effect set run_at = now()";
+    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    wait_for("two queries", || async { (bank.queries.load(Ordering::Relaxed) > 1).then_some(()) }).await;
+    // The database may have forgotten a call.
+    harness.wait_for_state(&reference, "paying").await;
+    bank.is_back.store(true, Ordering::Relaxed);
+    // A query counts as a call that may be in flight.
+    let long_ago = "update effect set called_at = now() - interval '1 minute', run_at = now()";
+    sqlx::query(long_ago).execute(harness.pool()).await.unwrap();
     harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(failure_code(&harness, &reference).await, "timelock_near");
     let reported = harness.events(&reference).await;

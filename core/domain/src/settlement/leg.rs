@@ -4,15 +4,16 @@
 //! ```text
 //!            never called ──────────────────────────────> call ──answer──> taken in
 //! claimed ─┤                                               ^  ├─down────> again later, as never called
-//!            called before ──> query ─known─> applied      │  └─silence─> again later, as called (unconfirmed)
-//!                              ├─never seen, long ago ─────┘
+//!            called before, ─> query ─known─> applied      │  └─silence─> again later, as called (unconfirmed)
+//!            payout too late   ├─never seen, long ago ─────┘, or withheld when it is too late
 //!                              └─never seen (too early or after an answer), down, silence ─> again later, as called
 //! ```
 //!
 //! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
 //! provably never been called does not begin when its funds are gone or too little time is left; a leg that may have
-//! been called is neither repeated nor abandoned. A payout for locked tokens is not called before the chain is
-//! committed to it; one that was called and has no final answer near the timelock is settled.
+//! been called is neither repeated nor abandoned. That a payout was never called is the rail's word, not the database's:
+//! one that was restored to an earlier moment has forgotten later calls. A payout for locked tokens is not called before
+//! the chain is committed to it; one that may have been called and has no final answer near the timelock is settled.
 
 use serde::{Deserialize, Serialize};
 
@@ -232,11 +233,15 @@ impl State {
         match self.begins(now) {
             Begins::Now => First::Call,
             Begins::Later => First::Wait,
-            Begins::Never(why) => First::Withhold(why),
+            Begins::Never(why) => match leg {
+                // A restored database has forgotten later calls: a payout fails unpaid by the rail's word only.
+                LegKind::Payout => First::Ask,
+                LegKind::Offramp => First::Withhold(why),
+            },
         }
     }
 
-    /// The action after the rail's answer to a query about an earlier call.
+    /// The action after the rail's answer to a query about an earlier call, known or not.
     pub fn requested(&self, claim: CallRecord, response: RailResponse, now: Timestamp) -> Then {
         match response {
             RailResponse::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => {

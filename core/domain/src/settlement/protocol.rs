@@ -10,6 +10,7 @@
 //! | orders | 1: orders share nothing but the clock and batches | |
 //! | positions of the clock | 6: [`world::Clock`] | |
 //! | reorganizations | 2 | `DVP_PROTOCOL_REORGS` |
+//! | restores of the database behind the call of the bank, which the bank remembers | 0, and 1 with one reorganization | |
 //! | calls of the bank on their way at once | 2 | |
 //! | crashes, repeated facts, repeated calls, silence | any number | |
 //!
@@ -123,7 +124,7 @@ fn shortest<S: Service>(bounds: ExplorationBounds, property: &'static str) -> (W
 
 #[test]
 fn no_interleaving_pays_both_sides_and_every_end_is_reached() {
-    let bounds = ExplorationBounds { reorgs: reorgs(), has_margin: true };
+    let bounds = ExplorationBounds { reorgs: reorgs(), restores: 0, has_margin: true };
     let checker = Protocol::<Current>::check(bounds).threads(2).spawn_bfs().join();
     println!("{bounds:?}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
@@ -131,8 +132,17 @@ fn no_interleaving_pays_both_sides_and_every_end_is_reached() {
 }
 
 #[test]
+fn a_database_that_has_forgotten_the_call_of_the_bank_pays_no_side_twice() {
+    let bounds = ExplorationBounds { reorgs: 1, restores: 1, has_margin: true };
+    let checker = Protocol::<Current>::check(bounds).threads(2).spawn_bfs().join();
+    println!("{bounds:?}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
+    checker.assert_properties();
+}
+
+#[test]
 fn the_double_payment_of_a_late_commitment_is_found() {
-    let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, NEVER_BOTH);
+    let (world, actions) =
+        shortest::<Before>(ExplorationBounds { reorgs: 0, restores: 0, has_margin: true }, NEVER_BOTH);
     println!("paid twice: {actions:?}");
     assert_eq!((world.slot, world.bank), (Slot::Returned, Bank::Paid));
     let end = actions.iter().position(|action| *action == ModelAction::UserCancels);
@@ -141,14 +151,15 @@ fn the_double_payment_of_a_late_commitment_is_found() {
 
 #[test]
 fn a_payment_before_the_commitment_is_found() {
-    let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, COMMITTED);
+    let (world, actions) =
+        shortest::<Before>(ExplorationBounds { reorgs: 0, restores: 0, has_margin: true }, COMMITTED);
     assert_eq!((world.slot, world.bank), (Slot::Locked, Bank::Paid), "{actions:?}");
 }
 
 #[test]
 fn a_settlement_after_its_timelock_is_found() {
     let (world, actions) =
-        shortest::<Current>(ExplorationBounds { reorgs: 0, has_margin: false }, NEVER_BOTH);
+        shortest::<Current>(ExplorationBounds { reorgs: 0, restores: 0, has_margin: false }, NEVER_BOTH);
     println!("without a margin: {actions:?}");
     assert_eq!((world.slot, world.bank), (Slot::Returned, Bank::Paid));
     assert!(actions.contains(&ModelAction::AnybodyRefunds), "{actions:?}");

@@ -354,6 +354,32 @@ fn a_rail_that_forgets_an_answered_call_is_not_called_again() {
 }
 
 #[test]
+fn a_payout_that_is_too_late_is_withheld_by_the_rails_word_only() {
+    use leg::{First, LegKind, RailResponse, Then};
+    let claim = leg::CallRecord { called_before: false, in_flight: false };
+    let mut state = paying();
+    let (late, last) = (LATER, LATER.plus_millis(1));
+    state.lock_mut().unwrap().deadlines.settle_at = last;
+    assert_eq!(state.first(LegKind::Payout, claim, Timestamp::from_millis(0)), First::Call);
+    let in_progress = RailResponse::Answer(RailAnswer::InProgress { provider_reference: "B1".into() });
+    assert_eq!(state.first(LegKind::Payout, claim, late), First::Ask);
+    assert!(matches!(state.requested(claim, in_progress, late), Then::Take(_)));
+    let withheld = Then::Withhold(Withheld::TimelockNear);
+    assert_eq!(state.requested(claim, RailResponse::NeverSeen, late), withheld);
+    assert_eq!(state.requested(claim, RailResponse::NeverSeen, last), withheld);
+    for silent in [RailResponse::Down, RailResponse::Silence] {
+        assert_eq!(state.requested(claim, silent.clone(), late), Then::Later { called: true });
+        assert_eq!(state.requested(claim, silent, last), Then::Settle);
+    }
+    state.lock_mut().unwrap().refunded = true;
+    assert_eq!(state.first(LegKind::Payout, claim, Timestamp::from_millis(0)), First::Ask);
+    let converting = converting();
+    let lock = converting.lock().unwrap();
+    let withheld = First::Withhold(Withheld::TooLate);
+    assert_eq!(converting.first(LegKind::Offramp, claim, lock.deadlines.begin_before), withheld);
+}
+
+#[test]
 fn the_terminal_event_is_marked_terminal() {
     for (terms, states) in orders() {
         for state in states {

@@ -92,6 +92,10 @@ impl Service for Before {
         }
     }
 
+    fn awaits_first_answer(&self) -> bool {
+        self.state == State::Paying
+    }
+
     fn name(&self) -> &'static str {
         match self.state {
             State::Locking => "locking",

@@ -22,6 +22,8 @@ pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn step(&self, happened: Happened) -> Option<(Self, Vec<Command>)>;
     fn first(&self, leg: LegKind, claim: CallRecord, clock: Clock) -> First;
     fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then;
+    /// The payout was requested, and no answer about it is recorded.
+    fn awaits_first_answer(&self) -> bool;
     /// As the state is stored.
     fn name(&self) -> &'static str;
 
@@ -95,6 +97,10 @@ impl Service for Current {
 
     fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then {
         self.0.requested(claim, response, at(clock))
+    }
+
+    fn awaits_first_answer(&self) -> bool {
+        matches!(self.0, State::Paying { .. }) && self.0.provider_reference().is_none()
     }
 
     fn name(&self) -> &'static str {

@@ -101,6 +101,8 @@ pub(super) enum ModelAction {
     ReportedAgain,
     /// A reorganization reverts what no payout gate has passed.
     Reorganized,
+    /// The database is restored to a moment before it recorded the call of the bank.
+    Restored,
     ConversionBegins,
     ConversionEnds {
         well: bool,
@@ -129,7 +131,7 @@ pub(super) enum ModelAction {
     AnybodyRefunds,
 }
 
-const ACTIONS: [ModelAction; 31] = [
+const ACTIONS: [ModelAction; 32] = [
     ModelAction::Tick,
     ModelAction::Mined(Command::Create),
     ModelAction::Mined(Command::Fill),
@@ -141,6 +143,7 @@ const ACTIONS: [ModelAction; 31] = [
     ModelAction::Reported,
     ModelAction::ReportedAgain,
     ModelAction::Reorganized,
+    ModelAction::Restored,
     ModelAction::ConversionBegins,
     ModelAction::ConversionEnds { well: true },
     ModelAction::ConversionEnds { well: false },
@@ -167,6 +170,7 @@ const ACTIONS: [ModelAction; 31] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ExplorationBounds {
     pub(super) reorgs: u8,
+    pub(super) restores: u8,
     /// The timelock leaves time for a worker's turn and a transaction.
     pub(super) has_margin: bool,
 }
@@ -179,6 +183,8 @@ pub(super) struct World<S> {
     is_converting: bool,
     /// The payout's row shows that a call may have reached the bank.
     is_called: bool,
+    /// The row has forgotten a call. The bank's own memory has not.
+    was_restored: bool,
     /// Workers that have decided to call, and calls in flight.
     callers: u8,
     calls: u8,
@@ -205,6 +211,7 @@ impl<S: Service> World<S> {
             service: S::begin(),
             is_converting: false,
             is_called: false,
+            was_restored: false,
             callers: 0,
             calls: 0,
             bank: Bank::Idle,
@@ -263,6 +270,7 @@ impl<S: Service> World<S> {
             ModelAction::Reported => self.tell(),
             ModelAction::ReportedAgain => self.last_reported.and_then(|fact| self.take_in(fact)),
             ModelAction::Reorganized => self.reorganize(),
+            ModelAction::Restored => self.restore(),
             ModelAction::ConversionBegins | ModelAction::ConversionEnds { .. } => self.convert(action),
             ModelAction::Claimed { is_answered } => self.claim(is_answered),
             ModelAction::CallSent
@@ -299,7 +307,8 @@ impl<S: Service> World<S> {
     fn is_settling(&self) -> bool {
         let is_unanswered =
             self.service.requested(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
-        self.commands.contains(&Command::Settle) || self.is_called && is_unanswered
+        let is_asked = self.service.first(LegKind::Payout, self.taken(), self.clock) == First::Ask;
+        self.commands.contains(&Command::Settle) || is_asked && is_unanswered
     }
 
     fn is_filling(&self) -> bool {
@@ -404,6 +413,18 @@ impl<S: Service> World<S> {
         Some(())
     }
 
+    /// No process ran at the moment of the restore, and no call of them is on its way any more. Only a payout that the
+    /// bank has not answered: else the state that was restored is an earlier one.
+    fn restore(&mut self) -> Option<()> {
+        let is_unanswered = self.service.awaits_first_answer() && self.callers + self.calls == 0;
+        if !self.is_called || !is_unanswered {
+            return None;
+        }
+        self.left.restores = self.left.restores.checked_sub(1)?;
+        (self.is_called, self.was_restored) = (false, true);
+        Some(())
+    }
+
     fn convert(&mut self, action: ModelAction) -> Option<()> {
         let claim = CallRecord { called_before: self.is_converting, in_flight: false };
         let first = self.service.first(LegKind::Offramp, claim, self.clock);
@@ -443,9 +464,15 @@ impl<S: Service> World<S> {
             }
         };
         match then {
-            Then::Take(answer) => self.step(Happened::Payout { answer, at }),
+            Then::Take(answer) => {
+                self.is_called = true;
+                self.step(Happened::Payout { answer, at })
+            }
             Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
-            Then::Settle => self.step(Happened::TimelockNear),
+            Then::Settle => {
+                self.is_called = true;
+                self.step(Happened::TimelockNear)
+            }
             Then::Later { called } => {
                 self.is_called = called;
                 Some(())
@@ -483,8 +510,9 @@ impl<S: Service> World<S> {
             ModelAction::CallLost => self.calls = self.calls.checked_sub(1)?,
             ModelAction::BankReceives => {
                 self.calls = self.calls.checked_sub(1)?;
-                // A stopped or refused payment remains so.
-                if self.bank != Bank::Failed {
+                // A stopped or refused payment remains so, and a forgotten one is not ordered again.
+                let is_remembered = self.was_restored && self.bank != Bank::Idle;
+                if self.bank != Bank::Failed && !is_remembered {
                     self.bank_received += 1;
                     self.bank = if self.bank == Bank::Idle { Bank::Working } else { self.bank };
                 }
