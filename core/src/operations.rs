@@ -381,6 +381,12 @@ async fn carry_out(
             commands::withdraw_transfer(conn, reference).await?;
             return due(conn, reference, EffectKind::Payout, verdict).await;
         }
+        // The payout has failed: no due work would apply it.
+        (Action::MarkPaid { leg: LegKind::Payout, .. }, Some(verdict))
+            if action::is_unpaid_debt(execution) =>
+        {
+            return due(conn, reference, EffectKind::Payout, verdict).await;
+        }
         // No due work would apply it any more. What was not sent is not sent.
         (Action::ReturnDebt { .. }, Some(verdict)) => {
             commands::withdraw_transfer(conn, reference).await?;

@@ -17,12 +17,12 @@ pub(crate) enum ExecutionCommand {
     /// what, why and on which evidence is kept for ever.
     ///
     /// ask: query the rail now, repeat nothing. retry: the rail never carried the leg out, call it again.
-    /// mark-paid: the rail carried the leg out. fail: it did not and will not. return: two operators' signatures return
-    /// the committed funds of a failed payout. return-debt: the input of a debt was given back outside. cancel: end an
-    /// order whose settlement has not begun. close-contradiction: what the bank's later word contradicts was put right
-    /// outside. mark-returned: the rail gave the payment back after it was carried out; paid-again, given-back: what
-    /// came back was paid another way, or the input given back. release, refuse: settle, or fail, an order that
-    /// screening holds.
+    /// mark-paid: the rail carried the leg out, or a debt was paid another way. fail: it did not and will not. return:
+    /// two operators' signatures return the committed funds of a failed payout. return-debt: the input of a debt was
+    /// given back outside. cancel: end an order whose settlement has not begun. close-contradiction: what the bank's
+    /// later word contradicts was put right outside. mark-returned: the rail gave the payment back after it was carried
+    /// out; paid-again, given-back: what came back was paid another way, or the input given back. release, refuse:
+    /// settle, or fail, an order that screening holds.
     ///
     /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
     /// approval approve`) or decides the same.

@@ -48,14 +48,6 @@ impl PaymentStatus {
         }
     }
 
-    /// Why the payment cannot be recorded as unpaid.
-    pub const fn against_unpaid(self) -> Option<&'static str> {
-        match self {
-            Self::Paid => Some("the bank has booked the payment"),
-            Self::Staged | Self::Sent | Self::Pending | Self::Refused | Self::Returned => None,
-        }
-    }
-
     /// How the bank's status contradicts a settlement that recorded the payment as paid, or as unpaid.
     pub const fn contradiction(self, taken_for_paid: bool) -> Option<&'static str> {
         match (self, taken_for_paid) {
@@ -72,6 +64,50 @@ impl PaymentStatus {
         match self {
             Self::Staged | Self::Sent | Self::Pending => true,
             Self::Paid | Self::Refused | Self::Returned => false,
+        }
+    }
+}
+
+/// What is known of a payment when operators decide about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaymentStanding {
+    pub status: PaymentStatus,
+    /// The bank's last word that contradicts an earlier one, or how the order ended.
+    pub contradicting: Option<PaymentStatus>,
+    /// Operators have put that right outside of the service.
+    pub is_closed: bool,
+}
+
+impl PaymentStanding {
+    /// Why the payment cannot be recorded as paid.
+    pub const fn against_paid(self) -> Option<&'static str> {
+        self.status.against_paid()
+    }
+
+    /// Why the debt of a payment that has failed cannot be recorded as paid. One that the bank has refused was booked
+    /// later, or paid another way; one that came back reverses the order once it is paid.
+    pub const fn against_paid_debt(self) -> Option<&'static str> {
+        match self.status {
+            PaymentStatus::Returned => self.status.against_paid(),
+            PaymentStatus::Staged
+            | PaymentStatus::Sent
+            | PaymentStatus::Pending
+            | PaymentStatus::Paid
+            | PaymentStatus::Refused => None,
+        }
+    }
+
+    /// Why the payment cannot be recorded as unpaid, nor what was paid for it given back.
+    pub fn against_unpaid(self) -> Option<&'static str> {
+        self.is_booked().then_some("the bank has booked the payment")
+    }
+
+    /// A payment that was booked after it was refused, or given up, is booked until operators have put that right.
+    fn is_booked(self) -> bool {
+        match (self.status, self.contradicting) {
+            (PaymentStatus::Returned, _) => false,
+            (_, Some(PaymentStatus::Paid)) => !self.is_closed,
+            (status, _) => status == PaymentStatus::Paid,
         }
     }
 }
@@ -100,9 +136,24 @@ mod tests {
                 _ => [false, false],
             };
             assert_eq!(contradicts, expected, "{status:?}");
-            assert_eq!(status.against_unpaid().is_some(), status == PaymentStatus::Paid);
+            let standing = PaymentStanding { status, contradicting: None, is_closed: false };
+            assert_eq!(standing.against_unpaid().is_some(), status == PaymentStatus::Paid);
+            assert_eq!(standing.against_paid(), status.against_paid());
             let unpaid = matches!(status, PaymentStatus::Refused | PaymentStatus::Returned);
             assert_eq!(status.against_paid().is_some(), unpaid);
+        }
+    }
+
+    #[test]
+    fn a_payment_that_was_booked_against_its_orders_end_is_booked_until_that_is_closed() {
+        for status in [PaymentStatus::Paid, PaymentStatus::Refused] {
+            let contradicting = Some(PaymentStatus::Paid);
+            let open = PaymentStanding { status, contradicting, is_closed: false };
+            assert!(open.against_unpaid().is_some() && open.against_paid_debt().is_none(), "{status:?}");
+            let closed = PaymentStanding { is_closed: true, ..open };
+            assert_eq!(closed.against_unpaid(), None, "{status:?}");
+            let returned = PaymentStanding { status: PaymentStatus::Returned, ..open };
+            assert!(returned.against_unpaid().is_none() && returned.against_paid_debt().is_some());
         }
     }
 }

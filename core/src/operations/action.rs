@@ -1,7 +1,7 @@
 //! The decisions of operators about an execution.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::payment::PaymentStatus;
+use dvp_domain::payment::{PaymentStanding, PaymentStatus};
 use dvp_domain::recall::RecallReason;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Remedy, State};
@@ -22,7 +22,7 @@ pub enum Action {
     Ask,
     /// The rail never carried the leg out and never will: call it again.
     Retry { leg: LegKind },
-    /// The rail carried the leg out.
+    /// The rail carried the leg out, or what is owed for a failed one was paid another way.
     MarkPaid {
         leg: LegKind,
         provider_reference: String,
@@ -159,26 +159,30 @@ impl Action {
     pub(super) fn contradicted(
         &self,
         execution: &Execution,
-        standing: Option<PaymentStatus>,
+        standing: Option<PaymentStanding>,
     ) -> Option<&'static str> {
+        let status = standing.map(|standing| standing.status);
         match self {
             Self::Retry { leg } if execution.state.confirmed(*leg).is_some() => {
                 Some("the rail has confirmed that it has the call: ask, and repeat nothing")
             }
-            Self::Retry { leg: LegKind::Payout } if standing.is_some_and(PaymentStatus::is_with_bank) => {
+            Self::Retry { leg: LegKind::Payout } if status.is_some_and(PaymentStatus::is_with_bank) => {
                 Some("the bank has the payment's file: ask, and repeat nothing")
             }
-            Self::MarkPaid { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_paid),
-            Self::Fail { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_unpaid),
-            Self::Recall { .. } => against_recall(&execution.state, standing),
+            Self::MarkPaid { leg: LegKind::Payout, .. } if is_unpaid_debt(execution) => {
+                standing.and_then(PaymentStanding::against_paid_debt)
+            }
+            Self::MarkPaid { leg: LegKind::Payout, .. } => standing.and_then(PaymentStanding::against_paid),
+            Self::Fail { leg: LegKind::Payout, .. } | Self::ReturnDebt { .. } | Self::Return { .. } => {
+                standing.and_then(PaymentStanding::against_unpaid)
+            }
+            Self::Recall { .. } => against_recall(&execution.state, status),
             Self::Retry { .. }
             | Self::MarkPaid { leg: LegKind::Offramp, .. }
             | Self::Fail { leg: LegKind::Offramp, .. }
             | Self::Ask
-            | Self::ReturnDebt { .. }
             | Self::MarkReturned { .. }
             | Self::ResolveReturn { .. }
-            | Self::Return { .. }
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
@@ -223,6 +227,9 @@ impl Action {
                 return unless(is_open, "what came back to be resolved");
             }
             Self::Return { .. } => return unless(may_return(execution), "a return of committed funds"),
+            Self::MarkPaid { leg: LegKind::Payout, .. } if is_unpaid_debt(execution) => {
+                return Ok(Some(LegKind::Payout.as_str()));
+            }
             Self::Retry { leg } | Self::MarkPaid { leg, .. } | Self::Fail { leg, .. } => *leg,
         };
         if !execution.state.awaits(leg) || self.is_the_chains(execution) {
@@ -281,6 +288,12 @@ impl Action {
             Self::Refuse { code } => Some(ManualResolution::Refused { code: code.clone() }),
         }
     }
+}
+
+/// Whether a rail's payout has failed and its output is still owed: it may have been paid all the same, or be paid
+/// another way.
+pub(super) fn is_unpaid_debt(execution: &Execution) -> bool {
+    matches!(execution.state, State::Owing { failure: Some(_), .. }) && !execution.terms.pays_on_chain()
 }
 
 /// Why the bank is not asked to give a payment back.

@@ -10,7 +10,7 @@ use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
-use dvp_domain::pause::Scope;
+use dvp_domain::pause;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::instruction::{Debtor, end_to_end_id};
@@ -298,7 +298,7 @@ impl BankScene {
         let reference = scene.harness.accept(inline("6789")).await.reference;
         scene.harness.play_until(&reference, |kind| kind == "create").await;
         let (entity, fill) = scene.harness.command(&reference, "fill").await;
-        assert!(pauses::insert(&mut conn, Scope::Rail, "payout", by).await.unwrap());
+        assert!(pauses::insert(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
         scene.harness.report_fact(&entity, &expected::goal(&fill)).await;
         let paused =
             "select count(*) from effect where kind = 'payout' and not called and last_result = 'paused'";
@@ -472,6 +472,10 @@ async fn an_abandoned_payout_that_is_booked_later_is_a_break_until_closed() {
     tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
     scene.has_alarm(&reference, "paid after the payout was given up").await;
     assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    let signatures = [format!("0x{}", "11".repeat(65)), format!("0x{}", "22".repeat(65))];
+    let give_back = || Action::Return { deadline: 1_900_000_000, signatures: signatures.clone() };
+    let refused = scene.decide("jo", &reference, give_back()).await;
+    assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
     let close = || Action::CloseContradiction;
     assert!(scene.decide("jo", &reference, close()).await.unwrap());
     assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted], "one operator closes nothing");
@@ -479,6 +483,46 @@ async fn an_abandoned_payout_that_is_booked_later_is_a_break_until_closed() {
     assert_eq!(scene.breaks().await, []);
     let again = scene.decide("jo", &reference, close()).await;
     assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
+    // Put right outside: the payment has been recovered.
+    assert!(!scene.decide("jo", &reference, give_back()).await.unwrap());
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_whose_failed_payment_is_booked_later_ends_as_paid_and_is_not_returned() {
+    let (scene, reference) = BankScene::with_unanswered("6789").await;
+    let near = "with near as (update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')) \
+                update effect set run_at = now()";
+    sqlx::query(near).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.wait_for_state(&reference, "owing").await;
+    scene.harness.play_until(&reference, |kind| kind == "settle").await;
+    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
+    scene.harness.wait_for_count(settled, 1).await;
+    for operator in ["jo", "mika"] {
+        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+        scene.decide(operator, &reference, fail).await.unwrap();
+    }
+    let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
+    scene.harness.wait_for_count(failed, 1).await;
+
+    tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
+    scene.has_alarm(&reference, "paid after the payout was given up").await;
+    let given_back = Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
+    let refused = scene.decide("jo", &reference, given_back).await;
+    assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
+    // It had been approved before the bank's word came.
+    let decided = r#"insert into effect (reference, kind, run_at, called, verdict) values ($1, 'payout', now(), true,
+        '{"verdict": "returned", "provider_reference": "0xback", "occurred_at": "2026-11-23T12:00:00Z"}')"#;
+    sqlx::query(decided).bind(&reference).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.wait_for_count("select count(*) from effect where kind = 'payout'", 0).await;
+    scene.harness.wait_for_state(&reference, "owing").await;
+
+    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
+    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    scene.harness.wait_for_state(&reference, "completed").await;
+    assert_eq!(scene.harness.account("debt", "USD").await, "0");
+    assert_eq!(scene.harness.events(&reference).await.last().unwrap(), "payout.completed");
     scene.harness.check_books().await;
 }
 

@@ -123,6 +123,16 @@ impl State {
         }
     }
 
+    /// Whether operators' finding about a leg changes the settlement: one that it waits for, or the payment of a debt
+    /// whose payout has failed.
+    pub const fn takes(&self, leg: LegKind, finding: &RailAnswer) -> bool {
+        let pays_debt = matches!(
+            (self, leg, finding),
+            (Self::Owing { failure: Some(_), .. }, LegKind::Payout, RailAnswer::Done(_))
+        );
+        pays_debt || self.awaits(leg)
+    }
+
     /// The rail's reference for the leg in progress, from its last answer.
     pub fn provider_reference(&self) -> Option<&str> {
         match self {

@@ -1,7 +1,8 @@
 //! A payout that has no final answer when its lock's timelock is near.
 //!
 //! The funds are released to the solver, because the rail may have paid. From then on the ledger holds the output as a
-//! debt to the user. It ends when the rail confirms the payment, or when operators have returned the input.
+//! debt to the user. It ends when the rail confirms the payment, or, once the payout has failed, when operators
+//! have found it paid or have returned the input.
 
 use super::step::{completed, give_back, progress};
 use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, State, Step};
@@ -36,8 +37,9 @@ pub(super) fn step(terms: &Terms, owing: Owing, happened: Happened) -> Option<St
         Happened::Payout { answer, at } if owing.failure.is_none() => {
             Some(answered(terms, owing, answer, at))
         }
-        // The other chain has the payment, and operators had decided that it was not made: what is paid is not owed.
-        Happened::Payout { answer: answer @ RailAnswer::Done(_), at } if terms.crosses() => {
+        // The other chain has the payment, or operators have found it at the bank or made it another way, and it had
+        // failed: what is paid is not owed.
+        Happened::Payout { answer: answer @ RailAnswer::Done(_), at } => {
             Some(answered(terms, owing, answer, at))
         }
         Happened::Withheld { why, at } if owing.failure.is_none() => {

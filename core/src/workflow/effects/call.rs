@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::beneficiary::destination::DestinationRefusal;
+use dvp_domain::payment::PaymentStanding;
 use dvp_domain::settlement::leg::{CallRecord, First, RailResponse, Then, back_off_ms};
 use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::terms::AssetAmount;
@@ -47,13 +48,16 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     pub(super) async fn carry_out(&self, execution: Execution, payee: Payee) -> Result<StepResult, Failed> {
         if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
-            && execution.state.awaits(self.leg)
-            && !self.is_contradicted(&answer).await?
+            && execution.state.takes(self.leg, &answer)
+            && !self.is_contradicted(&execution.state, &answer).await?
         {
             info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
             return self.take_answer(execution, answer, &Made::default()).await;
         }
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
+            if self.is_booked().await? {
+                return self.end(EffectEnd::Done, &Made::default()).await;
+            }
             let occurred_at = Timestamp::from(*occurred_at);
             let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
             let happened = Happened::DebtReturned { done, at: self.engine.now() };
@@ -131,19 +135,35 @@ impl Call<'_> {
     }
 
     /// Whether the bank has contradicted an operator's decision since it was made: then the rail's own answer is used.
-    async fn is_contradicted(&self, decided: &RailAnswer) -> Result<bool, Failed> {
+    async fn is_contradicted(&self, state: &State, decided: &RailAnswer) -> Result<bool, Failed> {
         if self.leg != LegKind::Payout {
             return Ok(false);
         }
         let mut conn = self.engine.pool.acquire().await?;
         let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
         let why = standing.and_then(|standing| match decided {
-            RailAnswer::Done(_) => standing.against_paid(),
+            RailAnswer::Done(_) if state.awaits(self.leg) => standing.against_paid(),
+            RailAnswer::Done(_) => standing.against_paid_debt(),
             RailAnswer::Failed { .. } => standing.against_unpaid(),
             RailAnswer::InProgress { .. } => None,
         });
         if let Some(why) = why {
             error!(why, ?decided, "operator's decision is contradicted, using the rail's answer");
+            counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
+        }
+        Ok(why.is_some())
+    }
+
+    /// Whether the bank has booked the payment since operators decided that its debt was returned.
+    async fn is_booked(&self) -> Result<bool, Failed> {
+        let mut conn = self.engine.pool.acquire().await?;
+        let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
+        let why = standing.and_then(PaymentStanding::against_unpaid);
+        if let Some(why) = why {
+            error!(
+                why,
+                "operator's decision is contradicted: the output is owed until it is recorded as paid"
+            );
             counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
         }
         Ok(why.is_some())

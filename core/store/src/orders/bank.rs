@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
-use dvp_domain::payment::{PaymentStatus, PaymentSubject};
+use dvp_domain::payment::{PaymentStanding, PaymentStatus, PaymentSubject};
 use sqlx::PgConnection;
 
 use crate::StoreError;
@@ -128,15 +128,18 @@ pub async fn find_payment(
 pub async fn find_standing(
     conn: &mut PgConnection,
     execution: &str,
-) -> Result<Option<PaymentStatus>, StoreError> {
-    let found: Option<String> = sqlx::query_scalar("select status from bank_payment where execution = $1")
-        .bind(execution)
-        .fetch_optional(conn)
-        .await?;
-    let parse = |text: String| {
-        PaymentStatus::parse(&text).ok_or_else(|| StoreError::corrupt("bank_payment", "status"))
-    };
-    found.map(parse).transpose()
+) -> Result<Option<PaymentStanding>, StoreError> {
+    let found: Option<(String, Option<String>, bool)> = sqlx::query_as(
+        "select status, contradicting, closed_at is not null from bank_payment where execution = $1",
+    )
+    .bind(execution)
+    .fetch_optional(conn)
+    .await?;
+    let Some((status, contradicting, is_closed)) = found else { return Ok(None) };
+    let parse =
+        |text: &str| PaymentStatus::parse(text).ok_or_else(|| StoreError::corrupt("bank_payment", "status"));
+    let contradicting = contradicting.as_deref().map(parse).transpose()?;
+    Ok(Some(PaymentStanding { status: parse(&status)?, contradicting, is_closed }))
 }
 
 /// Records that the bank contradicts how the execution ended.

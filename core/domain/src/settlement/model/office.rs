@@ -20,6 +20,8 @@ pub(super) struct Office {
     pub(super) refused: bool,
     /// Decisions that take the place of a rail's answer.
     pub(super) verdicts: BTreeMap<LegKind, RailAnswer>,
+    /// Operators have paid a debt another way after its payout had failed.
+    pub(super) has_paid_debt: bool,
     /// The bank returned the payment; `true`: the settlement has recorded it.
     returned: Option<bool>,
 }
@@ -29,7 +31,8 @@ impl Default for Office {
         let (says, on_error) = (ScreeningResult::Pass, ScreeningResult::Hold);
         let (paused, verdicts, returned) = ([false; 2], BTreeMap::new(), None);
         let (was_held, released, refused) = (false, false, false);
-        Self { paused, says, on_error, was_held, released, refused, verdicts, returned }
+        let has_paid_debt = false;
+        Self { paused, says, on_error, was_held, released, refused, verdicts, has_paid_debt, returned }
     }
 }
 
@@ -73,6 +76,7 @@ impl World {
             2 if pick < 40 => {
                 self.decide(if pick.is_multiple_of(2) { LegKind::Offramp } else { LegKind::Payout })
             }
+            2 if pick > 200 => self.pay_debt(),
             _ if pick < 60 => self.give_payment_back(),
             _ => self.resolve(if pick.is_multiple_of(2) { Remedy::PaidAgain } else { Remedy::GivenBack }),
         }
@@ -102,6 +106,20 @@ impl World {
             RailAnswer::Failed { code: "operator".into(), message: "m".into(), retryable: false }
         };
         self.office.verdicts.insert(leg, verdict);
+    }
+
+    /// Operators pay what is owed for a failed payout, once its funds were released, and record it.
+    fn pay_debt(&mut self) {
+        let is_unpaid = matches!(self.db.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
+        // The chain says what became of a payment in tokens.
+        if !is_unpaid || self.terms.crosses() {
+            return;
+        }
+        let happened = Happened::Payout { answer: done(self.now), at: at(self.now) };
+        if let Ok(step) = self.db.state.clone().step(&self.terms, happened) {
+            self.office.has_paid_debt = true;
+            self.write(step);
+        }
     }
 
     /// The bank returns a booked payment, once.
