@@ -14,6 +14,7 @@ use dvp_chain_indexer::contracts::test_coin::TestCoin;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::deploy::{CoinContracts, DeployPlan, deploy};
 use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::signing::{Fees, Unsigned, sign};
 use dvp_chain_indexer::{rpc, run_indexer};
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
 use dvp_store::chain as store;
@@ -434,4 +435,41 @@ async fn a_payment_by_a_transaction_that_was_given_up_is_made_after_a_refusal() 
     let facts = chain.facts(B256::repeat_byte(0x71)).await;
     assert!(matches!(&facts[..], [ChainFact::Transferred { .. }]), "{facts:?}");
     running.stop().await;
+}
+
+/// Mines a block in which the receiver burns its gas and after which it accepts again, as every simulation sees it. The
+/// node orders a block by fees.
+async fn mine_while_it_burns(scene: &Scene, odd: Address) {
+    let nonce = rpc::mined_nonce(&scene.provider, scene.admin.address(), BlockId::latest()).await.unwrap();
+    let base_fee = u128::from(rpc::head(&scene.provider).await.unwrap().base_fee);
+    let first = Fees { max_fee: 1_000_000_000_000, priority_fee: 2_000_000_000 };
+    let last = Fees { max_fee: base_fee, priority_fee: 0 };
+    for (nonce, oddity, fees) in [(nonce, BURNS_GAS, first), (nonce + 1, ACCEPTS, last)] {
+        let call = OddPayee::turnCall { to: oddity, target: Address::ZERO, call_: Bytes::new() };
+        let (chain_id, to) = (scene.deployment.chain_id, TxKind::Call(odd));
+        let input = call.abi_encode().into();
+        let tx = Unsigned { chain_id, nonce, to, input, gas_limit: 200_000, fees };
+        let signed = sign(&scene.admin, tx).unwrap();
+        drop(scene.provider.send_raw_transaction(&signed.raw).await.unwrap());
+    }
+    scene.mine().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_reverts_in_every_block_is_signed_ever_less_often() {
+    let (chain, odd) = paying_chain(u64::MAX).await;
+    let (mut relayer, lease) = relayer(&chain).await;
+    let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([false])).await;
+    for _ in 0..20 {
+        relayer.turn(&lease).await.unwrap();
+        mine_while_it_burns(&chain.scene, odd).await;
+    }
+    relayer.turn(&lease).await.unwrap();
+    let (state, tries): (String, i32) =
+        sqlx::query_as("select state, tries from chain_command").fetch_one(&chain.pool()).await.unwrap();
+    assert_ne!(state, "done");
+    assert!(tries >= 1, "it has reverted");
+    assert_eq!(chain.scene.coin_of(odd).await, U256::ZERO);
+    let signed = chain.attempts().await.len();
+    assert!(signed <= 5, "{signed} transactions in 21 turns");
 }

@@ -11,6 +11,9 @@ use crate::chain::bigint;
 /// One of the slot's attempts is in a block; `is_final`: in a final block, unless another block of its number is
 /// indexed, because a node may still report an abandoned fork. When it failed, its commands are open again; anchors
 /// wait for [`judge_slots`].
+///
+/// Commands that a transaction did not carry out are due after a second, doubled each time, up to ten minutes: each
+/// transaction costs gas, and a contract that is called may succeed in every simulation and fail in the block.
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -43,7 +46,8 @@ pub async fn mark_mined(
          )
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction reverted',
-             troubled_at = clock_timestamp()
+             troubled_at = clock_timestamp(),
+             not_before = clock_timestamp() + least(600, power(2, least(tries, 10))) * interval '1 second'
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
     )
@@ -169,7 +173,8 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
          )
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction left it out',
-             troubled_at = clock_timestamp()
+             troubled_at = clock_timestamp(),
+             not_before = clock_timestamp() + least(600, power(2, least(tries, 10))) * interval '1 second'
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
     )
