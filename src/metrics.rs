@@ -13,7 +13,8 @@ use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
-pub(crate) use self::process::watch;
+pub(crate) use self::process::{follow, watch};
+use crate::config::Role;
 use crate::readiness::Readiness;
 
 /// Histogram bounds in seconds. A commit takes between half a millisecond and four, a settlement minutes.
@@ -29,11 +30,12 @@ const UNITS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 51
 /// How often recorded samples are moved into their buckets. Without it they pile up in memory until someone scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Collects from now on, for this process. Once.
-pub(crate) fn collect() -> anyhow::Result<PrometheusHandle> {
+/// Collects from now on, for this process and its roles. Once.
+pub(crate) fn collect(roles: &[Role]) -> anyhow::Result<PrometheusHandle> {
     let builder = buckets(PrometheusBuilder::new())?;
     let handle = builder.install_recorder().context("metrics")?;
     catalog::describe();
+    process::preset(roles);
     Ok(handle)
 }
 

@@ -92,14 +92,14 @@ struct Running {
     nodes: Vec<Anvil>,
     /// Unless it uses other servers.
     postgres: Option<Postgres>,
-    _metrics: [AbortOnDropHandle<()>; 2],
+    _metrics: [AbortOnDropHandle<()>; 3],
 }
 
 async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyhow::Result<Running> {
     let secrets = Secrets::open(files)?;
     // First of all, so that nothing is counted in vain.
     let (metrics_addr, serving) =
-        metrics::serve(args.metrics, metrics::collect()?, readiness.clone()).await?;
+        metrics::serve(args.metrics, metrics::collect(&Role::ALL)?, readiness.clone()).await?;
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
     let fix_tls =
         args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::listener(files.dir(), addr.ip())?)));
@@ -112,6 +112,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         None => args.database_urls.clone(),
     };
     let pools = open_pools(args, postgres.as_ref()).await?;
+    let following = AbortOnDropHandle::new(tokio::spawn(metrics::follow(pools.availability().clone())));
     let pool = &pools.background;
     let signers = args.signers.as_deref().map(SignersFile::accounts).transpose()?.unwrap_or_default();
     let prepared = nodes.iter().map(|node| SandboxChain::prepare(node, signers.clone()));
@@ -211,7 +212,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     files.write_ready(&ready)?;
     info!(%http, %fix, file = %files.ready().display(), "ready");
     let nodes = nodes.into_iter().map(|node| node.anvil).collect();
-    Ok(Running { service, pools, _faults: faults, nodes, postgres, _metrics: [metrics, watching] })
+    Ok(Running { service, pools, _faults: faults, nodes, postgres, _metrics: [metrics, following, watching] })
 }
 
 /// Waits until the relayers have recorded the chains' fees. Chains whose relayer cannot do so have no quotes.

@@ -51,19 +51,20 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 struct Started {
     service: Service,
     pools: Pools,
-    _metrics: [AbortOnDropHandle<()>; 2],
+    _metrics: [AbortOnDropHandle<()>; 3],
 }
 
 async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started> {
     // Started first, so that all metrics are collected and the readiness endpoint answers during startup.
-    let listen = config.metrics.listen;
+    let (listen, collected) = (config.metrics.listen, metrics::collect(&config.roles)?);
     let (addr, serving) =
-        metrics::serve(listen, metrics::collect()?, readiness.clone()).await.context("metrics.listen")?;
+        metrics::serve(listen, collected, readiness.clone()).await.context("metrics.listen")?;
     info!(%addr, "metrics listening");
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
     listeners::warn_of_plain_text(config);
     let vault = config.vault()?;
     let pools = open_pools(config).await?;
+    let following = AbortOnDropHandle::new(tokio::spawn(metrics::follow(pools.availability().clone())));
     let vault = rotation::with_kept_secrets(&mut *pools.background.acquire().await?, vault).await?;
     let chains = chains(config)?;
     check_chains(config, &chains, &pools).await?;
@@ -77,7 +78,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     info!(roles = ?config.roles, http = ?service.http, fix = ?service.fix, fix_tls = ?service.fix_tls,
         console = ?service.console, "ready");
     let watching = AbortOnDropHandle::new(tokio::spawn(watching));
-    Ok(Started { service, pools, _metrics: [metrics, watching] })
+    Ok(Started { service, pools, _metrics: [metrics, following, watching] })
 }
 
 /// A schema of another version, or more connections than the server gives, is a mistake that shows at once, not at

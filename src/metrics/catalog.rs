@@ -1,7 +1,7 @@
 //! Every metric of the service: its kind, labels and meaning. `docs/metrics.md` is made from it.
 //!
 //! A counter whose label values are all listed exists from the start of the process with the value 0, so that its first
-//! increment is an increase to Prometheus.
+//! increment is an increase to Prometheus. So do the gauges of [`preset`](super::process::preset).
 
 use ::metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
@@ -107,7 +107,7 @@ const PROCESS: &[Metric] = &[
         "dvp_database_available",
         Gauge,
         &[],
-        "0 while the check of every second finds no database that takes writes",
+        "0 while the check of every second finds no database that takes writes, and until the first one is found",
     ),
     metric(
         "dvp_database_outages_total",
@@ -138,7 +138,7 @@ const PROCESS: &[Metric] = &[
         "dvp_figures_last_success_timestamp_seconds",
         Gauge,
         &[],
-        "when the role `worker` last counted open work in the tables, in Unix time; figures that it counts are as old",
+        "when the role `worker` last counted open work in the tables, in Unix time; figures that it counts are as old; until the first time, when the process was started",
     ),
     metric(
         "dvp_trace_spans_total",

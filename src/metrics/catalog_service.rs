@@ -153,7 +153,7 @@ pub(super) const FIX: &[Metric] = &[
 ];
 
 pub(super) const WRITER: &[Metric] = &[
-    metric("dvp_writer_available", Gauge, &[], "0 while the database is unavailable"),
+    metric("dvp_writer_available", Gauge, &[], "0 while the database is unavailable, and until it is found"),
     metric(
         "dvp_writer_batch_age_seconds",
         Gauge,

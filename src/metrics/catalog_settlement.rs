@@ -314,17 +314,15 @@ pub(super) const BOOKS: &[Metric] = &[
         "dvp_ledger_whole_check_last_success_timestamp_seconds",
         Gauge,
         &[],
-        "when a check last compared all entries, in Unix time; once a day",
-    )
-    .only("in a process that has checked"),
+        "when a check last compared all entries, in Unix time; once a day; until the first one, when the process with the role `worker` was started",
+    ),
     metric("dvp_ledger_check_failures_total", Counter, &[], "checks that could not be carried out"),
     metric(
         "dvp_ledger_check_last_success_timestamp_seconds",
         Gauge,
         &[],
-        "when a check was last carried out, in Unix time",
-    )
-    .only("in the process that checked last"),
+        "when the process with the role `worker` last carried out a check, in Unix time; until its first one, when it was started",
+    ),
     metric("dvp_ledger_disagreements", Gauge, &[], "balances that are not the sum of their entries")
         .only("in a process that has checked"),
     metric("dvp_ledger_unbalanced_assets", Gauge, &[], "assets whose entries do not sum to zero")

@@ -10,6 +10,7 @@ use dvp_store::database::{Availability, health};
 use dvp_store::pools::Pools;
 use tokio::time::timeout;
 
+use crate::config::Role;
 use crate::readiness::Readiness;
 
 /// The interval of the checks of pools and schema.
@@ -19,6 +20,24 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a page and clock ticks of a second, as Linux has them on every machine that this service is built for.
 const PAGE_BYTES: u64 = 4096;
 const TICKS_PER_SECOND: u64 = 100;
+/// What the role `worker` repeats, by when it last succeeded.
+const LAST_SUCCESSES: [&str; 3] = [
+    "dvp_figures_last_success_timestamp_seconds",
+    "dvp_ledger_check_last_success_timestamp_seconds",
+    "dvp_ledger_whole_check_last_success_timestamp_seconds",
+];
+
+/// Shows the gauges that alerts compare before there is anything to report. An alert about a gauge that does not exist
+/// never fires: neither for a process that waits for the database at its start, nor for work that never succeeds.
+pub(super) fn preset(roles: &[Role]) {
+    gauge!("dvp_database_available").set(0.0);
+    gauge!("dvp_writer_available").set(0.0);
+    if roles.contains(&Role::Worker) {
+        for name in LAST_SUCCESSES {
+            gauge!(name).set(unix_seconds());
+        }
+    }
+}
 
 /// Reads what the system and the runtime know of this process. For each scrape.
 pub(super) fn sample() {
@@ -58,25 +77,25 @@ fn whole(count: u64) -> f64 {
     count.to_string().parse().unwrap_or(f64::MAX)
 }
 
-/// Checks database, pools and schema until dropped.
-pub(crate) async fn watch(pools: Pools, readiness: Readiness) {
-    gauge!("process_start_time_seconds").set(unix_seconds());
-    tokio::join!(follow(pools.availability().clone()), check(pools, readiness));
-}
-
-/// Shows the check of every second, which needs no traffic.
-async fn follow(mut availability: Availability) {
+/// Shows the check of every second, which needs no traffic, until dropped. From the time on when the database was found.
+pub(crate) fn follow(mut availability: Availability) -> impl Future<Output = ()> {
+    // The writer reports from its own start on: a start that takes long is no outage.
+    gauge!("dvp_writer_available").set(1.0);
     let shown = gauge!("dvp_database_available");
-    loop {
-        shown.set(1.0);
-        availability.lost().await;
-        shown.set(0.0);
-        counter!("dvp_database_outages_total").increment(1);
-        availability.available().await;
+    async move {
+        loop {
+            availability.available().await;
+            shown.set(1.0);
+            availability.lost().await;
+            shown.set(0.0);
+            counter!("dvp_database_outages_total").increment(1);
+        }
     }
 }
 
-async fn check(pools: Pools, readiness: Readiness) {
+/// Checks pools and schema until dropped.
+pub(crate) async fn watch(pools: Pools, readiness: Readiness) {
+    gauge!("process_start_time_seconds").set(unix_seconds());
     let named = [
         ("orders", &pools.orders),
         ("reads", &pools.reads),

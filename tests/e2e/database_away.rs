@@ -111,3 +111,55 @@ async fn the_service_recovers_from_an_unreachable_database() {
     served.terminate();
     served.ended_well().await;
 }
+
+/// Waits until the log has this text.
+async fn until_logged(served: &Served, text: &str) {
+    let began = Instant::now();
+    while !served.log().contains(text) {
+        assert!(began.elapsed() < HANGS, "{text} is not in\n{}", served.log());
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_while_there_is_no_primary_shows_the_outage() {
+    let ground = Ground::prepare().await;
+    ground.furnish();
+    let (user, rest) = ground.database.url().split_once('@').unwrap();
+    let (server, name) = rest.split_once('/').unwrap();
+    let way = BlackHole::on_the_way_to(server.to_owned()).await.unwrap();
+    way.swallow();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    ground.write("second", &format!("{user}@{closed}/{name}"));
+    let config = std::fs::read_to_string(ground.path("dvp.toml")).unwrap();
+    let one = "url = \"env:SERVED_DATABASE\"";
+    assert!(config.contains(one));
+    let second = ground.path("second");
+    let two =
+        format!("urls = [\"env:SERVED_DATABASE\", \"file:{}\"]\nrequire_standby = false", second.display());
+    ground.write("dvp.toml", &config.replace(one, &two));
+
+    let mut served = ground.serve_over("api,worker", &way.url(ground.database.url()).unwrap());
+    until_logged(&served, "looking for the database's primary").await;
+    let metrics = format!("http://{}/metrics", address_in_log(&served, "metrics listening addr="));
+    let shown = async || reqwest::get(&metrics).await.unwrap().text().await.unwrap();
+    let text = shown().await;
+    let has = |text: &str, line: &str| text.lines().any(|shown| shown == line);
+    for gauge in ["dvp_database_available", "dvp_writer_available"] {
+        assert!(has(&text, &format!("{gauge} 0")), "{gauge}:\n{text}");
+    }
+    for what in ["figures", "ledger_check", "ledger_whole_check"] {
+        let gauge = format!("dvp_{what}_last_success_timestamp_seconds ");
+        assert!(text.lines().any(|line| line.starts_with(&gauge)), "{gauge}:\n{text}");
+    }
+
+    way.forward();
+    served.ready().await.unwrap();
+    let text = shown().await;
+    for gauge in ["dvp_database_available", "dvp_writer_available"] {
+        assert!(has(&text, &format!("{gauge} 1")), "{gauge}:\n{text}");
+    }
+    assert!(has(&text, "dvp_database_outages_total 0"), "{text}");
+    served.terminate();
+    served.ended_well().await;
+}
