@@ -421,6 +421,28 @@ fn pgbackrest_archives_for_the_servers_that_patroni_runs() {
     );
 }
 
+/// What each step of a restore has to be done before, by its command.
+const RESTORE: [&str; 6] = [
+    "patronictl -c /etc/patroni/patroni.yml remove dvp",
+    "dvp pause add --scope everything ",
+    "dvp fix-session reset ",
+    "dvp serve --config dvp.toml --roles api,indexer,worker,console\n",
+    "Start the processes with the role `fix`",
+    "dvp pause remove --scope everything ",
+];
+
+/// A peer that connects before its numbers are reset loses reports.
+#[test]
+fn a_restore_is_carried_out_in_an_order_that_loses_nothing() {
+    let page = fs::read_to_string(root().join("docs/runbooks/restore.md")).unwrap();
+    let (_, mut rest) = page.split_once("\n## Restore\n").unwrap();
+    for step in RESTORE {
+        let (_, after) =
+            rest.split_once(step).unwrap_or_else(|| panic!("{step} is missing, or before an earlier step"));
+        rest = after;
+    }
+}
+
 #[test]
 fn haproxy_takes_its_file_and_every_cell_is_whole() {
     let folder = root().join("deploy/haproxy");

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use dvp_core::fix_sessions;
 use dvp_core::secrets::Vault;
 use dvp_fix::UtcNanos;
+use dvp_fix_gateway::stale_types;
 use dvp_store::{
     fix::{
         self, admin as fix_admin,
@@ -252,6 +254,38 @@ async fn an_operators_reset_keeps_reports_that_were_not_received() {
     let again = client.expect("8").await;
     assert_eq!((again.seq().unwrap().0, again.text(17)), (1, report.text(17)), "{again:?}");
     assert!(again.is_yes(97), "{again:?}");
+    gateway.stop().await;
+}
+
+/// As after a restore: a process with the role `fix` is started once the numbers are those that the peer expects.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_no_process_has_is_reset_and_numbers_no_report_until_one_has_it() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "12345678", LIMIT)).await;
+    client.report("a", "0").await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    gateway.stop().await;
+
+    let command = fix_sessions::command(SESSION, SessionAction::Reset, "ops", "restored").unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let outcome = fix_sessions::carry_out(&mut conn, &command, &stale_types()).await.unwrap();
+    assert_eq!(outcome, "next in 1, next out 1");
+    drop(conn);
+    harness.settle_everything();
+    harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 1).await;
+    let next_out = "select next_out from fix_session where session_id = 'FIX.4.4:DVP->ACME'";
+    assert_eq!(harness.count(next_out).await, 1);
+
+    let gateway = harness.gateway().await;
+    client.next_out = 1;
+    client.received.clear();
+    let logon = log_on(&mut client, gateway.addr).await;
+    client.request_missed(logon).await;
+    client.report("a", "2").await;
     gateway.stop().await;
 }
 
