@@ -138,7 +138,7 @@ impl Engine {
     }
 }
 
-/// Evaluates each due order once. Returns the number of orders.
+/// Evaluates due orders of every tenant that has any, each once. Returns the number of orders.
 pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
     let mut conn = engine.pool().acquire().await?;
     let due = legacy::claim(&mut conn, LEASE_SECS, BATCH).await?;
@@ -270,7 +270,8 @@ async fn submit(
             | Refusal::InvalidPermit(_)
             | Refusal::Unpayable(_)
             | Refusal::NotHeld
-            | Refusal::PartnerMoving,
+            | Refusal::PartnerMoving
+            | Refusal::TooManyWaiting,
         )
         | Outcome::Unfilled(_)
         | Outcome::Written

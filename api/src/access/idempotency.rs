@@ -167,6 +167,7 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         // The key was enabled when it was looked up, within the last second.
         Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::ApiKeyDisabled),
         Outcome::Refused(Refusal::PartnerMoving) => Err(ApiError::PartnerMoving),
+        Outcome::Refused(Refusal::TooManyWaiting) => Err(ApiError::TooManyWaiting),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
         | Outcome::Refused(_)

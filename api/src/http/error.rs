@@ -100,6 +100,8 @@ pub(crate) enum ApiError {
     TooManyUnknownKeys {
         retry_after_secs: u64,
     },
+    /// The caller has as many waiting orders of the older surface as it may have.
+    TooManyWaiting,
     /// Names the cause.
     InvalidSignature(&'static str),
     IdempotencyKeyRequired,
@@ -160,6 +162,8 @@ pub(crate) struct RefusedRequest {
 
 /// How long a caller waits before asking again for a key under way, or a busy service. A floor, in seconds.
 const RETRY_SOON_SECS: u64 = 1;
+/// How long a caller waits for its waiting orders to end: the usual life of one.
+const RETRY_WAITING_SECS: u64 = 30;
 /// How long a caller waits that moves to another cell.
 const RETRY_MOVED_SECS: u64 = 5;
 
@@ -182,7 +186,9 @@ impl ApiError {
             Self::InvalidApiKey => Code::InvalidApiKey,
             Self::ApiKeyDisabled => Code::ApiKeyDisabled,
             Self::InsufficientScope(_) => Code::InsufficientScope,
-            Self::RateLimitExceeded { .. } | Self::TooManyUnknownKeys { .. } => Code::RateLimitExceeded,
+            Self::RateLimitExceeded { .. } | Self::TooManyUnknownKeys { .. } | Self::TooManyWaiting => {
+                Code::RateLimitExceeded
+            }
             Self::InvalidSignature(_) => Code::InvalidSignature,
             Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
             Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
@@ -244,6 +250,9 @@ impl ApiError {
                 "too many API keys from this address are not valid; wait as long as Retry-After says"
             }
             Self::RateLimitExceeded { .. } => "too many requests; wait as long as Retry-After says",
+            Self::TooManyWaiting => {
+                "too many orders of the older surface wait; cancel some, or wait until they have ended"
+            }
             Self::IdempotencyKeyRequired => "the header X-Idempotency-Key is missing",
             Self::IdempotencyKeyConflict => "the idempotency key was used for a different request",
             Self::IdempotencyKeyProcessing => {
@@ -289,6 +298,7 @@ impl ApiError {
                 Some(RETRY_SOON_SECS)
             }
             Self::PartnerMoving => Some(RETRY_MOVED_SECS),
+            Self::TooManyWaiting => Some(RETRY_WAITING_SECS),
             _ => None,
         }
     }

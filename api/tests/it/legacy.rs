@@ -107,6 +107,60 @@ async fn scheduled_orders_wait_and_optimized_orders_compare_prices() {
     }
 }
 
+/// Copies of the only order, of a partner, due at a time.
+async fn copy(harness: &ApiHarness, partner: &str, copies: i32, due: &str) {
+    let copied = "insert into legacy_intent (partner_id, livemode, intent_id, request, source, target, strategy, account, \
+                                             stage, created_at, expires_at, run_at) \
+                  select $1, livemode, gen_random_uuid()::text, request, source, target, strategy, account, 'pending', \
+                         created_at, now() + interval '1 h', now() + $3::interval \
+                  from (select * from legacy_intent limit 1) l, generate_series(1, $2)";
+    sqlx::query(copied).bind(partner).bind(copies).bind(due).execute(harness.pool()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_partner_with_many_due_orders_does_not_delay_another() {
+    let harness = prefunded().await;
+    let unfillable = changed(older(), "/constraints/maxFeeBps", Some(json!(0)));
+    create(&harness, &changed(unfillable, "/strategy", Some(json!("optimized")))).await;
+    copy(&harness, "ptn_acme", 99, "-1 h").await;
+    copy(&harness, "ptn_globex", 1, "-1 s").await;
+    assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 32);
+    let waits = "select count(*) from legacy_intent where partner_id = 'ptn_globex' and stage = 'solving'";
+    assert_eq!(harness.count(waits).await, 1);
+    // Nothing is due twice, and nothing is left out.
+    for claimed in [32, 32, 5, 0] {
+        assert_eq!(turns(&harness.engine.clone()).await.unwrap(), claimed);
+    }
+}
+
+#[tokio::test]
+async fn a_partner_has_a_thousand_open_orders_at_most() {
+    let harness = prefunded().await;
+    let scheduled = changed(older(), "/strategy", Some(json!("scheduled")));
+    let first = harness.intent(&harness.acme, &scheduled);
+    let kept = harness.send(&first).await.ok(201);
+    copy(&harness, "ptn_acme", 998, "1 h").await;
+    // Another partner's orders do not count, nor do those that have ended.
+    copy(&harness, "ptn_globex", 50, "1 h").await;
+    copy(&harness, "ptn_acme", 1, "2 h").await;
+    sqlx::query("update legacy_intent set stage = 'expired' where run_at > now() + interval '90 min'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    create(&harness, &scheduled).await;
+    let refused = harness.intent(&harness.acme, &scheduled);
+    let answer = harness.send(&refused).await;
+    answer.refused(429, "RATE_LIMIT_EXCEEDED");
+    assert_eq!(answer.header("retry-after"), Some("30"));
+    // An order that was kept before is still answered.
+    let again = first.signed(&harness.acme, harness.now.unix_secs());
+    assert_eq!(harness.send(&again).await.ok(201), kept);
+    cancel(&harness, &kept["data"]).await.ok(200);
+    // The refusal was not stored.
+    let again = refused.signed(&harness.acme, harness.now.unix_secs());
+    harness.send(&again).await.ok(201);
+}
+
 #[tokio::test]
 async fn an_order_can_be_cancelled_until_execution_and_expires() {
     let harness = prefunded().await;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dvp_domain::hold::QuoteHolds;
+use dvp_domain::intent::Bounds;
 use dvp_domain::limit;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
@@ -17,6 +18,7 @@ use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
+use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::{executions, legacy, quotes};
 use dvp_store::{Fault, StoreError, fix, moves};
 use sqlx::{Connection as _, PgConnection};
@@ -146,6 +148,7 @@ async fn write<'u>(
         .collect();
     let mut known = submit::load(conn, context, &requested, trust, now).await?;
     known.closed.extend(closed(conn, units, &outcomes).await?);
+    submit::count_resting(conn, &mut known, &ranging(units, &outcomes)).await?;
     let given_back = levels_given_back(taken());
     submit::lock_levels(conn, &mut known, &requested, given_back).await?;
     let handover = Arc::clone(&place.handover);
@@ -224,6 +227,18 @@ async fn closed(
         .map(|unit| unit.flow.tenant.partner_id.as_str())
         .collect();
     if asked.is_empty() { Ok(Vec::new()) } else { moves::list_closed(conn, &Vec::from_iter(asked)).await }
+}
+
+/// The tenants of undecided range orders, which may come to rest.
+fn ranging<'u>(units: &[&'u Unit], outcomes: &[Option<Outcome>]) -> BTreeSet<&'u Tenant> {
+    let undecided = units.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
+    let tenants = undecided.filter_map(|(unit, _)| match &unit.work {
+        Work::Submit(submission) if matches!(submission.request.bounds, Bounds::Range { .. }) => {
+            Some(&submission.tenant)
+        }
+        _ => None,
+    });
+    tenants.collect()
 }
 
 async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
@@ -358,7 +373,12 @@ impl<'u> Gathering<'_, 'u> {
             Work::LegacyIntent(_) | Work::AnswerOnly if self.known.is_closed(unit) => {
                 return Ok(Some(Outcome::Refused(Refusal::PartnerMoving)));
             }
-            Work::LegacyIntent(new) => legacy::insert(conn, new).await?,
+            Work::LegacyIntent(new) => {
+                if legacy::is_full(conn, &new.tenant).await? {
+                    return Ok(Some(Outcome::Refused(Refusal::TooManyWaiting)));
+                }
+                legacy::insert(conn, new).await?;
+            }
             Work::FirmQuote(quote) => {
                 let balances = &self.rows.balances;
                 return submit::hold(conn, self.context, self.known, balances, quote).await.map(Some);
@@ -432,7 +452,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         let response = match (&outcome, &unit.idempotency) {
             (Outcome::KeyUsed(UsedKey::Replayed(response)), _) => Some(response.clone()),
             (
-                Outcome::Refused(Refusal::PartnerDisabled | Refusal::PartnerMoving)
+                Outcome::Refused(Refusal::PartnerDisabled | Refusal::PartnerMoving | Refusal::TooManyWaiting)
                 | Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing),
                 _,
             )

@@ -19,7 +19,6 @@ use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::ranges::NewRestingRange;
 use serde_json::json;
 
 use super::rows::Rows;
@@ -139,7 +138,7 @@ fn gather_effect(
         }
         Effect::IssueReceipt => issue_receipt(rows, (terms, chain_id), next, now),
         Effect::DropTimers => rows.drop_timers(terms, chain_id, next),
-        Effect::Rest => rows.rested.extend(NewRestingRange::of(terms)),
+        Effect::Rest => rows.rest(terms),
         Effect::EndRest => rows.unrested.push(reference),
         Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {

@@ -24,7 +24,7 @@ use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffe
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::{self, Execution, MatchedExecution};
 use dvp_store::orders::idempotency::Record;
-use dvp_store::orders::intents::IntentRow;
+use dvp_store::orders::intents::{IntentRow, Tenant};
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
@@ -52,7 +52,7 @@ pub(super) struct Rows {
     /// Permit holds of filled range orders, which held the order's cap.
     pub permits_settled: Vec<PermitHold>,
     /// Range orders that wait for the market, that wait no more, and those among them that were filled.
-    pub rested: Vec<NewRestingRange>,
+    pub rested: Vec<(Tenant, NewRestingRange)>,
     pub unrested: Vec<String>,
     pub matched: Vec<MatchedExecution>,
     /// When the first legs of filled range orders begin.
@@ -95,6 +95,12 @@ impl Rows {
             is_claimed,
         });
         self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
+    }
+
+    /// An order waits for the market.
+    pub(super) fn rest(&mut self, terms: &Terms) {
+        let tenant = || Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode };
+        self.rested.extend(NewRestingRange::of(terms).map(|rested| (tenant(), rested)));
     }
 
     /// The work that was inserted as claimed, by its rows.

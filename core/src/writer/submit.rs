@@ -13,7 +13,7 @@ use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::beneficiary::destination::DestinationRefusal;
 use dvp_domain::decision::{Decision, QuoteLookup, Reason, decide};
 use dvp_domain::intent::Bounds;
-use dvp_domain::limit::{self, LimitKey, Limits, OrderAsset};
+use dvp_domain::limit::{self, Exceeded, LimitKey, LimitScope, Limits, OrderAsset, Period};
 use dvp_domain::liquidity::Market;
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
@@ -27,7 +27,7 @@ pub(super) use self::holds::{hold, load_holds, quote_keys};
 use self::record::{gather_accepted, gather_resting};
 pub(super) use self::record::{intent_rows, use_up};
 use self::snapshot::Locked;
-pub(super) use self::snapshot::{BatchSnapshot, balance_keys, load, lock_levels};
+pub(super) use self::snapshot::{BatchSnapshot, balance_keys, count_resting, load, lock_levels};
 use super::rows::Rows;
 use super::unit::{Outcome, Refusal, Submission};
 use crate::backlog;
@@ -103,6 +103,9 @@ pub(super) fn decide_one<'a>(
     let amounts = amounts(context, asked, &plan);
     if let Some(exceeded) = known.limits.exceeded(&amounts) {
         return rejected(Reason::Limit(exceeded));
+    }
+    if rests && !known.may_rest(tenant) {
+        return rejected(Reason::Limit(Exceeded { scope: LimitScope::Partner, period: Period::Open }));
     }
     known.used_references.extend(client_key);
     let accepted = if rests {

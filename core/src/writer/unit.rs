@@ -248,6 +248,8 @@ pub enum Refusal {
     PartnerDisabled,
     /// Another cell accepts the partner's new orders, or will accept them.
     PartnerMoving,
+    /// The tenant has as many waiting legacy orders as it may have.
+    TooManyWaiting,
 }
 
 impl Refusal {
@@ -261,6 +263,7 @@ impl Refusal {
             Self::NotHeld => "not_held",
             Self::PartnerDisabled => "partner_disabled",
             Self::PartnerMoving => "partner_moving",
+            Self::TooManyWaiting => "too_many_waiting",
         }
     }
 }

@@ -14,6 +14,7 @@ use dvp_core::writer::{
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::ledger::Owner;
+use dvp_domain::limit::{Exceeded, LimitScope, Period};
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
@@ -21,6 +22,8 @@ use dvp_domain::range::Range;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::executions::{self, RefType};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::ranges::RESTING_MAX;
 use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::market::north;
@@ -365,6 +368,33 @@ async fn a_pause_keeps_an_order_resting_and_its_end_fills_it() {
     assert_eq!(reserved(&harness).await, 0);
     pauses::delete(&mut conn, Scope::Partner, &partner, by).await.unwrap();
     harness.wait_for_state(&rests.reference, "accepted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_ten_thousand_resting_orders_at_most() {
+    let (harness, _) = scene(1_000_000).await;
+    let fill = "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
+                                           min_output, received_at, deadline, partner_id, livemode) \
+                select 'other-' || n, 'USDC', 'USD', 'institution', 2, 2, 1, now(), now() + interval '1 h', $1, $2 \
+                from generate_series(1, $3) n";
+    let Tenant { partner_id, livemode } = harness.tenant.clone();
+    let rows = sqlx::query(fill).bind(partner_id).bind(livemode).bind(RESTING_MAX - 1);
+    rows.execute(harness.pool()).await.unwrap();
+    let last = resting(&harness, patient()).await;
+    let refused = harness.submit(patient()).await;
+    let open = Reason::Limit(Exceeded { scope: LimitScope::Partner, period: Period::Open });
+    assert!(matches!(refused, Outcome::Rejected { reason, .. } if reason == open), "{refused:?}");
+    // Another tenant's orders rest, and one that the market meets is filled.
+    let tenant = harness.other_tenant().await;
+    let command = SubmitCommand { tenant, request: patient(), idempotency: None, fix: None };
+    let others = harness.engine.submit(command).await.unwrap().outcome;
+    assert!(matches!(others, Outcome::Accepted(_)), "{others:?}");
+    let met = harness.accept(falling(9_900, 9_000, 600_000)).await;
+    assert_eq!(state(&harness, &met.reference).await, "accepted");
+    // The end of one makes place.
+    let cancelled = harness.engine.cancel(&harness.tenant, &last.reference, None).await.unwrap();
+    assert_eq!(cancelled, CancelOutcome::Cancelled);
+    resting(&harness, patient()).await;
 }
 
 fn of_wallet(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {

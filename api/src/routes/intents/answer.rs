@@ -71,6 +71,7 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
         Outcome::KeyUsed(UsedKey::Processing) => ApiError::IdempotencyKeyProcessing.stored(),
         Outcome::Refused(Refusal::PartnerDisabled) => ApiError::ApiKeyDisabled.stored(),
         Outcome::Refused(Refusal::PartnerMoving) => ApiError::PartnerMoving.stored(),
+        Outcome::Refused(Refusal::TooManyWaiting) => ApiError::TooManyWaiting.stored(),
         Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
         Outcome::Written | Outcome::Unfilled(_) => ApiError::Internal(String::new()).stored(),
     }

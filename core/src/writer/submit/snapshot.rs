@@ -22,7 +22,7 @@ use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
-use dvp_store::orders::ranges::{self, NewRestingRange};
+use dvp_store::orders::ranges::{self, NewRestingRange, RESTING_MAX};
 use dvp_store::orders::resting_orders;
 use dvp_store::{StoreError, limits};
 use sqlx::PgConnection;
@@ -56,6 +56,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) taken: HashMap<i64, Minor>,
     /// The amounts that settlements which ended unpaid return to resting orders.
     pub(super) given_back: HashMap<i64, Minor>,
+    /// How many orders rest of each tenant with a new range order, those of this batch among them.
+    pub(super) resting: HashMap<Tenant, i64>,
     /// The sources' offers, the same for the whole batch.
     pub(super) snapshot: Arc<Snapshot>,
     /// Quotes used by this batch, with their executions.
@@ -120,6 +122,14 @@ impl BatchSnapshot {
         let KnownWallet { key, facts } = wallet;
         let pending = self.pending.entry(key.wallet()).or_default();
         pending.check_held(facts, &key.token, permit.nonce.get(), amount.get())
+    }
+
+    /// Counts one more resting order of a tenant, unless it has as many as it may have.
+    pub(super) fn may_rest(&mut self, tenant: &Tenant) -> bool {
+        let resting = self.resting.entry(tenant.clone()).or_default();
+        let may = *resting < RESTING_MAX;
+        *resting = resting.saturating_add(i64::from(may));
+        may
     }
 
     /// A resting order was filled: its hold is what it locks.
@@ -283,6 +293,18 @@ pub(in crate::writer) async fn load(
         known.quotes = quotes::lock_firm(conn, &quotes).await?;
     }
     Ok(known)
+}
+
+/// Counts the resting orders of tenants. An order of a batch that is written meanwhile is not counted.
+pub(in crate::writer) async fn count_resting(
+    conn: &mut PgConnection,
+    known: &mut BatchSnapshot,
+    tenants: &BTreeSet<&Tenant>,
+) -> Result<(), StoreError> {
+    if !tenants.is_empty() {
+        known.resting = ranges::count_of_tenants(conn, tenants).await?;
+    }
+    Ok(())
 }
 
 /// Locks the resting orders that submissions may take from, and those that steps give back to, in one order.

@@ -101,6 +101,21 @@ pub struct LegacyFilter {
     pub until: Option<DateTime<Utc>>,
 }
 
+/// The open orders that a tenant may have: each is evaluated whenever its pair's market changes.
+pub const OPEN_MAX: i64 = 1000;
+
+/// Whether a tenant has as many open orders as it may have.
+pub async fn is_full(conn: &mut PgConnection, tenant: &Tenant) -> Result<bool, StoreError> {
+    let last = sqlx::query_scalar(
+        "select exists (select from legacy_intent \
+                        where partner_id = $1 and livemode = $2 \
+                          and stage in ('pending', 'solving', 'queued', 'submitting') \
+                        order by strategy, run_at offset $3 limit 1)",
+    );
+    let last = last.bind(&tenant.partner_id).bind(tenant.livemode).bind(OPEN_MAX - 1);
+    Ok(last.fetch_one(conn).await?)
+}
+
 pub async fn insert(conn: &mut PgConnection, new: &NewLegacyIntent) -> Result<(), StoreError> {
     sqlx::query(
         "insert into legacy_intent (partner_id, livemode, intent_id, request, source, target, strategy, client_ref, \
@@ -143,27 +158,52 @@ struct ClaimedRow {
     version: i64,
 }
 
-/// Claims due orders, the instant ones first; they are exclusive for the duration of the lease.
+/// Due orders of each tenant in turn, a tenant's instant ones first. The first of each tenant are read by an index of the
+/// open ones, so that neither ended orders nor those of a tenant with many cost anything.
+const CLAIM: &str = "with recursive tenant as ( \
+         (select partner_id, livemode from legacy_intent \
+          where stage in ('pending', 'solving', 'queued', 'submitting') \
+          order by partner_id, livemode, strategy, run_at limit 1) \
+         union all \
+         select n.partner_id, n.livemode from tenant t cross join lateral ( \
+             select partner_id, livemode from legacy_intent \
+             where stage in ('pending', 'solving', 'queued', 'submitting') \
+               and (partner_id, livemode) > (t.partner_id, t.livemode) \
+             order by partner_id, livemode, strategy, run_at limit 1) n \
+     ), due as ( \
+         select d.*, row_number() over (partition by d.partner_id, d.livemode \
+                                        order by d.strategy <> 'instant', d.run_at) as turn \
+         from tenant t cross join unnest(array['instant', 'optimized', 'scheduled']) as s (strategy) \
+              cross join lateral ( \
+                  select partner_id, livemode, intent_id, strategy, run_at from legacy_intent \
+                  where partner_id = t.partner_id and livemode = t.livemode and strategy = s.strategy \
+                    and stage in ('pending', 'solving', 'queued', 'submitting') \
+                    and run_at <= statement_timestamp() \
+                    and (lease_until is null or lease_until < statement_timestamp()) \
+                  order by run_at limit $2) d \
+     ), chosen as ( \
+         select partner_id, livemode, intent_id from due \
+         order by turn, strategy <> 'instant', run_at limit $2 \
+     ) \
+     update legacy_intent l set version = l.version + 1, \
+            lease_until = clock_timestamp() + make_interval(secs => $1) \
+     from (select o.partner_id, o.livemode, o.intent_id \
+           from chosen c join legacy_intent o using (partner_id, livemode, intent_id) \
+           where o.stage in ('pending', 'solving', 'queued', 'submitting') \
+             and (o.lease_until is null or o.lease_until < statement_timestamp()) \
+           for update of o skip locked) mine \
+     where (l.partner_id, l.livemode, l.intent_id) = (mine.partner_id, mine.livemode, mine.intent_id) \
+     returning l.partner_id, l.livemode, l.intent_id, l.request, l.source, l.target, l.strategy, l.account, \
+               l.stage, l.attempt, l.best_output::text as best_output, l.created_at, l.expires_at, l.version";
+
+/// Claims due orders, as many of each tenant as of any other that has so many; they are exclusive for the duration of the
+/// lease.
 pub async fn claim(
     conn: &mut PgConnection,
     lease_secs: f64,
     limit: i64,
 ) -> Result<Vec<ClaimedLegacyIntent>, StoreError> {
-    let rows: Vec<ClaimedRow> = sqlx::query_as(
-        "update legacy_intent l set version = l.version + 1, \
-                lease_until = clock_timestamp() + make_interval(secs => $1) \
-         from (select partner_id, livemode, intent_id from legacy_intent \
-               where stage in ('pending', 'solving', 'queued', 'submitting') and run_at <= clock_timestamp() \
-                 and (lease_until is null or lease_until < clock_timestamp()) \
-               order by strategy <> 'instant', run_at limit $2 for update skip locked) due \
-         where (l.partner_id, l.livemode, l.intent_id) = (due.partner_id, due.livemode, due.intent_id) \
-         returning l.partner_id, l.livemode, l.intent_id, l.request, l.source, l.target, l.strategy, l.account, \
-                   l.stage, l.attempt, l.best_output::text as best_output, l.created_at, l.expires_at, l.version",
-    )
-    .bind(lease_secs)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+    let rows: Vec<ClaimedRow> = sqlx::query_as(CLAIM).bind(lease_secs).bind(limit).fetch_all(conn).await?;
     rows.into_iter()
         .map(|row| {
             let best = row.best_output.map(|text| Minor::parse(&text)).transpose();

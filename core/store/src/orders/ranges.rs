@@ -1,6 +1,6 @@
 //! Range orders that wait for the market.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use dvp_domain::intent::ActorType;
@@ -9,7 +9,11 @@ use dvp_domain::range::Range;
 use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
+use super::intents::{self, Tenant};
 use crate::StoreError;
+
+/// The orders of a tenant that may rest: nothing is reserved for them, and each is in memory.
+pub const RESTING_MAX: i64 = 10_000;
 
 /// What rests, without its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,17 +89,41 @@ fn resting(row: Row) -> Result<RestingRange, StoreError> {
     Ok(RestingRange { number, rested })
 }
 
-/// Adds orders, which get their numbers in this order.
-pub async fn insert(conn: &mut PgConnection, rested: &[NewRestingRange]) -> Result<(), StoreError> {
-    let text = |of: fn(&NewRestingRange) -> &str| rested.iter().map(of).collect::<Vec<_>>();
-    let amount =
-        |of: fn(&Range) -> Minor| rested.iter().map(|one| of(&one.range).to_string()).collect::<Vec<_>>();
+/// How many orders of tenants rest, counted up to [`RESTING_MAX`].
+pub async fn count_of_tenants(
+    conn: &mut PgConnection,
+    tenants: &BTreeSet<&Tenant>,
+) -> Result<HashMap<Tenant, i64>, StoreError> {
+    let (partners, modes) = intents::tenants(tenants.iter().copied());
+    let rows: Vec<(String, bool, i64)> = sqlx::query_as(
+        "select t.p, t.m, c.resting from unnest($1::text[], $2::bool[]) as t (p, m) \
+         cross join lateral (select count(*) as resting \
+                             from (select from resting_range where partner_id = t.p and livemode = t.m \
+                                   limit $3) r) c",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(RESTING_MAX)
+    .fetch_all(conn)
+    .await?;
+    let counted = |(partner_id, livemode, resting)| (Tenant { partner_id, livemode }, resting);
+    Ok(rows.into_iter().map(counted).collect())
+}
+
+/// Adds orders of tenants, which get their numbers in this order.
+pub async fn insert(conn: &mut PgConnection, rested: &[(Tenant, NewRestingRange)]) -> Result<(), StoreError> {
+    let (partners, modes) = intents::tenants(rested.iter().map(|(tenant, _)| tenant));
+    let text = |of: fn(&NewRestingRange) -> &str| rested.iter().map(|(_, one)| of(one)).collect::<Vec<_>>();
+    let amount = |of: fn(&Range) -> Minor| {
+        rested.iter().map(|(_, one)| of(&one.range).to_string()).collect::<Vec<_>>()
+    };
     sqlx::query(
         "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
-                                    min_output, received_at, deadline) \
-         select r, i, o, a, m::numeric, t::numeric, l::numeric, b, d \
+                                    min_output, received_at, deadline, partner_id, livemode) \
+         select r, i, o, a, m::numeric, t::numeric, l::numeric, b, d, p, e \
          from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
-                     $8::timestamptz[], $9::timestamptz[]) with ordinality as u (r, i, o, a, m, t, l, b, d, n) \
+                     $8::timestamptz[], $9::timestamptz[], $10::text[], $11::bool[]) \
+                  with ordinality as u (r, i, o, a, m, t, l, b, d, p, e, n) \
          order by n",
     )
     .bind(text(|one| &one.reference))
@@ -105,8 +133,10 @@ pub async fn insert(conn: &mut PgConnection, rested: &[NewRestingRange]) -> Resu
     .bind(amount(|range| range.max_input))
     .bind(amount(|range| range.target_output))
     .bind(amount(|range| range.min_output))
-    .bind(rested.iter().map(|one| one.range.received_at.to_utc()).collect::<Vec<_>>())
-    .bind(rested.iter().map(|one| one.range.deadline.to_utc()).collect::<Vec<_>>())
+    .bind(rested.iter().map(|(_, one)| one.range.received_at.to_utc()).collect::<Vec<_>>())
+    .bind(rested.iter().map(|(_, one)| one.range.deadline.to_utc()).collect::<Vec<_>>())
+    .bind(partners)
+    .bind(modes)
     .execute(conn)
     .await?;
     Ok(())
