@@ -1,4 +1,4 @@
-//! Four eyes: an action that moves money or changes a limit or an operator is requested by one operator and carried out when another
+//! Four eyes: an action that moves money or changes a limit, who is paid or an operator is requested by one operator and carried out when another
 //! one approves it.
 //!
 //! ```text
@@ -15,6 +15,7 @@ use dvp_store::{Acquire as _, PgConnection, StoreError};
 
 use crate::bands::{self, BAND, BandError};
 use crate::credentials::{self, CREDENTIAL, CredentialError};
+use crate::instructions::{self, INSTRUCTION, InstructionError};
 use crate::invitations::{self, InvitationError, OPERATOR};
 use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
@@ -50,6 +51,8 @@ pub enum ApprovalError {
     Band(#[from] BandError),
     #[error(transparent)]
     Maker(#[from] MakerError),
+    #[error(transparent)]
+    Instruction(#[from] InstructionError),
     #[error(transparent)]
     Move(#[from] MoveError),
     #[error(transparent)]
@@ -115,6 +118,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
         BAND => Ok(bands::carry_out_requested(conn, request).await?),
         MAKER => Ok(makers::carry_out_requested(conn, request).await?),
+        INSTRUCTION => Ok(instructions::carry_out_requested(conn, request).await?),
         CREDENTIAL => Ok(credentials::carry_out_requested(conn, request).await?),
         OPERATOR => Ok(invitations::carry_out_requested(conn, request, checker).await?),
         PERSONAL_DATA => Ok(personal_data::carry_out_requested(conn, request).await?),

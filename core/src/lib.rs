@@ -23,6 +23,7 @@ pub mod figures;
 pub mod fix_sessions;
 pub mod halts;
 mod handover;
+pub mod instructions;
 pub mod invitations;
 pub mod keys;
 pub mod ledger_operations;

@@ -16,9 +16,11 @@ pub(crate) enum PartnerCommand {
     /// Create a partner.
     #[command(after_help = "Example:\n  dvp partner create --name acme --tier standard --dir .dvp --json")]
     Create(PartnerCreate),
-    /// Say where a partner's outputs of an asset go, when an order of the older surface does not.
+    /// Say where a partner's outputs of an asset go, when an order of the older surface does not. With --evidence it holds
+    /// when another operator has approved it, which a live deployment needs.
     #[command(
-        after_help = "Example:\n  dvp partner instruct --name acme --env test --asset EUR --account bene_…:dest_… --dir .dvp"
+        after_help = "Example:\n  dvp partner instruct --name acme --env test --asset EUR --account bene_…:dest_… \
+    --operator jo --reason 'letter of the partner' --dir .dvp"
     )]
     Instruct(PartnerInstruct),
     /// Note money that a partner has sent ahead. The same id again changes nothing.
@@ -97,6 +99,15 @@ pub(crate) struct PartnerInstruct {
     /// `bene_…:dest_…` for money, a wallet's address for a token.
     #[arg(long, value_parser = account)]
     pub account: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
+    /// What shows that the partner asked for it: the change is requested, and another operator approves it.
+    #[arg(long)]
+    pub evidence: Option<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
 }

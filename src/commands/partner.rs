@@ -1,13 +1,16 @@
 //! `dvp partner …`: partners, their standing instructions, and deposits.
 
+use anyhow::ensure;
+use dvp_core::instructions;
 use dvp_core::partners::{self as partner_rules, switch as switch_partner};
+use dvp_core::requests::Maker;
 use dvp_domain::ledger::Owner;
 use dvp_store::moves;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::legacy;
 use dvp_store::partners::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
 
+use super::approval::print_requested;
 use super::{deposit, named_partner, partner_move};
 use crate::access::Access;
 use crate::cli::{
@@ -40,9 +43,17 @@ async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let partner = named_partner(&mut access.conn, &args.name).await?;
     let tenant = Tenant { partner_id: partner.id, livemode: access.environment(args.env)?.is_live() };
-    legacy::upsert_instruction(&mut access.conn, &tenant, &args.asset, &args.account).await?;
-    let value = json!({"partnerId": tenant.partner_id, "asset": args.asset, "account": args.account});
-    print(args.place.json, &value, || vec![format!("{} goes to {}", args.asset, args.account)])
+    let PartnerInstruct { asset, account, operator, reason, evidence, place, .. } = args;
+    let to = (asset.as_str(), account.as_str());
+    if let Some(evidence) = evidence {
+        let maker = Maker { operator: operator.trim(), reason: reason.trim(), evidence: evidence.trim() };
+        let requested = instructions::request(&mut access.conn, &tenant, to, maker).await?;
+        return print_requested(place.json, &requested);
+    }
+    ensure!(!tenant.livemode, "this takes two operators: give --evidence, too; another one approves it");
+    instructions::set_at_once(&mut access.conn, &tenant, to, (operator.trim(), reason.trim())).await?;
+    let value = json!({"partnerId": tenant.partner_id, "asset": asset, "account": account});
+    print(place.json, &value, || vec![format!("{asset} goes to {account}")])
 }
 
 async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {

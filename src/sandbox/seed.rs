@@ -60,7 +60,8 @@ pub(super) async fn seed(
     // Orders of the older surface name no recipient.
     let tenant = Tenant { partner_id: partner.clone(), livemode: false };
     for currency in CURRENCIES {
-        legacy::upsert_instruction(&mut tx, &tenant, currency, STANDING_INSTRUCTION).await?;
+        let by = legacy::InstructedBy { operator: "sandbox", reason: "the sandbox begins", approval: None };
+        legacy::upsert_instruction(&mut tx, &tenant, currency, STANDING_INSTRUCTION, by).await?;
     }
     for (begin_string, client, version) in SESSIONS {
         let id = fix::session_id(begin_string, SERVICE_COMP_ID, client);

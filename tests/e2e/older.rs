@@ -72,7 +72,8 @@ async fn cancelled_expired_and_rejected_orders_release_their_money() {
     // The bank refuses the executed order.
     let instruct = ["partner", "instruct", "--name", "acme", "--env", "test", "--asset", "EUR"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.args(instruct).args(["--account", "bene_closed:dest_10000002", "--dir"]).arg(sandbox.dir());
+    command.args(instruct).args(["--account", "bene_closed:dest_10000002"]);
+    command.args(["--operator", "jo", "--reason", "to be refused", "--dir"]).arg(sandbox.dir());
     assert!(command.status().unwrap().success());
     let refused = create(&partner, json!({})).await;
     let refused = ended(&partner, &refused, "rejected").await;

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
 use dvp_core::context::now;
+use dvp_core::instructions;
 use dvp_core::keys::SCOPES;
 use dvp_core::secrets::mac;
 use dvp_domain::asset::Pair;
@@ -23,7 +24,6 @@ use dvp_domain::reconcile::{Break, BreakKind, SuggestedAction};
 use dvp_domain::time::Timestamp;
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::legacy;
 use dvp_store::partners;
 use dvp_store::partners::NewKey;
 use dvp_store::reconcile::{self, AtBlock, NewRun};
@@ -258,7 +258,8 @@ impl ApiHarness {
         let owner = Owner::Partner { id: id.clone(), livemode };
         balances::deposit(&mut conn, "wire-1", &owner, "USD", Minor::new(50_000_000)).await.unwrap();
         let tenant = Tenant { partner_id: id, livemode };
-        legacy::upsert_instruction(&mut conn, &tenant, "EUR", "bene_acme:dest_eur").await.unwrap();
+        let to = ("EUR", "bene_acme:dest_eur");
+        instructions::set_at_once(&mut conn, &tenant, to, ("jo", "agreement")).await.unwrap();
     }
 
     /// Another process of the service on the same database, its door.

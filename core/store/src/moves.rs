@@ -387,7 +387,9 @@ impl CopiedRows {
             Self::Instructions => {
                 "insert into settlement_instruction \
                  select * from jsonb_populate_recordset(null::settlement_instruction, $1::jsonb) \
-                 on conflict (partner_id, livemode, asset) do update set account = excluded.account"
+                 on conflict (partner_id, livemode, asset) do update \
+                     set account = excluded.account, operator = excluded.operator, reason = excluded.reason, \
+                         approval = excluded.approval, set_at = excluded.set_at"
             }
             Self::Limits => {
                 "insert into order_limit as t select * from jsonb_populate_recordset(null::order_limit, $1::jsonb) \

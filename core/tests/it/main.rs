@@ -28,6 +28,7 @@ mod following;
 mod guard;
 mod histories;
 mod in_place;
+mod instructions;
 mod kinds;
 mod ledger;
 mod ledger_operations;

@@ -467,21 +467,38 @@ pub async fn find_instruction(
     Ok(row.map(|row| row.0))
 }
 
-/// Sets the recipient of a partner's outputs of an asset.
+/// The operator who sets a standing instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct InstructedBy<'a> {
+    pub operator: &'a str,
+    pub reason: &'a str,
+    /// The request that another operator approved.
+    pub approval: Option<&'a str>,
+}
+
+/// Sets the recipient of a partner's outputs of an asset. The database keeps the one before, and appends the change to the
+/// audit log.
 pub async fn upsert_instruction(
     conn: &mut PgConnection,
     tenant: &Tenant,
     asset: &str,
     account: &str,
+    by: InstructedBy<'_>,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into settlement_instruction (partner_id, livemode, asset, account) values ($1, $2, $3, $4) \
-         on conflict on constraint settlement_instruction_pkey do update set account = excluded.account",
+        "insert into settlement_instruction (partner_id, livemode, asset, account, operator, reason, approval, set_at) \
+         values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) \
+         on conflict on constraint settlement_instruction_pkey do update \
+         set account = excluded.account, operator = excluded.operator, reason = excluded.reason, \
+             approval = excluded.approval, set_at = excluded.set_at",
     )
     .bind(&tenant.partner_id)
     .bind(tenant.livemode)
     .bind(asset)
     .bind(account)
+    .bind(by.operator)
+    .bind(by.reason)
+    .bind(by.approval)
     .execute(conn)
     .await?;
     Ok(())
