@@ -153,6 +153,12 @@ pub struct Precise {
 }
 
 impl Precise {
+    /// Of 10^-18 parts, which may be more than one minor unit.
+    fn of_parts(parts: u64) -> Self {
+        const UNIT: u64 = 1_000_000_000_000_000_000;
+        Self { minor: Minor::new(u128::from(parts / UNIT)), e18: parts % UNIT }
+    }
+
     /// `minor.fraction`, eighteen places, for a NUMERIC column.
     pub fn to_numeric(self) -> String {
         if self.e18 == 0 { self.minor.to_string() } else { format!("{}.{:018}", self.minor, self.e18) }
@@ -364,7 +370,7 @@ fn paid_from(terms: &Terms, reason: PostingReason, held: &Account) -> Posting {
     posting.add(asset, held.clone(), recipient, priced.output);
     posting.add(asset, held.clone(), Account::Fees, priced.payout_fee);
     for slice in &terms.plan.slices {
-        let residual = Precise { minor: Minor::ZERO, e18: slice.residual_e18 };
+        let residual = Precise::of_parts(slice.residual_e18);
         posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
     }
     if terms.pays_on_chain() || terms.swaps() {

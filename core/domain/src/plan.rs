@@ -71,7 +71,8 @@ pub struct Slice {
     pub input: Minor,
     /// Its output before the payout fee, to be reserved. The slices sum to the plan's gross output.
     pub output: Minor,
-    /// The fraction cut off by its conversion's rounding, in 10^-18 minor units of the output asset.
+    /// The fractions cut off by its conversion's roundings, in 10^-18 minor units of the output asset: more than one
+    /// unit is possible when several levels of the venue were used.
     pub residual_e18: u64,
     /// The resting order that it fills, when the venue is the order book.
     pub level_id: Option<i64>,

@@ -298,6 +298,15 @@ fn a_rounding_fraction_is_owed_by_its_provider_and_posted_as_residual() {
 }
 
 #[test]
+fn a_residual_of_more_than_a_minor_unit_is_posted_in_full() {
+    let mut terms = terms_of(OrderKind::TokenToFiat);
+    terms.plan.slices[0].residual_e18 = 1_500_000_000_000_000_000;
+    let posting = paid(&terms);
+    let residual = posting.moves.iter().find(|one| one.to == Account::Residual).unwrap();
+    assert_eq!(residual.amount.to_numeric(), "1.500000000000000000");
+}
+
+#[test]
 fn every_fee_of_the_receipt_is_in_the_books() {
     let terms = terms_of(OrderKind::TokenToFiat);
     let mut books = Books::default();

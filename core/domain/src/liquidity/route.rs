@@ -92,6 +92,15 @@ impl Piece<'_> {
         }
     }
 
+    /// `amount` for `input`, the smallest that reaches it. Nothing was cut off where the rate gives more.
+    fn fixed(&self, amount: Minor, input: Minor) -> Floored {
+        let floored = match &self.shape {
+            Shape::Rate { ratio, .. } => ratio.forward(input).filter(|floored| floored.amount == amount),
+            Shape::Pool { .. } => None,
+        };
+        floored.unwrap_or(Floored { amount, residual_e18: 0 })
+    }
+
     fn slice(&self, input: Minor, floored: Floored) -> Slice {
         Slice {
             provider_id: self.deliverer.provider_id.clone(),
@@ -111,11 +120,12 @@ struct Taken {
     slices: Vec<Slice>,
     rates: Vec<Option<Decimal>>,
     gross: Minor,
+    residual_e18: u64,
 }
 
 impl Taken {
     /// `None` when a sum exceeds 2^128 - 1.
-    fn add(&mut self, piece: &Piece<'_>, input: Minor, floored: Floored) -> Option<()> {
+    fn add(&mut self, piece: &Piece<'_>, input: Minor, mut floored: Floored) -> Option<()> {
         self.gross = self.gross.checked_add(floored.amount)?;
         // Too little for one unit of output: the provider of the piece before keeps it.
         if floored.amount.is_zero()
@@ -123,6 +133,11 @@ impl Taken {
         {
             before.input = before.input.checked_add(input)?;
             return Some(());
+        }
+        // The number has room for eighteen minor units: pieces beyond them are used without their residuals.
+        match self.residual_e18.checked_add(floored.residual_e18) {
+            Some(sum) => self.residual_e18 = sum,
+            None => floored.residual_e18 = 0,
         }
         self.rates.push(match &piece.shape {
             Shape::Rate { rate, .. } => Some(*rate),
@@ -231,7 +246,7 @@ impl<'a> Route<'a> {
                 taken.add(piece, left, piece.forward(left)?)?;
                 return self.priced(input, taken);
             };
-            taken.add(piece, cost, Floored { amount: piece.cap, residual_e18: 0 })?;
+            taken.add(piece, cost, piece.fixed(piece.cap, cost))?;
             left = rest;
             if left.is_zero() {
                 return self.priced(input, taken);
@@ -264,7 +279,7 @@ impl<'a> Route<'a> {
         for piece in &self.pieces {
             let amount = left.min(piece.cap);
             let cost = piece.inverse(amount)?;
-            taken.add(piece, cost, Floored { amount, residual_e18: 0 })?;
+            taken.add(piece, cost, piece.fixed(amount, cost))?;
             net = net.checked_add(cost)?;
             left = left.checked_sub(amount)?;
             if left.is_zero() {
@@ -285,10 +300,8 @@ impl<'a> Route<'a> {
             [Some(rate)] => Some(*rate),
             _ => None,
         };
-        let residual_e18 =
-            taken.slices.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.residual_e18))?;
         let rate = alone.map_or_else(executed, Some)?;
-        let converted = Converted { rate, gross_output: taken.gross, residual_e18 };
+        let converted = Converted { rate, gross_output: taken.gross, residual_e18: taken.residual_e18 };
         let mut priced = self.charges.priced(input, converted)?;
         // A fixed output can be less than what the rate alone gives.
         if alone.is_some() && !priced.is_exact(paid, given) {

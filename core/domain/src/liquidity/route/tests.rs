@@ -128,6 +128,44 @@ fn the_best_price_is_used_first_and_the_next_fills_the_rest() {
 }
 
 #[test]
+fn the_parts_of_a_fill_have_their_residuals_whichever_amount_is_fixed() {
+    let payout_fee_minor = Minor::new(50);
+    let registry = registry(6, 2, FeeSchedule { payout_fee_minor, ..FeeSchedule::default() });
+    let offers = vec![
+        ladder(&registry, "near", &[(rate("0.998"), 1_000_000)]),
+        ladder(&registry, "best", &[(rate("0.999"), 10_050)]),
+    ];
+    let world = World::new(registry, offers);
+    let residuals =
+        |fill: &Fill| -> Vec<u64> { fill.slices.iter().map(|slice| slice.residual_e18).collect() };
+    // 100,600,601 × 0.0000999 = 10,050.0000399.
+    let target = world.best(Want::Output(Minor::new(10_000))).unwrap();
+    assert_eq!(
+        (target.priced.input, residuals(&target)),
+        (Minor::new(100_600_601), vec![39_900_000_000_000])
+    );
+    assert_eq!(world.best(Want::Input(target.priced.input)), Some(target));
+    // And 10,020,041 × 0.0000998 = 1,000.0000918.
+    let split = world.best(Want::Output(Minor::new(11_000))).unwrap();
+    assert_eq!(given(&split), [("best", 10_050), ("near", 1_000)]);
+    assert_eq!(residuals(&split), [39_900_000_000_000, 91_800_000_000_000]);
+    assert_eq!(split.priced.residual_e18, 131_700_000_000_000);
+    assert_eq!(world.best(Want::Input(split.priced.input)), Some(split));
+}
+
+#[test]
+fn residuals_beyond_their_number_do_not_prevent_a_fill() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    // Two units of input give one of output, and 0.998 of another, 0.996, and so on.
+    let rungs: Vec<(Decimal, u128)> = (1..=40).map(|n| (Decimal::new(1_000 - n, 3), 1)).collect();
+    let offers = vec![ladder(&registry, "deep", &rungs)];
+    let fill = World::new(registry, offers).best(Want::Output(Minor::new(40))).unwrap();
+    assert_eq!(given(&fill), [("deep", 40)]);
+    assert_eq!(fill.slices[0].residual_e18, 17_658_000_000_000_000_000);
+    assert_eq!(fill.priced.residual_e18, 17_658_000_000_000_000_000);
+}
+
+#[test]
 fn an_order_is_filled_between_the_pairs_smallest_and_largest() {
     let mut registry = registry(2, 2, FeeSchedule::default());
     registry.pairs[0].min_input = Minor::new(100);
@@ -309,6 +347,20 @@ proptest! {
                 let less = route.fill(Want::Input(below));
                 prop_assert!(less.is_none_or(|less| less.priced.output < inverse.priced.output));
             }
+        }
+    }
+
+    #[test]
+    fn the_residual_of_a_target_is_what_the_rate_gives_beyond_it(
+        (paid, given) in (0_u8..=18, 0_u8..=18), fees in any_fees(), rate in any_rate(), target in amount(),
+    ) {
+        let registry = registry(paid, given, fees);
+        let offers = vec![ladder(&registry, "lp", &[(rate, u128::MAX)])];
+        if let Some(fill) = World::new(registry, offers).best(Want::Output(Minor::new(target))) {
+            let forward = Ratio::from_rate(rate, paid, given).unwrap().forward(fill.priced.net_input());
+            let exact = forward.filter(|floored| floored.amount == fill.priced.gross_output);
+            prop_assert_eq!(fill.priced.residual_e18, exact.map_or(0, |floored| floored.residual_e18));
+            prop_assert_eq!(fill.slices[0].residual_e18, fill.priced.residual_e18);
         }
     }
 
