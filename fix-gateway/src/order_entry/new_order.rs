@@ -43,7 +43,7 @@ impl OrderEntry {
         if is_repetition(message)
             && let Some(order) = self.find_order(&cl_ord_id).await?
             && let Some(known) = order_facts(&order)
-            && known.fingerprint == facts.fingerprint
+            && known.is_repeated_by(message)
         {
             let (slot, numbers) = Slot::take(turn);
             return self.report_again(&order, &known, slot, numbers).await;

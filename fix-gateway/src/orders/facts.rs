@@ -1,7 +1,10 @@
 //! The stored fields of an order, which every report repeats.
 
 use dvp_domain::{canonical::sha256, fees::FeeItem, money::Minor, time::Timestamp};
-use dvp_fix::{codec::MessageRef, tag};
+use dvp_fix::{
+    codec::MessageRef,
+    tag::{self, Tag},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{fields, tags};
@@ -80,18 +83,34 @@ impl OrderFacts {
             ..Self::default()
         }
     }
+
+    /// Does the message have the order's content?
+    pub(crate) fn is_repeated_by(&self, message: MessageRef<'_>) -> bool {
+        self.fingerprint == fingerprint(message) || self.fingerprint == earlier_fingerprint(message)
+    }
 }
 
-/// The body without the fields that differ in a repetition: header, trailer and TransactTime(60).
+/// The body without TransactTime(60). It differs in a repetition, as do the fields of header and trailer.
 fn fingerprint(message: MessageRef<'_>) -> String {
-    const STAMPED: [u32; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
-    let body: String = message
+    let envelope = fields::envelope(message);
+    let is_body = |tag| envelope.is_none_or(|envelope| fields::is_body(envelope, tag));
+    fingerprint_of(message, |tag| tag != tags::TRANSACT_TIME && is_body(tag))
+}
+
+/// The fingerprint that earlier releases stored: of header and trailer it leaves out these fields only.
+fn earlier_fingerprint(message: MessageRef<'_>) -> String {
+    const STAMPED: [Tag; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
+    fingerprint_of(message, |tag| !STAMPED.contains(&tag))
+}
+
+fn fingerprint_of(message: MessageRef<'_>, is_content: impl Fn(Tag) -> bool) -> String {
+    let content: String = message
         .fields()
         .iter()
-        .filter(|field| !STAMPED.contains(&field.tag))
+        .filter(|field| is_content(field.tag))
         .map(|field| format!("{}={}\u{1}", field.tag, String::from_utf8_lossy(message.value(field))))
         .collect();
-    sha256(&body).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(&content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The intentId of an order: unique for a session and ClOrdID, and always the same for them.
@@ -101,4 +120,42 @@ pub(crate) fn intent_id(session_id: &str, cl_ord_id: &str) -> String {
     bytes.copy_from_slice(&digest[..16]);
     // RFC 9562 version 8: a custom scheme.
     uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use dvp_fix::codec::Message;
+
+    use super::*;
+
+    fn message(fields: &str) -> Message {
+        let rest = fields.replace('|', "\u{1}");
+        let frame = format!("8=FIX.4.4\u{1}9={}\u{1}{rest}", rest.len());
+        let sum = frame.bytes().fold(0_u8, u8::wrapping_add);
+        Message::parse(format!("{frame}10={sum:03}\u{1}").as_bytes()).unwrap()
+    }
+
+    fn hash(content: &str) -> String {
+        hex::encode(sha256(&content.replace('|', "\u{1}")))
+    }
+
+    #[test]
+    fn header_trailer_and_transact_time_are_no_content() {
+        let first =
+            message("35=D|49=A|56=B|34=2|52=20260101-00:00:00|11=a|55=USDC/USD|60=20260101-00:00:00|");
+        let order = OrderFacts::of(first.view());
+        assert_eq!(order.fingerprint, hash("11=a|55=USDC/USD|"));
+        let again = "35=D|49=A|56=B|34=9|50=desk|52=20260101-00:00:09|97=Y|369=8|370=20260101-00:00:08|\
+                     627=1|628=HUB|630=7|11=a|55=USDC/USD|60=20260101-00:00:09|93=1|89=x|";
+        assert!(order.is_repeated_by(message(again).view()));
+        assert!(!order.is_repeated_by(message(&again.replace("11=a", "11=b")).view()));
+    }
+
+    #[test]
+    fn an_order_that_an_earlier_release_stored_is_recognized() {
+        let fields = "35=D|49=A|56=B|34=2|50=desk|52=20260101-00:00:00|97=Y|11=a|60=20260101-00:00:00|";
+        let order = OrderFacts { fingerprint: hash("50=desk|11=a|"), ..OrderFacts::default() };
+        assert!(order.is_repeated_by(message(fields).view()));
+        assert!(!order.is_repeated_by(message(&fields.replace("11=a", "11=b")).view()));
+    }
 }

@@ -22,15 +22,22 @@ pub(crate) enum FieldFault {
 /// Checks every field of the body of one of the messages that [`Messages`] has.
 pub(crate) fn check(message: MessageRef<'_>) -> Result<(), FieldFault> {
     let messages = Messages::of(message.msg_type());
-    let Some(envelope) = std::str::from_utf8(message.begin_string()).ok().and_then(Dictionary::named) else {
-        return Ok(());
-    };
-    let is_body = |tag: Tag| !envelope.header().has_anywhere(tag) && !envelope.trailer().has(tag);
-    for field in message.fields().iter().filter(|field| is_body(field.tag)) {
+    let Some(envelope) = envelope(message) else { return Ok(()) };
+    for field in message.fields().iter().filter(|field| is_body(envelope, field.tag)) {
         let taken = find(field.tag).filter(|taken| taken.is_taken_in(messages));
         check_text(taken.ok_or(FieldFault::NotTaken(field.tag))?, message.value(field))?;
     }
     Ok(())
+}
+
+/// The dictionary that has the message's header and trailer.
+pub(super) fn envelope(message: MessageRef<'_>) -> Option<&'static Dictionary> {
+    std::str::from_utf8(message.begin_string()).ok().and_then(Dictionary::named)
+}
+
+/// Does the tag belong to neither header nor trailer?
+pub(super) fn is_body(envelope: &Dictionary, tag: Tag) -> bool {
+    !envelope.header().has_anywhere(tag) && !envelope.trailer().has(tag)
 }
 
 /// A required identifier that an answer can repeat.

@@ -131,6 +131,22 @@ async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_sent_again_with_another_header_gets_the_same_report_again() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let body = order("a", "12345678", LIMIT);
+    client.send("D", &format!("369=1|{body}")).await;
+    let new = client.expect("8").await;
+    client.send("D", &format!("97=Y|369=2|{body}")).await;
+    let again = client.expect("8").await;
+    assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
