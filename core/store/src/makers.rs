@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::orders::resting_orders;
 
 /// A partner that places resting orders for a provider.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -17,7 +18,8 @@ pub struct Maker {
 }
 
 /// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's. The
-/// wallet stays one of the provider's, whatever follows: fills were released to it.
+/// wallet stays one of the provider's, whatever follows: fills were released to it. The open orders of a provider whose
+/// maker it was until now are cancelled: nobody could cancel them any more.
 pub async fn set(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -25,6 +27,18 @@ pub async fn set(
     is_ended: bool,
     approval: &str,
 ) -> Result<(), StoreError> {
+    let left: Option<String> = sqlx::query_scalar(
+        "select provider_id from maker where partner_id = $1 and ended_at is null and ($3 or provider_id <> $2)",
+    )
+    .bind(partner_id)
+    .bind(provider_id)
+    .bind(is_ended)
+    .fetch_optional(&mut *conn)
+    .await?;
+    if let Some(left) = left {
+        // Before the audit log is locked, as the writer does.
+        resting_orders::cancel_open(conn, &left).await?;
+    }
     sqlx::query(
         "with wallet as (insert into provider_wallet (provider_id, address) values ($2, lower($3)) \
                          on conflict on constraint provider_wallet_pkey do nothing) \

@@ -32,10 +32,22 @@ async fn harness() -> (Harness, Maker) {
 }
 
 async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerError> {
+    let found = set_maker(harness, "desk", is_ended, is_ended).await;
+    assert_eq!(found.is_ok(), !is_ended);
+    found
+}
+
+/// `was_maker`: the partner is a maker already.
+async fn set_maker(
+    harness: &Harness,
+    provider: &str,
+    is_ended: bool,
+    was_maker: bool,
+) -> Result<Maker, MakerError> {
     let partner_id = harness.tenant.partner_id.clone();
     let change = MakerChange {
         partner_id: partner_id.clone(),
-        provider_id: "desk".into(),
+        provider_id: provider.into(),
         wallet: "0x0000000000000000000000000000000000000009".into(),
         is_ended,
     };
@@ -43,7 +55,7 @@ async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerE
     let mut conn = harness.pool().acquire().await.unwrap();
     let requested = makers::request(&mut conn, &change, by).await.unwrap();
     let before = makers::find(&mut conn, &partner_id).await;
-    assert_eq!(before.is_ok(), is_ended, "it is not approved yet");
+    assert_eq!(before.is_ok(), was_maker, "it is not approved yet");
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
     makers::find(&mut conn, &partner_id).await
 }
@@ -179,6 +191,47 @@ async fn a_disabled_makers_orders_are_not_filled_any_more() {
     harness.engine.context().liquidity.refresh().await;
     let filled = submit(order("000123450000")).await;
     assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_makers_orders_end_with_it_and_what_takers_return_is_not_offered() {
+    let (harness, maker) = harness().await;
+    let (open, _) = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();
+    let (filled, _) = place(&harness, &maker, &placing("R-2", "1", 9_995)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), None));
+    let other = harness.other_tenant().await;
+    let submit = async || {
+        let request = order("000123450000");
+        let command = SubmitCommand { tenant: other.clone(), request, idempotency: None, fix: None };
+        harness.engine.submit(command).await.unwrap().outcome
+    };
+    become_maker(&harness, true).await.unwrap_err();
+    assert_eq!(rests(&harness, &maker, open).await, ("0".into(), Some("20000".into())));
+    // This process still offers it, but the row decides.
+    let refused = submit().await;
+    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
+    assert_eq!(rests(&harness, &maker, filled).await, ("9995".into(), None));
+    let refused = submit().await;
+    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    harness.engine.context().liquidity.refresh().await;
+    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_makers_orders_are_cancelled_when_its_provider_changes_and_kept_when_it_does_not() {
+    let (harness, maker) = harness().await;
+    let (id, _) = place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+    // An order of the operators stays.
+    rest(&harness, "desk", "0.5", 10).await;
+    set_maker(&harness, "desk", false, true).await.unwrap();
+    assert_eq!(rests(&harness, &maker, id).await, ("20000".into(), None));
+    set_maker(&harness, "other", false, true).await.unwrap();
+    assert_eq!(rests(&harness, &maker, id).await, ("0".into(), Some("20000".into())));
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(resting_orders::list_open(&mut conn).await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,7 +83,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount, except those of disabled makers.
+/// The best orders of each pair with a remaining amount; of makers those of enabled ones only.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive pair as ( \
@@ -98,9 +98,9 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
              select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
              from resting_order o \
              where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
-               and (o.client_order_id is null or o.provider_id not in ( \
+               and (o.client_order_id is null or o.provider_id in ( \
                    select m.provider_id from maker m join partner p on p.id = m.partner_id \
-                   where m.ended_at is null and p.disabled_at is not null)) \
+                   where m.ended_at is null and p.disabled_at is null)) \
              order by o.rate desc, o.id limit $1) best",
     )
     .bind(LEVELS_MAX)
@@ -122,12 +122,13 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and returns the remaining amount of each; zero for those of a disabled maker.
+/// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled or has
+/// ended.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
-        "select id, case when client_order_id is not null and exists ( \
+        "select id, case when client_order_id is not null and not exists ( \
                              select from maker m join partner p on p.id = m.partner_id \
-                             where m.provider_id = o.provider_id and m.ended_at is null and p.disabled_at is not null) \
+                             where m.provider_id = o.provider_id and m.ended_at is null and p.disabled_at is null) \
                          then '0' else remaining::text end \
          from resting_order o where id = any($1::int8[]) order by id for update of o",
     )
@@ -181,6 +182,21 @@ pub async fn cancel(conn: &mut PgConnection, provider_id: &str, id: i64) -> Resu
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// Cancels a provider's open orders of its maker. They are locked in id order, as by [`lock`].
+pub async fn cancel_open(conn: &mut PgConnection, provider_id: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update resting_order o set cancelled = o.remaining, remaining = 0, cancelled_at = clock_timestamp() \
+         from (select id from resting_order \
+               where provider_id = $1 and client_order_id is not null and remaining > 0 \
+               order by id for update) mine \
+         where o.id = mine.id and o.remaining > 0",
+    )
+    .bind(provider_id)
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// A provider's order.
