@@ -53,17 +53,17 @@ impl OrderEntry {
         let order = self.find_order(named.orig_cl_ord_id).await?;
         let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
         if let Some(used) = self.find_order(named.cl_ord_id).await? {
-            let same = matches!(
-                details(&used),
-                Some(Details::Cancel { orig_cl_ord_id }) if orig_cl_ord_id == named.orig_cl_ord_id
-            );
             return match known {
-                Some((order, facts)) if same && is_repetition(message) => {
+                Some((order, facts))
+                    if is_repetition(message) && facts.cancelled_by.as_deref() == Some(named.cl_ord_id) =>
+                {
                     self.report_again(order, &facts, slot, numbers).await
                 }
                 known => {
                     let order = known.map(|(order, _)| order);
-                    let refusal = CancelRefusal::DuplicateClOrdId;
+                    let refused =
+                        is_repetition(message).then(|| refused_before(&used, named, order)).flatten();
+                    let refusal = refused.unwrap_or(CancelRefusal::DuplicateClOrdId);
                     let rows = self.refuse_cancel(named, slot, order, refusal).await?;
                     self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
                 }
@@ -122,7 +122,7 @@ impl OrderEntry {
         let body = report::execution_report(self.version, &facts, &ReportContent::Canceled(None), &ids);
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
-            orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id)],
+            orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id, None)],
             updates: vec![FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() }],
             parking: Vec::new(),
         };
@@ -193,11 +193,11 @@ impl OrderEntry {
             orig_cl_ord_id: named.orig_cl_ord_id,
             order_id: order.and_then(|order| order.reference.as_deref()).unwrap_or("NONE"),
             ord_status: latest.as_ref().map_or("8", report::ord_status),
-            refusal,
+            refusal: refusal.clone(),
             at: slot.at,
         };
         let body = report::cancel_reject(self.version, &rejected);
-        let orders = vec![cancel_order(named.cl_ord_id, named.orig_cl_ord_id)];
+        let orders = vec![cancel_order(named.cl_ord_id, named.orig_cl_ord_id, Some(refusal))];
         Ok(FixRows {
             outbound: vec![slot.holds(MsgType::ORDER_CANCEL_REJECT, body)],
             orders,
@@ -210,6 +210,21 @@ impl OrderEntry {
         let mut conn = self.connection().await?;
         let stored = store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?;
         Ok(stored.or_else(|| self.parked_order(cl_ord_id)))
+    }
+}
+
+/// The answer to the same request before. `None`: the ClOrdID was used for something else.
+fn refused_before(used: &FixOrder, named: Named<'_>, order: Option<&FixOrder>) -> Option<CancelRefusal> {
+    let refusal = match details(used)? {
+        Details::Cancel { orig_cl_ord_id, refusal } if orig_cl_ord_id == named.orig_cl_ord_id => refusal,
+        Details::Cancel { .. } | Details::Order(_) => return None,
+    };
+    match (refusal, order) {
+        // An OrderCancelReplaceRequest(G).
+        (Some(CancelRefusal::NoReplacement), _) => None,
+        (Some(refusal), _) => Some(refusal),
+        (None, Some(_)) => Some(CancelRefusal::TooLate),
+        (None, None) => Some(CancelRefusal::UnknownOrder),
     }
 }
 

@@ -384,7 +384,7 @@ impl OrderEntry {
         let ended = FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() };
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
-            orders: vec![ended, cancel_order(named.cl_ord_id, named.orig_cl_ord_id)],
+            orders: vec![ended, cancel_order(named.cl_ord_id, named.orig_cl_ord_id, None)],
             parking: vec![Parking::Decide { cl_ord_id: order.cl_ord_id.clone() }],
             ..FixRows::default()
         };

@@ -18,7 +18,7 @@ use crate::{
     orders::{
         Version,
         facts::{DepositFacts, Details, OrderFacts, intent_id},
-        report::{self, Ids, ReportContent},
+        report::{self, CancelRefusal, Ids, ReportContent},
     },
 };
 
@@ -121,13 +121,13 @@ pub(super) fn submitted_rows(
     FixRows { outbound, orders: vec![order], ..FixRows::default() }
 }
 
-pub(super) fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
+pub(super) fn cancel_order(cl_ord_id: &str, orig: &str, refusal: Option<CancelRefusal>) -> FixOrder {
     FixOrder {
         cl_ord_id: cl_ord_id.to_owned(),
         reference: None,
         // A request has no event.
         intent_id: String::new(),
-        details: to_json(&Details::Cancel { orig_cl_ord_id: orig.to_owned() }),
+        details: to_json(&Details::Cancel { orig_cl_ord_id: orig.to_owned(), refusal }),
     }
 }
 

@@ -7,7 +7,7 @@ use dvp_fix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{fields, tags};
+use super::{fields, report::CancelRefusal, tags};
 
 /// The `details` of a stored order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub(crate) enum Details {
     /// An OrderCancelRequest: its ClOrdID is used, too.
     Cancel {
         orig_cl_ord_id: String,
+        /// Why it was refused. `None`: it was not, or the release before refused it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refusal: Option<CancelRefusal>,
     },
 }
 

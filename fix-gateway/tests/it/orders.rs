@@ -191,6 +191,38 @@ async fn an_order_is_cancelled_before_its_lock_and_not_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_cancel_request_gets_its_own_answer_again() {
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let time = Client::utc().to_millis_text();
+    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    client.send("D", &order("filled", "12345678", LIMIT)).await;
+    client.report("filled", "2").await;
+    let misfit = cancel("c2", "filled").replace("|54=2", "|54=1");
+    for (request, id, reason) in
+        [(&cancel("c1", "filled"), "c1", "0"), (&misfit, "c2", "99"), (&cancel("c3", "nothing"), "c3", "1")]
+    {
+        let mut answers = Vec::new();
+        for again in ["", "97=Y|"] {
+            client.send("F", &format!("{again}{request}")).await;
+            let answer = client.expect("9").await;
+            assert_eq!((answer.text(11), answer.text(102)), (Some(id), Some(reason)), "{answer:?}");
+            answers.push([37, 39, 41, 58].map(|tag| answer.text(tag).map(str::to_owned)));
+        }
+        assert_eq!(answers[0], answers[1]);
+    }
+    // A duplicate, and a repetition of another kind of request.
+    client.send("F", &cancel("c1", "filled")).await;
+    assert_eq!(client.expect("9").await.text(102), Some("6"));
+    client.send("F", &format!("97=Y|{}", cancel("filled", "filled"))).await;
+    assert_eq!(client.expect("9").await.text(102), Some("6"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_versions_log_on_and_get_reports_in_their_fields() {
     let harness = FixHarness::new().await;
     harness.settle_everything();

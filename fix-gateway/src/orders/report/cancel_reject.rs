@@ -1,11 +1,13 @@
 //! OrderCancelReject(9).
 
 use dvp_fix::{UtcNanos, codec::Body};
+use serde::{Deserialize, Serialize};
 
 use crate::orders::{Version, tags};
 
 /// CxlRejReason(102).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum CancelRefusal {
     TooLate,
     UnknownOrder,
