@@ -101,14 +101,28 @@ pub struct Report {
     pub breaks: Vec<Break>,
 }
 
-/// Compares once and stores the run. Endpoints are tried in turn until one answers every query.
+/// Compares once and stores the run. Endpoints are tried in turn, from any of them on, until one answers every query.
 pub async fn reconcile(
     pool: &PgPool,
     config: &ChainConfig,
     options: &Options,
 ) -> Result<Report, ReconcileError> {
+    let first = usize::try_from(now().millis()).unwrap_or_default();
+    reconcile_from(pool, config, options, first).await
+}
+
+/// As [`reconcile`], beginning with the endpoint at `first` modulo their number: from run to run another one is asked, so
+/// that none of them alone hides a break for long.
+pub async fn reconcile_from(
+    pool: &PgPool,
+    config: &ChainConfig,
+    options: &Options,
+    first: usize,
+) -> Result<Report, ReconcileError> {
     let mut last = None;
-    for url in config.rpc_urls() {
+    let urls: Vec<&str> = config.rpc_urls().collect();
+    let skipped = first % urls.len().max(1);
+    for url in urls.iter().cycle().skip(skipped).take(urls.len()) {
         let provider = rpc::connect(url)?;
         match Comparison::run(pool, config, options, &provider).await {
             Err(ReconcileError::Rpc(error)) => {
@@ -130,6 +144,7 @@ pub async fn run_reconciler(
     shutdown: CancellationToken,
 ) {
     let name = format!("reconcile:{}", config.chain_id);
+    let mut runs = 0_usize;
     while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         let mut due = tokio::time::Instant::now() + every;
         while !shutdown.is_cancelled() && matches!(guard.keep(&pool).await, Ok(true)) {
@@ -141,7 +156,8 @@ pub async fn run_reconciler(
                 continue;
             }
             due = tokio::time::Instant::now() + every;
-            tell(&config, reconcile(&pool, &config, &options).await);
+            tell(&config, reconcile_from(&pool, &config, &options, runs).await);
+            runs = runs.wrapping_add(1);
         }
         guard.release(&pool).await;
     }
@@ -427,7 +443,8 @@ async fn find_start(
     Ok(found.filter(|point| point.block_number <= block_number && point.full_at > oldest))
 }
 
-/// The newest block that is final for the node and whose events are published, with its indexed hash.
+/// The newest block that is final for the node and whose events are published, with its indexed hash. A node that is
+/// behind the last comparison is asked about the block of that one: it would be read as a whole again.
 async fn final_block(
     conn: &mut PgConnection,
     provider: &DynProvider,
@@ -446,7 +463,9 @@ async fn final_block(
         }
         Err(error) => return Err(error.into()),
     };
-    let highest = finalized.min(cursor.facts_number);
+    let compared = store::find_point(conn, config.chain_id.cast_signed()).await?;
+    let compared = compared.map_or(0, |point| point.block_number.cast_unsigned());
+    let highest = finalized.max(BlockNumber(compared)).min(cursor.facts_number);
     let known = chain_store::known_hashes_below(conn, config.chain_id, highest + 1, 1).await?;
     let &(number, ours) = known.first().ok_or(ReconcileError::NothingFinal)?;
     let block = rpc::block(provider, BlockId::number(number.0)).await?.ok_or(RpcError::NullResp)?;

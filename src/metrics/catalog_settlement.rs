@@ -177,7 +177,7 @@ pub(super) const CHAIN: &[Metric] = &[
         "blocks whose events the endpoints return differently",
     )
     .only("for a chain whose indexer runs here"),
-    metric("dvp_chain_fills_waiting", Gauge, &[CHAIN_NAME], "fills at the payout gate")
+    metric("dvp_chain_fills_waiting", Gauge, &[CHAIN_NAME], "fills and ends of locks at the payout gate")
         .only("for a chain that this process indexes"),
     metric("dvp_chain_commands_waiting", Gauge, &[CHAIN_NAME, COMMAND], "commands without a transaction"),
     metric("dvp_chain_command_oldest_seconds", Gauge, &[CHAIN_NAME, COMMAND], "age of the oldest of them"),

@@ -1,6 +1,7 @@
 //! The payout gate: a fill is published once its block has the finality that the order's amount requires, and once more
 //! than half of the endpoints have the same events of escrow, settler and payouts in the blocks of the lock and of the
-//! fill. The payment for a lock on another chain passes it likewise, by its own token and amount.
+//! fill. The payment for a lock on another chain passes it likewise, by its own token and amount. The end of a lock with
+//! a fill, on which its release depends, waits for that agreement only.
 //!
 //! An undecided fill is checked again later; nothing here delays the reading of the chain for longer than [`PATIENCE`].
 
@@ -13,7 +14,7 @@ use alloy::primitives::B256;
 use alloy::rpc::types::Filter;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, Gate, Heights, KeptEvent, NewFill, PassableFill};
+use dvp_store::chain::{self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill};
 use dvp_store::lease::Lease;
 use futures_util::future::join_all;
 use metrics::{counter, gauge};
@@ -39,6 +40,8 @@ pub(super) struct GateKeeper {
     agreed: HashSet<B256>,
     /// Blocks about which an alarm was raised.
     disputed: HashSet<B256>,
+    /// Blocks that too few endpoints confirmed, and when: one that is never confirmed must not hold up the others.
+    doubted: HashMap<B256, Instant>,
     /// When endpoints disagreed, and the number of steps since.
     refused: Option<(Instant, u32)>,
 }
@@ -62,6 +65,26 @@ impl GateKeeper {
         }
         self.refused = None;
         false
+    }
+
+    /// When a block of the fill was doubted last.
+    fn doubted_at(&self, fill: &PassableFill) -> Option<Instant> {
+        fill.blocks.iter().filter_map(|(_, hash)| self.doubted.get(hash)).max().copied()
+    }
+
+    fn doubt(&mut self, hash: B256) {
+        if self.doubted.len() >= REMEMBERED {
+            self.doubted.clear();
+        }
+        self.doubted.insert(hash, Instant::now());
+    }
+
+    fn agree(&mut self, hash: B256) {
+        if self.agreed.len() >= REMEMBERED {
+            self.agreed.clear();
+        }
+        self.doubted.remove(&hash);
+        self.agreed.insert(hash);
     }
 }
 
@@ -121,6 +144,11 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     fn gate_of(&self, fill: &NewFill) -> Gate {
+        match fill.kind {
+            GatedKind::Fill => {}
+            // It was read at the confirmation depth.
+            GatedKind::LockEnd => return Gate::Head(fill.block_number),
+        }
         let order = || {
             // A payment in the coin is gated as the asset that it is.
             let coin = self.config.deployment.coin.filter(|_| fill.token.as_deref() == Some(COIN));
@@ -158,10 +186,11 @@ impl<R: ChainReader> Indexer<R> {
         let (chain_id, mut after, mut passed) = (self.config.chain_id, 0, 0);
         loop {
             let mut conn = self.pool.acquire().await?;
-            let page = store::list_passable_fills(&mut conn, chain_id, heights, after, PAGE).await?;
+            let mut page = store::list_passable_fills(&mut conn, chain_id, heights, after, PAGE).await?;
             drop(conn);
             let Some(last) = page.last() else { return Ok(passed) };
             after = last.id;
+            page.sort_by_key(|fill| self.gate.doubted_at(fill));
             let mut ids = Vec::with_capacity(page.len());
             for fill in &page {
                 if self.is_agreed(fill).await? {
@@ -220,13 +249,11 @@ impl<R: ChainReader> Indexer<R> {
             let (chain, number, hash, endpoints) = (&self.config.name, block.0, block.1, said.len());
             let intent_id = fill.intent_id.as_deref();
             tracing::warn!(chain, intent_id, %number, %hash, same, endpoints,
-                           "too few endpoints confirm a fill; its payout waits, will retry");
+                           "too few endpoints confirm a fill or the end of a lock; its order waits, will retry");
+            self.gate.doubt(block.1);
             return Ok(false);
         }
-        if self.gate.agreed.len() >= REMEMBERED {
-            self.gate.agreed.clear();
-        }
-        self.gate.agreed.insert(block.1);
+        self.gate.agree(block.1);
         Ok(true)
     }
 
@@ -239,7 +266,7 @@ impl<R: ChainReader> Indexer<R> {
             let chain = self.config.name.clone();
             let intent_id = fill.intent_id.as_deref();
             tracing::error!(chain, intent_id, %number, %hash, endpoints,
-                            "endpoints disagree on the events of a block with a lock or a fill");
+                            "endpoints disagree on the events of a block with a lock, a fill or the end of a lock");
             counter!("dvp_chain_disputed_blocks_total", "chain" => chain).increment(1);
         }
     }

@@ -1,19 +1,21 @@
-//! Endpoints that lag, stall or omit events: none halts the chain, delays it, or has a fill paid that another one does
-//! not have.
+//! Endpoints that lag, stall, omit or change events: none halts the chain, delays it, or has a fill paid or a lock end
+//! that the others do not have.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, Scene, raw, vault};
+use crate::support::{Chain, Order, Scene, raw, vault};
 use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{Address, B256, U256};
 use alloy::providers::Provider as _;
 use alloy::rpc::types::{Filter, Log, TransactionReceipt};
 use alloy::sol_types::SolEvent as _;
 use alloy::transports::TransportError;
+use dvp_chain_indexer::contracts::escrow::Escrow;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::gate::{GateStep, PayoutGate, Wait};
 use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::reader::{ChainReader, HttpReader};
+use dvp_chain_indexer::reconcile::{Options, ReconcileError, reconcile_from};
 use dvp_chain_indexer::rpc::BlockHead;
 use dvp_chain_indexer::{run_indexer, run_relayer};
 use dvp_domain::chain::BlockNumber;
@@ -22,8 +24,8 @@ use dvp_store::chain as store;
 use dvp_store::chain::open_facts;
 use dvp_store::lease::Lease;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -44,6 +46,44 @@ struct Wrong {
     finalized: AtomicU64,
     /// It omits every `Filled`.
     blind: AtomicBool,
+    lie: OnceLock<Lie>,
+}
+
+/// The end of one lock is told as the end of another, under the same number.
+#[derive(Debug, Clone, Copy)]
+struct Lie {
+    of: B256,
+    told_of: B256,
+    told: Told,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    /// `Released` becomes `Refunded`.
+    Refunded,
+    /// `Settled` keeps its kind.
+    Settled,
+}
+
+impl Lie {
+    fn change(self, log: &mut Log) {
+        match self.told {
+            Told::Refunded => {
+                let Ok(released) = Escrow::Released::decode_log(&log.inner) else { return };
+                if released.id == self.of {
+                    let told = Escrow::Refunded { id: self.told_of, seq: released.seq };
+                    log.inner.data = told.encode_log_data();
+                }
+            }
+            Told::Settled => {
+                let Ok(settled) = IntentSettler::Settled::decode_log(&log.inner) else { return };
+                if settled.intentId == self.of {
+                    let told = IntentSettler::Settled { intentId: self.told_of, ..settled.data };
+                    log.inner.data = told.encode_log_data();
+                }
+            }
+        }
+    }
 }
 
 impl Wrong {
@@ -112,6 +152,9 @@ impl ChainReader for Node {
         let mut logs = self.inner.logs(filter).await?;
         if self.wrong.blind.load(Ordering::Relaxed) {
             logs.retain(|log| log.topic0() != Some(&IntentSettler::Filled::SIGNATURE_HASH));
+        }
+        if let Some(lie) = self.wrong.lie.get() {
+            logs.iter_mut().for_each(|log| lie.change(log));
         }
         Ok(logs)
     }
@@ -358,6 +401,56 @@ async fn a_fill_that_one_of_two_endpoints_lacks_is_not_published() {
     assert_eq!(open(&chain, id).await, [created, fill]);
 }
 
+/// An order that waits for its release.
+async fn releasing(chain: &Chain, id: u8) -> Order {
+    let scene = &chain.scene;
+    let (order, reference) = (scene.order(id).await, format!("order {id}"));
+    let (entity, payout_ref) = (order.id.to_string(), order.id.to_string());
+    let settle = ChainCommand::Settle { entity: entity.clone(), preimage: Some(order.preimage.to_string()) };
+    chain.command(&reference, scene.create_command(&order)).await;
+    chain.command(&reference, ChainCommand::Fill { entity, payout_ref }).await;
+    chain.command(&reference, settle).await;
+    let (settler, create) = (scene.deployment.settler, scene.create_call(&order, scene.signed(&order)));
+    assert!(scene.succeeds(&scene.relayer, settler, &create).await);
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.fill_call(&order)).await);
+    order
+}
+
+/// The first of three endpoints tells another order's release as the end of an order's lock.
+async fn an_end_told_by_one_endpoint_is_not_believed(told: Told) {
+    let chain = Chain::new(Scene::new().await).await;
+    let (scene, settler) = (&chain.scene, chain.scene.deployment.settler);
+    let (order, other) = (releasing(&chain, 1).await, releasing(&chain, 2).await);
+    let nodes = [(); 3].map(|()| Node::of(&chain));
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), nodes.to_vec()).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, order.id).await.len(), 2, "its lock and its fill");
+    consume(&chain).await;
+
+    nodes[0].wrong.lie.set(Lie { of: other.id, told_of: order.id, told }).unwrap();
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&other)).await);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, order.id).await, []);
+    chain.state("order 1", "settle", "pending").await;
+
+    // The block about which they disagree does not hold up its release.
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&order)).await);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, order.id).await, [ChainFact::Settled { swap: None }]);
+    chain.state("order 1", "settle", "done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refund_that_one_of_three_endpoints_has_is_not_published() {
+    an_end_told_by_one_endpoint_is_not_believed(Told::Refunded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_three_endpoints_has_completes_no_command() {
+    an_end_told_by_one_endpoint_is_not_believed(Told::Settled).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reported_lock_that_is_reorganised_is_reported_lost_and_then_again() {
     let chain = Chain::new(Scene::new().await).await;
@@ -443,6 +536,22 @@ async fn an_unconsumed_fill_is_retracted_without_a_report() {
     // The engine applied it concurrently: now its loss is reported.
     open_facts::consume(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_begins_with_the_endpoint_of_its_turn() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    let other = Scene::on_chain(31_338).await;
+    chain.mined(200).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    chain.config.further_rpc_urls = vec![other.node.rpc_url()];
+    for turn in 0..4 {
+        let compared = reconcile_from(&chain.pool(), &chain.config, &Options::default(), turn).await;
+        let asked_other = matches!(compared, Err(ReconcileError::WrongChain { found: 31_338, .. }));
+        assert_eq!((compared.is_ok(), asked_other), (turn % 2 == 0, turn % 2 == 1), "{compared:?}");
+    }
 }
 
 /// The first endpoint's chain makes no blocks, and its state stays unchanged.

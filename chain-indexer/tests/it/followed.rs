@@ -343,6 +343,9 @@ async fn apply(pool: &PgPool, from: &Cursor, row: &BlockRow, logs: &[LogRow]) ->
     let mut tx = pool.begin().await.unwrap();
     store::record_blocks(&mut tx, from, &to, std::slice::from_ref(row), logs).await.unwrap();
     store::publish_events(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
+    let waiting = store::list_new_fills(&mut tx, CHAIN, 100).await.unwrap();
+    let waiting: Vec<i64> = waiting.iter().map(|fill| fill.id).collect();
+    store::lift_gates(&mut tx, &waiting).await.unwrap();
     tx.commit().await.unwrap();
     Cursor { version: from.version + 1, ..to }
 }

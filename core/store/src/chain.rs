@@ -13,7 +13,7 @@ mod status;
 
 pub use events::{KeptEvent, list_block_events, list_range_events};
 pub use facts::{
-    DerivedFacts, Emitted, Gate, Heights, NewFill, PassableFill, WaitingFill, WaitingFills,
+    DerivedFacts, Emitted, Gate, GatedKind, Heights, NewFill, PassableFill, WaitingFill, WaitingFills,
     count_waiting_fills, insert_fact, lift_gates, list_new_fills, list_passable_fills, list_waiting_fills,
     open as open_facts, publish_events, publish_late_events, reset_gates, retract_refunds_of_cancels,
     set_gates,

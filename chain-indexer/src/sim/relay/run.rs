@@ -30,6 +30,8 @@ const CAP: u128 = 30_000_000_000;
 const LEASE: Duration = Duration::from_secs(3_600);
 /// Rounds after the last disturbance, within which everything must be done.
 const ROUNDS_TO_THE_END: u32 = 400;
+/// More facts than a block has.
+const GATED: i64 = 10_000;
 
 /// What happened under a seed.
 #[derive(Debug, Clone, Default)]
@@ -422,6 +424,10 @@ impl<'a> Run<'a> {
         store::publish_events(&mut tx, from.chain_id, from.facts_number, to.facts_number)
             .await
             .map_err(text)?;
+        // All endpoints agree.
+        let waiting = store::list_new_fills(&mut tx, from.chain_id, GATED).await.map_err(text)?;
+        let waiting: Vec<i64> = waiting.iter().map(|fill| fill.id).collect();
+        store::lift_gates(&mut tx, &waiting).await.map_err(text)?;
         tx.commit().await.map_err(text)?;
         Ok(Cursor { version: from.version + 1, ..to })
     }

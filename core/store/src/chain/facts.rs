@@ -12,8 +12,8 @@ mod gates;
 pub mod open;
 
 pub use gates::{
-    Gate, Heights, NewFill, PassableFill, WaitingFill, WaitingFills, count_waiting_fills, lift_gates,
-    list_new_fills, list_passable_fills, list_waiting_fills, reset_gates, set_gates,
+    Gate, GatedKind, Heights, NewFill, PassableFill, WaitingFill, WaitingFills, count_waiting_fills,
+    lift_gates, list_new_fills, list_passable_fills, list_waiting_fills, reset_gates, set_gates,
 };
 
 use super::{bigint, block, hash, relay, unsigned};
@@ -63,7 +63,7 @@ macro_rules! giving {
 }
 
 /// Publishes the events of canonical blocks above `after` up to `up_to`: inserts their facts for the engine, and
-/// completes the commands that requested them.
+/// completes the commands that requested them, but for those of lock ends that wait at the gate.
 pub async fn publish_events(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -88,8 +88,8 @@ pub async fn publish_late_events(
 /// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
 /// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
 /// a fill is then inserted again, because its loss was reported; any other only when another branch had reported the
-/// same event of its entity. The fill of a command and the payment for a lock on another chain begin at
-/// the payout gate.
+/// same event of its entity. The fill of a command, the end of its lock and the payment for a lock on another
+/// chain begin at the payout gate.
 async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -116,7 +116,7 @@ async fn emit_facts(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
          select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index,
-                case when fact ->> 'kind' in ('filled', 'transferred')
+                case when fact ->> 'kind' in ('filled', 'transferred', 'settled', 'cancelled', 'refunded')
                           and chain_is_gated(log.chain_id, log.entity, fact ->> 'kind') then 'new' end
          from chain_log log
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
@@ -147,7 +147,7 @@ async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Ve
                                  log_index, gate)
          select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
                 tx_hash, log_index,
-                case when fact ->> 'kind' in ('filled', 'transferred')
+                case when fact ->> 'kind' in ('filled', 'transferred', 'settled', 'cancelled', 'refunded')
                           and chain_is_gated(log.chain_id, log.entity, fact ->> 'kind') then 'new' end
          from chain_log log
          join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number

@@ -56,8 +56,8 @@ pub struct CommandRow {
 }
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
-/// entity's next command is due. It computes with the chain and the state, so that the planner can only use the entity's
-/// index.
+/// entity's next command is due. One whose goal is the end of a lock that waits at the gate stays open until that is
+/// lifted. It computes with the chain and the state, so that the planner can only use the entity's index.
 pub(super) async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -71,11 +71,33 @@ pub(super) async fn complete_commands(
          where log.chain_id = $1 and log.canonical and log.fact is not null
            and log.block_number > $2 and log.block_number <= $3
            and command.chain_id + 0 = $1 and command.entity = log.entity and command.state || '' in ('pending', 'sent')
-           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')
+           and not exists (
+               select from chain_fact waiting
+               where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
+                 and waiting.log_index = log.log_index and waiting.gate is not null
+                 and waiting.kind in ('settled', 'cancelled', 'refunded')
+                 and waiting.consumed_at is null and waiting.retracted_at is null)",
     )
     .bind(bigint(chain_id))
     .bind(bigint(after.0))
     .bind(bigint(up_to.0))
+    .execute(&mut *conn)
+    .await?;
+    wake(conn, done.rows_affected()).await
+}
+
+/// Completes the commands of facts whose gates were lifted.
+pub(super) async fn complete_lifted(conn: &mut PgConnection, facts: &[i64]) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "update chain_command command
+         set state = 'done', done_at = now(), trouble = null
+         from chain_fact fact
+         where fact.id = any($1) and fact.gate is null and fact.retracted_at is null
+           and command.entity = fact.entity and command.chain_id + 0 = fact.chain_id
+           and command.state || '' in ('pending', 'sent') and chain_goal_reached(command.kind, fact.kind)",
+    )
+    .bind(facts)
     .execute(&mut *conn)
     .await?;
     wake(conn, done.rows_affected()).await
@@ -109,7 +131,13 @@ pub(super) async fn complete_late_commands(
            and ($2::bigint is null or command.id = $2)
            and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
            and log.entity = command.entity and log.block_number <= cursor.facts_number
-           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')
+           and not exists (
+               select from chain_fact waiting
+               where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
+                 and waiting.log_index = log.log_index and waiting.gate is not null
+                 and waiting.kind in ('settled', 'cancelled', 'refunded')
+                 and waiting.consumed_at is null and waiting.retracted_at is null)",
     )
     .bind(bigint(chain_id))
     .bind(id)

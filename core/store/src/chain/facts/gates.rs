@@ -1,10 +1,11 @@
-//! Fills, and payments for locks on other chains, at the payout gate.
+//! Fills, payments for locks on other chains, and the ends of locks with a fill, at the payout gate.
 //!
 //! Such a fact at the confirmation depth is a fact like any other, with a gate: it is not open until the gate is lifted.
-//! A new one's gate is `new`; once its order is known the gate names the required finality of its block. Both are called
-//! fills here: upon the one money is paid, upon the other the lock is released.
+//! A new one's gate is `new`; once its order is known the gate names the required finality of its block. All are called
+//! fills here: upon the first money is paid, upon the second the lock is released. The end of a lock also completes its
+//! command only when the gate is lifted.
 
-use super::super::{bigint, block, hash, unsigned};
+use super::super::{bigint, block, hash, relay, unsigned};
 use super::notify_facts;
 use crate::StoreError;
 use alloy::primitives::B256;
@@ -12,10 +13,20 @@ use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 
+/// What follows from a fact at the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatedKind {
+    /// Value leaves upon it: its finality depends on the order.
+    Fill,
+    /// The lock was settled, cancelled or refunded: it waits for the endpoints' agreement only.
+    LockEnd,
+}
+
 /// A fill without a gate condition, with the token and amount that its order locks, or pays.
 #[derive(Debug, Clone)]
 pub struct NewFill {
     pub id: i64,
+    pub kind: GatedKind,
     pub block_number: BlockNumber,
     pub token: Option<String>,
     pub amount: Option<String>,
@@ -55,7 +66,7 @@ pub struct Heights {
 pub struct PassableFill {
     pub id: i64,
     pub intent_id: Option<String>,
-    /// The blocks of the fill and of the lock that it commits, if that is on this chain.
+    /// The blocks of the fill and of the lock that it commits, if that is on this chain; of a lock's end, its block.
     pub blocks: Vec<(BlockNumber, B256)>,
 }
 
@@ -78,7 +89,8 @@ pub async fn list_new_fills(
     limit: i64,
 ) -> Result<Vec<NewFill>, StoreError> {
     let rows = sqlx::query(
-        "select fact.id, fact.block_number, requested.payload ->> 'token' as token, requested.payload ->> 'amount' as amount
+        "select fact.id, fact.block_number, requested.payload ->> 'token' as token, requested.payload ->> 'amount' as amount,
+                fact.kind in ('settled', 'cancelled', 'refunded') as is_end
          from chain_fact fact
          left join lateral (
              select payload from chain_command
@@ -98,6 +110,7 @@ pub async fn list_new_fills(
         .map(|row| {
             Ok(NewFill {
                 id: row.try_get("id")?,
+                kind: if row.try_get("is_end")? { GatedKind::LockEnd } else { GatedKind::Fill },
                 block_number: block("chain_fact", row.try_get("block_number")?)?,
                 token: row.try_get("token")?,
                 amount: row.try_get("amount")?,
@@ -207,6 +220,7 @@ pub async fn list_passable_fills(
          left join lateral (
              select block_number, block_hash from chain_fact
              where entity = fact.entity and chain_id = $1 and kind = 'created' and retracted_at is null
+               and fact.kind in ('filled', 'transferred')
              order by id desc limit 1
          ) lock on true
          left join lateral (
@@ -242,7 +256,7 @@ pub async fn list_passable_fills(
         .collect()
 }
 
-/// Lifts the gates of fills whose block is still canonical, and notifies the engine.
+/// Lifts the gates of fills whose block is still canonical, completes their commands, and notifies the engine.
 pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_fact set gate = null, gate_number = null
@@ -252,6 +266,7 @@ pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, 
     .execute(&mut **tx)
     .await?;
     if done.rows_affected() > 0 {
+        relay::complete_lifted(tx, ids).await?;
         notify_facts(tx).await?;
     }
     Ok(done.rows_affected())
