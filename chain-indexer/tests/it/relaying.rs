@@ -12,6 +12,7 @@ use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
 use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact, TransferCommand};
 use dvp_store::chain as store;
+use dvp_store::chain::commands;
 use dvp_store::orders::operations;
 use serde_json::json;
 
@@ -287,6 +288,33 @@ async fn an_abandoned_nonce_that_cannot_be_repriced_is_used_by_its_old_bytes() {
     automine(true).await;
     let running = Running::start(&chain);
     chain.state("one", "anchor", "done").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_withdrawn_fill_is_taken_out_of_its_transaction_and_the_lock_is_cancelled() {
+    let chain = Chain::new(Scene::new().await).await;
+    let order = chain.scene.order(1).await;
+    let entity = order.id.to_string();
+    let automine = async |on: bool| {
+        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
+    };
+    let running = Running::start(&chain);
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.state("one", "create", "done").await;
+    automine(false).await;
+    chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref: entity.clone() }).await;
+    chain.state("one", "fill", "sent").await;
+    let mut conn = chain.pool().acquire().await.unwrap();
+    commands::withdraw_fills(&mut conn, &["one"]).await.unwrap();
+    drop(conn);
+    chain.command("one", ChainCommand::Cancel { entity }).await;
+    // The lock, the fill, the same nonce without it, and the cancel.
+    chain.until_attempts(4).await;
+    automine(true).await;
+    chain.mined(1).await;
+    chain.state_on_chain(order.id, 4).await;
+    chain.state("one", "cancel", "done").await;
     running.stop().await;
 }
 

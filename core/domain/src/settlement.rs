@@ -184,6 +184,8 @@ pub enum Effect {
     CallOfframp,
     /// The relayer commits the lock to the payout.
     Fill,
+    /// What was requested of that is not carried out any more, unless its transaction is on its way already.
+    WithdrawFill,
     CallPayout,
     /// The relayer pays the recipient in tokens.
     TransferOnChain,

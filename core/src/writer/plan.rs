@@ -128,6 +128,7 @@ fn gather_effect(
             let fill = ChainCommand::Fill { entity: terms.entity.clone(), payout_ref };
             order(rows, fill);
         }
+        Effect::WithdrawFill => rows.fills_withdrawn.push(reference),
         Effect::Settle => {
             let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage: None };
             order(rows, settle);

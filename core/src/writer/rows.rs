@@ -15,7 +15,7 @@ use sqlx::PgConnection;
 use dvp_domain::chain::ChainCommand;
 use dvp_store::StoreError;
 use dvp_store::beneficiaries::Destinations;
-use dvp_store::chain::commands::NewChainCommand;
+use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::open_facts;
 use dvp_store::insert_batch::{self, AppendBatch, InsertBatch};
 use dvp_store::ledger::NewPosting;
@@ -58,6 +58,8 @@ pub(super) struct Rows {
     /// When the first legs of filled range orders begin.
     pub brought_forward: Vec<(String, DateTime<Utc>)>,
     pub commands: Vec<NewChainCommand>,
+    /// The orders whose commitment is withdrawn.
+    pub fills_withdrawn: Vec<String>,
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<NewReceipt>,
     pub balances: BTreeMap<BalanceKey, Balance>,
@@ -206,6 +208,10 @@ impl Rows {
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
+        }
+        if !self.fills_withdrawn.is_empty() {
+            let references: Vec<&str> = self.fills_withdrawn.iter().map(String::as_str).collect();
+            commands::withdraw_fills(conn, &references).await?;
         }
         let added = InsertBatch {
             intents,

@@ -90,10 +90,17 @@ async fn an_order_whose_lock_is_reverted_before_the_commitment_is_not_paid() {
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.play_until(&reference, |kind| kind == "create").await;
     harness.wait_for_state(&reference, "committing").await;
-    let (entity, _) = harness.command(&reference, "create").await;
+    let (entity, create) = harness.command(&reference, "create").await;
+    let open_fills =
+        "select count(*) from chain_command where kind = 'fill' and state in ('pending', 'sent')";
+    assert_eq!(harness.count(open_fills).await, 1);
     harness.report_fact(&entity, &ChainFact::LockLost).await;
     harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(failure_code(&harness, &reference).await, "lock_lost");
+    // The relayer carries out the oldest command first: included again, the lock must not be filled before its cancel.
+    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
+    harness.command(&reference, "cancel").await;
+    assert_eq!(harness.count(open_fills).await, 0);
     assert_eq!(harness.count("select count(*) from simulated_rail where leg = 'payout'").await, 0);
     harness.check_books().await;
 }

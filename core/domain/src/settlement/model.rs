@@ -180,6 +180,7 @@ impl World {
                 Effect::TransferOnChain => self.db.commands.push(Command::Transfer),
                 Effect::SettleBy(at) => due(Task::Timelock, at.millis()),
                 Effect::Fill => self.db.commands.push(Command::Fill),
+                Effect::WithdrawFill => self.db.commands.retain(|command| *command != Command::Fill),
                 Effect::Settle => self.db.commands.push(Command::Settle),
                 Effect::GiveBack => self.db.commands.push(Command::GiveBack),
                 Effect::IssueReceipt => self.db.commands.push(Command::Anchor),

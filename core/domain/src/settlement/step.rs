@@ -265,6 +265,8 @@ pub(super) fn give_back(lock: Option<&Lock>) -> Option<Effect> {
 /// The lock cannot be committed to the payout: it is too late, the lock was cancelled, or a reorganization removed it.
 /// `None`: the event is none of these.
 fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> Option<Step> {
+    // A lock that is included again is cancelled, and not filled before.
+    let withdrawn = matches!(ended, Happened::LockLost { .. }).then_some(Effect::WithdrawFill);
     let (lock, posted, failure, at) = match ended {
         Happened::FillFailed { code, message, at } => {
             (lock, None, Failure { stage: Stage::Payout, code, message, retryable: false }, at)
@@ -279,7 +281,7 @@ fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> 
         }
         _ => return None,
     };
-    Some(unpaid(terms, lock, offramp, failure, at).after(posted))
+    Some(unpaid(terms, lock, offramp, failure, at).after(withdrawn).after(posted))
 }
 
 /// The payout fails before the rail was called. The API contract allows `payout.failed` only after `payout.initiated`, so

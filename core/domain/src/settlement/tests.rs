@@ -300,6 +300,7 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::CallPayout => "call payout",
         Effect::SwapOnChain => "swap",
         Effect::Fill => "fill",
+        Effect::WithdrawFill => "withdraw fill",
         Effect::Settle => "settle on the chain",
         Effect::GiveBack => "give back",
         Effect::IssueReceipt => "issue receipt",

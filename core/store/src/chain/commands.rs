@@ -154,6 +154,23 @@ pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Resu
     Ok(())
 }
 
+/// Withdraws the commitments of orders. A transaction with one that waits for a block is rebuilt without it.
+pub async fn withdraw_fills(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    let withdrawn: Vec<i64> = sqlx::query_scalar(
+        "update chain_command set state = 'failed', done_at = now(), trouble = null \
+         where reference = any($1) and kind = 'fill' and state in ('pending', 'sent') returning id",
+    )
+    .bind(references)
+    .fetch_all(&mut *conn)
+    .await?;
+    // A statement of its own: it sees the transaction that the first one may have waited for.
+    sqlx::query("update slot_command set live = false where live and command_id = any($1)")
+        .bind(withdrawn)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// The chain of an execution's lock.
 pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
     let row: Option<(i64,)> = sqlx::query_as(

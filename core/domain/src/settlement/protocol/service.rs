@@ -74,7 +74,9 @@ impl Service for Current {
             Effect::Fill => Some(Command::Fill),
             Effect::Settle => Some(Command::Settle),
             Effect::GiveBack => Some(Command::GiveBack),
-            Effect::StartAt(_)
+            // Its transaction may be on its way: a withdrawn fill stays possible.
+            Effect::WithdrawFill
+            | Effect::StartAt(_)
             | Effect::SwapOnChain
             | Effect::CallOfframp
             | Effect::CallPayout

@@ -323,7 +323,9 @@ impl World {
                 }
                 Effect::SettleBy(_) => self.has_timer = self.defect != Some(Defect::NoTimer),
                 Effect::SwapOnChain | Effect::CallPayout => panic!("{effect:?} of an order of two chains"),
-                Effect::StartAt(_)
+                // Its transaction may be on its way: a withdrawn fill stays possible.
+                Effect::WithdrawFill
+                | Effect::StartAt(_)
                 | Effect::CreateOnChain
                 | Effect::CallOfframp
                 | Effect::IssueReceipt
