@@ -148,7 +148,7 @@ mod tests {
             message("35=D|49=A|56=B|34=2|52=20260101-00:00:00|11=a|55=USDC/USD|60=20260101-00:00:00|");
         let order = OrderFacts::of(first.view());
         assert_eq!(order.fingerprint, hash("11=a|55=USDC/USD|"));
-        let again = "35=D|49=A|56=B|34=9|50=desk|52=20260101-00:00:09|97=Y|369=8|370=20260101-00:00:08|\
+        let again = "35=D|49=A|56=B|34=9|50=desk|52=20260101-00:00:09|97=Y|369=8|\
                      627=1|628=HUB|630=7|11=a|55=USDC/USD|60=20260101-00:00:09|93=1|89=x|";
         assert!(order.is_repeated_by(message(again).view()));
         assert!(!order.is_repeated_by(message(&again.replace("11=a", "11=b")).view()));

@@ -211,6 +211,8 @@ impl Index {
             }
         }
         found.sort_unstable();
+        // A line that was removed and inserted again is in the tree and among the added ones.
+        found.dedup();
         found
     }
 
