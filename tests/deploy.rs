@@ -422,16 +422,18 @@ fn pgbackrest_archives_for_the_servers_that_patroni_runs() {
 }
 
 /// What each step of a restore has to be done before, by its command.
-const RESTORE: [&str; 6] = [
+const RESTORE: [&str; 8] = [
     "patronictl -c /etc/patroni/patroni.yml remove dvp",
+    "dvp audit verify --config dvp.toml\n",
     "dvp pause add --scope everything ",
+    "select(.entry > 1200)",
     "dvp fix-session reset ",
     "dvp serve --config dvp.toml --roles api,indexer,worker,console\n",
     "Start the processes with the role `fix`",
     "dvp pause remove --scope everything ",
 ];
 
-/// A peer that connects before its numbers are reset loses reports.
+/// A key works as soon as a process runs, and a peer that connects before its numbers are reset loses reports.
 #[test]
 fn a_restore_is_carried_out_in_an_order_that_loses_nothing() {
     let page = fs::read_to_string(root().join("docs/runbooks/restore.md")).unwrap();
@@ -440,6 +442,28 @@ fn a_restore_is_carried_out_in_an_order_that_loses_nothing() {
         let (_, after) =
             rest.split_once(step).unwrap_or_else(|| panic!("{step} is missing, or before an earlier step"));
         rest = after;
+    }
+}
+
+#[test]
+fn a_restore_says_what_to_do_about_every_audited_table() {
+    let page = fs::read_to_string(root().join("docs/runbooks/restore.md")).unwrap();
+    let mut audited = BTreeSet::new();
+    for path in files("migrations", "sql") {
+        let text = fs::read_to_string(&path).unwrap();
+        for trigger in text.split("create trigger ").skip(1).filter(|rest| rest.contains("_audited after ")) {
+            let (name, rest) = trigger.split_once(" after ").unwrap();
+            let table = rest.split_once(" on ").unwrap().1.split_whitespace().next().unwrap();
+            if name.ends_with("_audited") {
+                audited.insert(table.to_owned());
+            }
+        }
+    }
+    assert!(audited.len() > 15, "{audited:?}");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("   | `")).collect();
+    for table in audited {
+        let named = format!("`{table}`");
+        assert!(rows.iter().any(|row| row.split('|').nth(1).unwrap().contains(&named)), "{table} is missing");
     }
 }
 
