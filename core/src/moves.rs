@@ -596,8 +596,8 @@ async fn move_session(
 ) -> Result<(), MoveError> {
     let mut tx = source.conn.begin().await?;
     let is_taken = moves::take_session(&mut tx, session_id, found).await?;
+    let reason = format!("moved to cell {} by {}", found.target, found.id);
     if is_taken == Taken::Now {
-        let reason = format!("moved to cell {} by {}", found.target, found.id);
         record(&mut tx, session_id, (SessionAction::Disable, "disabled"), [operator, &reason]).await?;
     }
     tx.commit().await?;
@@ -621,10 +621,14 @@ async fn move_session(
     // and the next run moves the session. What is written to the session now waits for this transaction.
     let sessions = moves::list_sessions(&mut tx, &found.partner_id).await?;
     let is_busy = sessions.iter().any(|one| one.session_id == session_id && one.is_busy);
-    if is_busy && !moves::has_session(target.conn, session_id, &found.id).await? {
-        moves::give_back(&mut tx, session_id).await?;
-        let reason = format!("has orders to end before {} moves it", found.id);
-        record(&mut tx, session_id, (SessionAction::Enable, "enabled"), [operator, &reason]).await?;
+    // Operators who have disabled it meanwhile have the last word: it does not log on here, nor at the target.
+    let is_switched = commands::find_last_switch(&mut tx, session_id).await? != Some(reason);
+    if (is_busy || is_switched) && !moves::has_session(target.conn, session_id, &found.id).await? {
+        moves::give_back(&mut tx, session_id, !is_switched).await?;
+        if !is_switched {
+            let reason = format!("has orders to end before {} moves it", found.id);
+            record(&mut tx, session_id, (SessionAction::Enable, "enabled"), [operator, &reason]).await?;
+        }
     } else {
         let mut rows = moves::load_session(&mut tx, session_id).await?;
         rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;

@@ -614,10 +614,12 @@ pub async fn has_session(conn: &mut PgConnection, session_id: &str, id: &str) ->
     Ok(row.bind(session_id).bind(id).fetch_one(conn).await?)
 }
 
-/// Gives a session back to this cell that a move has taken. Call it in the transaction that has locked it.
-pub async fn give_back(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
-    let given = sqlx::query("update fix_session set enabled = true, moved_by = null where session_id = $1");
-    given.bind(session_id).execute(conn).await?;
+/// Gives a session that a move has taken back to this cell. `enabled`: it may log on again; else it stays as operators
+/// have left it. Call it in the transaction that has locked it.
+pub async fn give_back(conn: &mut PgConnection, session_id: &str, enabled: bool) -> Result<(), StoreError> {
+    let given =
+        sqlx::query("update fix_session set enabled = enabled or $2, moved_by = null where session_id = $1");
+    given.bind(session_id).bind(enabled).execute(conn).await?;
     Ok(())
 }
 

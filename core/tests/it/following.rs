@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use dvp_core::fix_sessions;
 use dvp_core::legacy::Strategy;
 use dvp_core::moves::{self, MoveError, Progress};
 use dvp_core::secrets::Vault;
+use dvp_store::fix::commands::SessionAction;
 use dvp_store::lease::Lease;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
@@ -197,7 +199,10 @@ async fn a_session_that_parks_an_order_while_it_is_taken_is_given_back() {
     // A run that ended after it had taken the session.
     let taken =
         "update fix_session set enabled = false, moved_by = (select id from partner_move) where enabled";
-    write(a, &[taken]).await;
+    let recorded = "insert into fix_session_command (session_id, action, operator, reason, outcome, done_at) \
+                    select session_id, 'disable', operator, reason, outcome, now() from fix_session_command \
+                    where action = 'disable' and session_id like '%SECOND' limit 1";
+    write(a, &[taken, recorded]).await;
     assert_eq!(states(&cells.run().await.unwrap()), ["moved", "waits"]);
     assert_eq!(enabled(a).await, std::slice::from_ref(&second));
     write(a, &["delete from fix_parked"]).await;
@@ -210,4 +215,33 @@ async fn a_session_that_parks_an_order_while_it_is_taken_is_given_back() {
     write(a, &["update fix_session set copied_at = null"]).await;
     assert_eq!(states(&cells.run().await.unwrap()), ["moved", "moved"]);
     assert_eq!((enabled(a).await, enabled(b).await), (vec![], both.to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_operators_disable_while_it_is_taken_is_enabled_in_no_cell() {
+    let cells = Cells::new().await;
+    let (a, b) = (&cells.source, &cells.target);
+    let session = fix_session(a, &cells.tenant, "STOPPED").await;
+    write(a, &["update fix_session set password_key = 'cells'"]).await;
+    let (name, owner) = (format!("fix:{session}"), uuid::Uuid::new_v4());
+    let lease = Lease::acquire(a.pool(), &name, owner, Duration::from_secs(600)).await.unwrap().unwrap();
+    cells.decide().await;
+    let stopping = async {
+        a.wait_for_count("select count(*) from fix_session where moved_by is not null", 1).await;
+        let stop = fix_sessions::command(&session, SessionAction::Disable, "mika", "its key leaked").unwrap();
+        let mut conn = a.pool().acquire().await.unwrap();
+        let stopped = fix_sessions::carry_out(&mut conn, &stop, &[]);
+        let released = async {
+            let recorded = "select count(*) from fix_session_command where operator = 'mika'";
+            a.wait_for_count(recorded, 1).await;
+            lease.release(a.pool()).await.unwrap();
+        };
+        let (stopped, ()) = tokio::join!(stopped, released);
+        stopped.unwrap();
+    };
+    let (moving, ()) = tokio::join!(cells.run(), stopping);
+    assert_eq!(states(&moving.unwrap()), ["disabled"]);
+    for at in [a, b] {
+        assert_eq!(at.count("select count(*) from fix_session where enabled").await, 0);
+    }
 }

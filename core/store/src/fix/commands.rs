@@ -119,6 +119,18 @@ pub async fn insert_command(
     Ok(row.0)
 }
 
+/// Why a session was last enabled or disabled.
+pub async fn find_last_switch(
+    conn: &mut PgConnection,
+    session_id: &str,
+) -> Result<Option<String>, StoreError> {
+    let reason = sqlx::query_scalar(
+        "select reason from fix_session_command where session_id = $1 and action in ('enable', 'disable') \
+         order by id desc limit 1",
+    );
+    Ok(reason.bind(session_id).fetch_optional(conn).await?)
+}
+
 #[derive(sqlx::FromRow)]
 struct OpenRow {
     id: i64,
