@@ -8,8 +8,10 @@
 //! ```
 //!
 //! Invariants: a payment has one end-to-end id and one file, which can be moved to the bank once only, however many
-//! processes try and wherever they stop, nor by a database that was restored to a moment before; the content of a bank's file is committed before the file is archived, so a
-//! file is imported at least once and has one effect.
+//! processes try and wherever they stop, nor by a database that was restored to a moment before; only a call begins to
+//! move it, and not after the call's last moment, so a payment that a query has not seen is not made until it is called
+//! again; the content of a bank's file is committed before the file is archived, so a file is imported at least once and
+//! has one effect.
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
 //! [`pain001`] and [`camt056`] the written files, [`answers`], [`camt029`] and [`statement`] the read files, [`intake`]
@@ -70,6 +72,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const POLL_MAX: Duration = Duration::from_secs(15 * 60);
 /// The interval of counting open alarms.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
+
+/// A payment's row.
+enum Found {
+    /// Its file waits in `staging`, and no process has begun to move it to the bank.
+    Waiting(BankPayment),
+    /// The bank has its file, or the file is missing.
+    Followed(BankPayment),
+}
 
 /// Files could not be read or written, or the database did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -178,12 +188,12 @@ impl BankFiles {
         {
             self.stage(request, &instruction, debtor).await.map_err(down)?;
         }
-        // From here on the row exists: this process or any other may move the file to the bank.
+        // From here on the row exists: this call or a concurrent one may move the file to the bank.
         let unsure = |error: BankError| {
             warn!(%error, end_to_end_id = id, "payment order is staged and may not have reached the bank yet");
             RailError::Unconfirmed
         };
-        match self.give(&id).await.map_err(unsure)? {
+        match self.give(&id, request.not_after).await.map_err(unsure)? {
             Some(payment) => Ok(answer(&payment)),
             None => Err(RailError::Unconfirmed),
         }
@@ -225,28 +235,47 @@ impl BankFiles {
         Ok(())
     }
 
-    /// Moves the file named by the row to the bank unless that was done, and returns the payment.
-    async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
-        let Some(mut payment) = self.find(id).await? else { return Ok(None) };
-        if payment.status != PaymentStatus::Staged {
-            return Ok(Some(payment));
-        }
-        let name = file_name(id);
-        if !payment.is_giving {
-            if self.folder.was_given(&name).await? {
-                return self.report_given(payment).await.map(Some);
+    /// Moves the file named by the row to the bank unless that was done, and returns the payment. `None`: there is no
+    /// row, or the move was not begun by `not_after`.
+    async fn give(&self, id: &str, not_after: DateTime<Utc>) -> Result<Option<BankPayment>, BankError> {
+        match self.follow(id).await? {
+            None => Ok(None),
+            Some(Found::Followed(payment)) => Ok(Some(payment)),
+            Some(Found::Waiting(payment)) => {
+                let mut conn = self.pool.acquire().await?;
+                if !store::mark_giving(&mut conn, id, not_after).await? {
+                    return Ok(None);
+                }
+                drop(conn);
+                self.move_file(payment).await.map(Some)
             }
-            if !self.folder.is_staged(&payment.staged_file).await? {
-                return self.report_missing(payment).await.map(Some);
-            }
-            let mut conn = self.pool.acquire().await?;
-            store::mark_giving(&mut conn, id).await?;
         }
-        self.folder.give(&payment.staged_file, &name).await?;
+    }
+
+    /// The payment's row. A move that was begun is finished, because the bank may have the file already; none is begun.
+    async fn follow(&self, id: &str) -> Result<Option<Found>, BankError> {
+        let Some(payment) = self.find(id).await? else { return Ok(None) };
+        let followed = if payment.status != PaymentStatus::Staged {
+            payment
+        } else if payment.is_giving {
+            self.move_file(payment).await?
+        } else if self.folder.was_given(&file_name(id)).await? {
+            self.report_given(payment).await?
+        } else if self.folder.is_staged(&payment.staged_file).await? {
+            return Ok(Some(Found::Waiting(payment)));
+        } else {
+            self.report_missing(payment).await?
+        };
+        Ok(Some(Found::Followed(followed)))
+    }
+
+    async fn move_file(&self, mut payment: BankPayment) -> Result<BankPayment, BankError> {
+        let id = &payment.end_to_end_id;
+        self.folder.give(&payment.staged_file, &file_name(id)).await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         payment.status = PaymentStatus::Sent;
-        Ok(Some(payment))
+        Ok(payment)
     }
 
     /// The staged file is missing, and no process had begun to move it: the bank never got it. Unless another process
@@ -274,16 +303,20 @@ impl BankFiles {
     async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
         let id = end_to_end_id(&request.reference);
         let down = |error: BankError| RailError::Down(error.to_string());
-        let mut found = self.give(&id).await.map_err(down)?;
+        let mut found = self.follow(&id).await.map_err(down)?;
         if found.is_none()
             && self.folder.was_given(&file_name(&id)).await.map_err(|error| down(error.into()))?
         {
             // The bank has it: that it cannot be written down any more does not prove the opposite.
             let instruction = Instruction::of(request).map_err(|_| RailError::Unconfirmed)?;
             self.remember(request, &instruction).await.map_err(down)?;
-            found = self.give(&id).await.map_err(down)?;
+            found = self.follow(&id).await.map_err(down)?;
         }
-        Ok(found.map_or(RailStatus::NeverSeen, |payment| RailStatus::Known(answer(&payment))))
+        Ok(match found {
+            Some(Found::Followed(payment)) => RailStatus::Known(answer(&payment)),
+            // Timing, pauses and operators decide whether it is called.
+            Some(Found::Waiting(_)) | None => RailStatus::NeverSeen,
+        })
     }
 }
 

@@ -305,9 +305,9 @@ fn against_recall(state: &State, standing: Option<PaymentStatus>) -> Option<&'st
         Some(PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid) => None,
         Some(PaymentStatus::Refused) => Some("the bank has refused the payment: there is nothing to recall"),
         Some(PaymentStatus::Returned) => Some("the payment has come back: there is nothing to recall"),
-        Some(PaymentStatus::Staged) => Some(
-            "the payment was not given to the bank: fail the payout, or pause the rail, in place of a recall",
-        ),
+        Some(PaymentStatus::Staged) => {
+            Some("the payment was not given to the bank: fail the payout in place of a recall")
+        }
         None => Some("no payment of the order was given to a bank: cancel the order, or fail its payout"),
     }
 }

@@ -306,10 +306,62 @@ impl BankScene {
         (scene, reference)
     }
 
+    /// As if the process had stopped between a payment's row and the move of its file.
+    async fn take_back(&self, end_to_end_id: &str) {
+        let (folder, name) = (self.files.folder().outbox(), format!("{end_to_end_id}.xml"));
+        let staged: (String,) = sqlx::query_as(
+            "update bank_payment set status = 'staged', giving_at = null where end_to_end_id = $1 \
+             returning staged_file",
+        )
+        .bind(end_to_end_id)
+        .fetch_one(self.harness.pool())
+        .await
+        .unwrap();
+        std::fs::rename(folder.join(&name), folder.with_file_name("staging").join(staged.0)).unwrap();
+        std::fs::remove_file(folder.with_file_name("given").join(name)).unwrap();
+    }
+
     /// The payment's id, from which the names of its files are made.
     fn payment_id(reference: &str) -> String {
         end_to_end_id(&hex::encode(LegKind::Payout.reference(&reference.parse().unwrap())))
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staged_payment_is_moved_by_a_call_in_time_and_by_nothing_else() {
+    let scene = BankScene::new().await;
+    let (in_time, late) = (request("e", false), request("e", true));
+    scene.files.submit(&in_time).await.unwrap();
+    scene.take_back(&end_to_end_id(&in_time.reference)).await;
+    assert_eq!(scene.files.status(&in_time).await, Ok(RailStatus::NeverSeen));
+    assert_eq!(scene.files.submit(&late).await, Err(RailError::Unconfirmed));
+    assert_eq!(count(scene.files.folder().outbox()).await, 0);
+    let answer = scene.files.submit(&in_time).await;
+    assert!(matches!(answer, Ok(RailAnswer::InProgress { .. })), "{answer:?}");
+    assert_eq!(count(scene.files.folder().outbox()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staged_payment_is_not_moved_while_its_rail_is_paused() {
+    let (scene, reference) = BankScene::with_paused_payout().await;
+    let leg = hex::encode(LegKind::Payout.reference(&reference.parse().unwrap()));
+    let ordered = RailRequest { reference: leg, execution: reference.clone(), ..request("e", false) };
+    scene.files.submit(&ordered).await.unwrap();
+    scene.take_back(&end_to_end_id(&ordered.reference)).await;
+    wait_for("the query of an earlier call", || async {
+        let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
+                      where lease_until is null";
+        sqlx::query(called).execute(scene.harness.pool()).await.unwrap();
+        let queries = "select count(*) from rail_call where leg = 'payout' and call = 'query'";
+        (scene.harness.count(queries).await >= 1).then_some(())
+    })
+    .await;
+    assert_eq!(count(scene.files.folder().outbox()).await, 0, "the rail is paused");
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let by = Decided { operator: "jo", reason: "it is safe" };
+    assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
+    scene.harness.wait_for_count("select count(*) from bank_payment where status = 'sent'", 1).await;
+    assert_eq!(count(scene.files.folder().outbox()).await, 1);
 }
 
 /// The database was restored to a moment before the payout was called, and it is too late to pay by now.

@@ -177,13 +177,22 @@ pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result
     Ok(open.bind(execution).fetch_one(conn).await?)
 }
 
-/// Records that from now on the staged file may be at the bank.
-pub async fn mark_giving(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
-    sqlx::query("update bank_payment set giving_at = coalesce(giving_at, now()) where end_to_end_id = $1")
-        .bind(end_to_end_id)
-        .execute(conn)
-        .await?;
-    Ok(())
+/// Records that from now on the staged file may be at the bank. `false`: it is later than `not_after` by the database's
+/// clock, and nothing changed.
+pub async fn mark_giving(
+    conn: &mut PgConnection,
+    end_to_end_id: &str,
+    not_after: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let marked = sqlx::query(
+        "update bank_payment set giving_at = coalesce(giving_at, now()) \
+         where end_to_end_id = $1 and (giving_at is not null or clock_timestamp() <= $2)",
+    )
+    .bind(end_to_end_id)
+    .bind(not_after)
+    .execute(conn)
+    .await?;
+    Ok(marked.rows_affected() > 0)
 }
 
 /// Raises an alarm about a payment.
