@@ -1,5 +1,5 @@
-//! Four eyes: an action that moves money or changes a limit, who is paid or an operator is requested by one operator and carried out when another
-//! one approves it.
+//! Four eyes: one operator requests an action, and it is carried out when another one approves it. It is needed for
+//! actions that move money, and for changes of limits, of operators and of who is paid.
 //!
 //! ```text
 //! pending --approve, another operator--> approved   (carried out in the same transaction)

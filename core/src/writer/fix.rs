@@ -32,9 +32,9 @@ pub struct FixPart {
 #[derive(Debug, Clone)]
 pub struct FixChain(Arc<AtomicU64>);
 
-/// Not a MsgSeqNum: the chain's end is unknown.
+/// The value of a chain whose end is unknown. No MsgSeqNum has it.
 const NOT_KNOWN: u64 = u64::MAX;
-/// Not a MsgSeqNum: a commit of the chain has failed.
+/// The value of a chain of which a commit has failed. No MsgSeqNum has it.
 const BROKEN: u64 = u64::MAX - 1;
 
 impl FixChain {

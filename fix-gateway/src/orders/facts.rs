@@ -100,7 +100,7 @@ fn fingerprint(message: MessageRef<'_>) -> String {
     fingerprint_of(message, |tag| tag != tags::TRANSACT_TIME && is_body(tag))
 }
 
-/// The fingerprint that earlier releases stored: of header and trailer it leaves out these fields only.
+/// The fingerprint that earlier releases stored. It leaves out only these fields of header and trailer.
 fn earlier_fingerprint(message: MessageRef<'_>) -> String {
     const STAMPED: [Tag; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
     fingerprint_of(message, |tag| !STAMPED.contains(&tag))

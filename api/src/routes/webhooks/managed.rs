@@ -64,7 +64,7 @@ impl FromRequest<Api> for Managed {
     }
 }
 
-/// The cell that a request is for: this one if its header names this one and no other.
+/// The cell that a request is for. A caller addresses this cell by naming it, and no other, in `X-Dvp-Cell`.
 fn addressed(api: &Api, headers: &HeaderMap) -> Addressed {
     let mut named = headers.get_all(CELL).iter();
     let named = named.next().filter(|_| named.next().is_none());

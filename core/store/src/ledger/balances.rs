@@ -93,20 +93,24 @@ pub async fn find_available(
     Ok(find(conn, &Owner::Provider(provider.to_owned()), asset).await?.available)
 }
 
+/// The statement that reads the rows of keys.
+macro_rules! balances {
+    ($order:literal) => {
+        concat!(
+            "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+             where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) ",
+            $order
+        )
+    };
+}
+
 /// Locks the rows of `keys` in key order, so that two writers never deadlock. A key without a row has a zero balance;
 /// its row is created by its first entry.
 pub async fn lock(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(
-        conn,
-        keys,
-        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
-         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
-         order by owner_kind, owner, asset for update",
-    )
-    .await
+    select(conn, keys, balances!("order by owner_kind, owner, asset for update")).await
 }
 
 /// The same without a wait: an error if another transaction has locked one of them.
@@ -114,14 +118,7 @@ pub async fn lock_at_once(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(
-        conn,
-        keys,
-        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
-         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
-         order by owner_kind, owner, asset for update nowait",
-    )
-    .await
+    select(conn, keys, balances!("order by owner_kind, owner, asset for update nowait")).await
 }
 
 /// The balances of `keys` as last committed, without a lock; zero without a row.
@@ -129,13 +126,7 @@ pub async fn read(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(
-        conn,
-        keys,
-        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
-         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[]))",
-    )
-    .await
+    select(conn, keys, balances!("")).await
 }
 
 async fn select(
