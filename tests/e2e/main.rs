@@ -15,6 +15,7 @@ mod bands;
 mod beneficiaries;
 mod browser;
 mod cells;
+mod cells_flow;
 mod chain_faults;
 mod chain_isolation;
 mod chain_verdict;
