@@ -55,9 +55,14 @@ const PAGE: i64 = 500;
 const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 /// The capacity of a driver's command queue.
 const CONTROL_QUEUE: usize = 4;
-/// A session beyond the shares of all processes, or whose process does not take it, is taken by another one after so many
-/// sweeps.
-const LEFT_OVER_SWEEPS: u32 = 3;
+/// A session without an owner that no process takes within its share is taken by any process after this time. All of them
+/// look at the moment when a lease is released or ends, so that those with room are first.
+const LEFT_OVER_AFTER: Duration = Duration::from_millis(500);
+/// A session taken beyond the share is released for balance after this time at the earliest: a process that could not take
+/// it may be able to by then.
+const LEFT_OVER_KEPT: Duration = Duration::from_secs(60);
+/// From the end of another process's lease to the sweep that finds it ended, so that the clock's steps do not matter.
+const LEASE_ENDED: Duration = Duration::from_millis(20);
 /// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
@@ -119,8 +124,8 @@ struct Running {
     /// The request to the driver to end.
     sent: Option<Ask>,
     is_connected: Arc<AtomicBool>,
-    /// No other process took the session: it is not released for balance.
-    was_left_over: bool,
+    /// No other process took the session: it is not released for balance until then.
+    kept_until: Option<Instant>,
 }
 
 /// The sessions of this process.
@@ -132,6 +137,8 @@ struct Sessions {
     faults: Faults,
     /// Sessions without an owner, beyond this process's share, and since when.
     left_over: HashMap<String, Instant>,
+    /// When the first lease of another process ends that is not renewed by then.
+    first_end: Option<Instant>,
 }
 
 impl SessionSupervisor {
@@ -143,10 +150,11 @@ impl SessionSupervisor {
             }
             self.directory.refreshed();
             // A session that ended because of the stop must not be acquired again.
+            let pause = sessions.next_sweep(Instant::now(), self.config.refresh);
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                () = tokio::time::sleep(self.config.refresh) => {}
+                () = tokio::time::sleep(pause) => {}
                 () = self.changed.notified() => tokio::time::sleep(CHANGE_PAUSE).await,
                 Some(ended) = sessions.tasks.join_next_with_id() => sessions.ended(&self.directory, ended),
             }
@@ -181,6 +189,7 @@ impl SessionSupervisor {
 
     /// Checks every session once.
     async fn sweep(&self, sessions: &mut Sessions, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        sessions.first_end = None;
         let share = self.register().await?;
         let mut elsewhere = HashMap::new();
         let mut after = String::new();
@@ -230,7 +239,7 @@ impl SessionSupervisor {
         share: Option<usize>,
         shutdown: &CancellationToken,
     ) {
-        let ConfiguredSession { session, settings, holder, .. } = found;
+        let ConfiguredSession { session, settings, holder, held_for, .. } = found;
         let terms = Terms::of(&session, &settings);
         let session_id = session.session_id.clone();
         let config = session_config(&session, &settings);
@@ -253,9 +262,13 @@ impl SessionSupervisor {
         let Ok(config) = config else { return };
         if !is_free || !session.enabled {
             sessions.left_over.remove(&session_id);
+            if let Some(held_for) = held_for.filter(|_| session.enabled) {
+                let end = Instant::now() + held_for + LEASE_ENDED;
+                sessions.first_end = Some(sessions.first_end.map_or(end, |first| first.min(end)));
+            }
             return;
         }
-        if !sessions.may_take(&session_id, share, self.config.refresh * LEFT_OVER_SWEEPS) {
+        if !sessions.may_take(&session_id, share, Instant::now()) {
             return;
         }
         if shutdown.is_cancelled() || !sessions.faults.may_start(&session_id, Instant::now()) {
@@ -300,9 +313,9 @@ impl SessionSupervisor {
         let running = run(driver, guard, self.pool.clone(), shutdown.child_token());
         let task = sessions.tasks.spawn(running);
         sessions.ids.insert(task.id(), session_id.clone());
-        let was_left_over = sessions.left_over.remove(&session_id).is_some();
         let since = Instant::now();
-        let running = Running { control, terms, key, since, sent: None, is_connected, was_left_over };
+        let kept_until = sessions.left_over.remove(&session_id).map(|_| since + LEFT_OVER_KEPT);
+        let running = Running { control, terms, key, since, sent: None, is_connected, kept_until };
         sessions.running.insert(session_id, running);
     }
 }
@@ -318,19 +331,29 @@ fn key(session: &FixSessionRow) -> SessionKey {
 
 impl Sessions {
     /// Whether this process may take a session without an owner: within its share at once, and beyond it when no other
-    /// process has taken the session for `patience`.
-    fn may_take(&mut self, session_id: &str, share: Option<usize>, patience: Duration) -> bool {
+    /// process has taken the session for [`LEFT_OVER_AFTER`].
+    fn may_take(&mut self, session_id: &str, share: Option<usize>, now: Instant) -> bool {
         if share.is_none_or(|share| self.running.len() < share) {
             self.left_over.remove(session_id);
             return true;
         }
-        let since = self.left_over.entry(session_id.to_owned()).or_insert_with(Instant::now);
-        since.elapsed() >= patience
+        let since = self.left_over.entry(session_id.to_owned()).or_insert(now);
+        now.saturating_duration_since(*since) >= LEFT_OVER_AFTER
+    }
+
+    /// The time until the next sweep: `refresh`, or less when a session may have to be taken before.
+    fn next_sweep(&self, now: Instant, refresh: Duration) -> Duration {
+        let left_over = self.left_over.values().map(|since| *since + LEFT_OVER_AFTER);
+        // What was not taken when it was due waits for the usual sweep.
+        let due = left_over.chain(self.first_end).filter(|due| *due > now).min();
+        due.map_or(refresh, |due| refresh.min(due.saturating_duration_since(now)))
     }
 
     /// Releases sessions beyond this process's share. Those with a peer stay until it disconnects.
     fn release_surplus(&mut self, share: usize) {
-        let is_balanced = |running: &Running| running.sent.is_none() && !running.was_left_over;
+        let now = Instant::now();
+        let is_balanced =
+            |running: &Running| running.sent.is_none() && running.kept_until.is_none_or(|until| until <= now);
         let surplus = self.running.values().filter(|running| is_balanced(running)).count();
         let surplus = surplus.saturating_sub(share);
         let idle = self
@@ -424,7 +447,7 @@ mod tests {
             since: Instant::now(),
             sent: None,
             is_connected: Arc::default(),
-            was_left_over: false,
+            kept_until: None,
         };
         sessions.running.insert("acme".to_owned(), running);
         let ended = sessions.tasks.join_next_with_id().await.unwrap();

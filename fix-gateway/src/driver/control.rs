@@ -9,8 +9,10 @@ use tracing::info;
 use super::{Broken, CloseReason, Driver, reached::Reached};
 use crate::application::{Application, Numbers, Renumbering};
 
-/// How long a session that ends waits for the peer's Logout.
+/// How long an operator's command waits for the peer's Logout.
 const END_MAX: Duration = Duration::from_secs(3);
+/// How long a session that ends waits for the peer's Logout, so that another process has it within two seconds of a stop.
+const DRAIN_MAX: Duration = Duration::from_millis(1500);
 /// The Logout text of an operator's command.
 const OPERATOR_TEXT: &str = "logged out by an operator";
 
@@ -90,7 +92,7 @@ impl<A: Application> Driver<A> {
     /// Logs the peer out, for good. Waits for its answer and for the commits in flight.
     pub(super) async fn begin_end(&mut self, text: &str) -> Result<(), Broken> {
         let now = self.now;
-        self.draining = Some(now.mono + END_MAX);
+        self.draining = Some(now.mono + DRAIN_MAX);
         self.newcomer = None;
         if self.session.log_out(now, text).is_ok() {
             self.drain(None).await?;

@@ -314,7 +314,8 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     log_on_when_let_in(&mut client, &second, LOGON).await;
     client.send("D", &order("after", "12345678", LIMIT)).await;
     client.expect("8").await;
-    assert_eq!(owners(&harness).await, [(second.forward_address.clone().unwrap(), 3)]);
+    let all = [(second.forward_address.clone().unwrap(), 3)];
+    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
     second.stop().await;
     let left = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
     assert_eq!(harness.count(left).await, 0);
@@ -380,6 +381,45 @@ async fn a_session_that_no_other_process_takes_is_taken_beyond_the_share_and_kep
         wait_for("another look", async || (harness.count(alive).await > last).then_some(())).await;
     }
     assert_eq!((harness.count(acquired).await, owners(&harness).await), (before, all));
+    process.stop().await;
+}
+
+/// A process that looks at the sessions when it starts, and later only when it is told or expects something.
+async fn patient(harness: &FixHarness) -> Gateway {
+    harness.process(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_processs_share_is_taken_before_the_next_look() {
+    let harness = FixHarness::new().await;
+    // It is counted, and takes nothing.
+    sqlx::query(
+        "insert into fix_process (id, forward_address, alive_until) \
+         values (gen_random_uuid(), '127.0.0.1:1', 'infinity')",
+    )
+    .execute(harness.pool())
+    .await
+    .unwrap();
+    let process = patient(&harness).await;
+    let all = vec![(process.forward_address.clone().unwrap(), 3)];
+    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
+    process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_processs_session_is_taken_when_its_lease_ends() {
+    let harness = FixHarness::new().await;
+    sqlx::query(
+        "insert into lease (name, owner, fence, expires_at) \
+         values ('fix:' || $1, gen_random_uuid(), 1, clock_timestamp() + interval '3 s')",
+    )
+    .bind(SESSION)
+    .execute(harness.pool())
+    .await
+    .unwrap();
+    let process = patient(&harness).await;
+    let all = vec![(process.forward_address.clone().unwrap(), 3)];
+    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
     process.stop().await;
 }
 

@@ -1,6 +1,7 @@
 //! Sessions: credentials, settings, numbers.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow as _, PgConnection, Row as _};
@@ -99,6 +100,8 @@ pub struct ConfiguredSession {
     pub settings: FixSessionSettings,
     /// The owner of the lease `fix:` and the session's id.
     pub holder: Option<uuid::Uuid>,
+    /// How long the owner's lease lasts unless it is renewed.
+    pub held_for: Option<Duration>,
     /// Where the owner takes forwarded connections, if it does.
     pub forward_address: Option<String>,
 }
@@ -118,7 +121,9 @@ pub async fn list_configured(
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
     // The columns are constants of these modules; their names are unique across the joined tables.
     let statement = sqlx::AssertSqlSafe(format!(
-        "select {COLUMNS}, {}, l.owner as holder, o.forward_address from fix_session \
+        "select {COLUMNS}, {}, l.owner as holder, o.forward_address, \
+                extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') \
+                    - clock_timestamp())::float8 as held_for from fix_session \
          left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
          left join fix_process o on o.id = l.owner \
          where session_id > $1 order by session_id limit $2",
@@ -134,7 +139,9 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
         let session = FixSessionRow::from_row(row)?;
         let settings = FixSessionSettings::from_row(row)?;
         let (holder, forward_address) = (row.try_get("holder")?, row.try_get("forward_address")?);
-        Ok(ConfiguredSession { session, settings, holder, forward_address })
+        let held_for: Option<f64> = row.try_get("held_for")?;
+        let held_for = held_for.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or_default());
+        Ok(ConfiguredSession { session, settings, holder, held_for, forward_address })
     };
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
 }
