@@ -36,6 +36,7 @@ use dvp_store::{
     },
     orders::intents::Tenant,
 };
+use uuid::Uuid;
 
 use self::cancel_on_disconnect::CancelOnDisconnect;
 use self::figures::{Failure, Unanswered};
@@ -75,6 +76,8 @@ struct PageReports {
 /// One session's application.
 pub(crate) struct OrderEntry {
     engine: Engine,
+    /// This process, which has the session's lease.
+    owner: Uuid,
     session: FixSessionRow,
     version: Version,
     tenant: Tenant,
@@ -117,6 +120,7 @@ impl From<EngineError> for Unavailable {
 impl OrderEntry {
     pub(crate) fn new(
         engine: Engine,
+        owner: Uuid,
         session: FixSessionRow,
         settings: &FixSessionSettings,
         feed: Subscription,
@@ -126,6 +130,7 @@ impl OrderEntry {
         let (version, feed_position) = (Version::of(&session.begin_string), session.feed_position);
         Self {
             engine,
+            owner,
             session,
             version,
             tenant,
@@ -151,6 +156,7 @@ impl OrderEntry {
         FixPart {
             numbers: FixNumbers {
                 session_id: self.session.session_id.clone(),
+                owner: Some(self.owner),
                 next_in: numbers.next_in.0,
                 next_out_before: numbers.next_out_before.0,
                 next_out: numbers.next_out.0,

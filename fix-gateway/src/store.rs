@@ -92,6 +92,7 @@ impl SessionStore {
         let rows = FixRows { outbound: messages.iter().map(outbound).collect(), ..FixRows::default() };
         let numbers = FixNumbers {
             session_id: self.session_id.clone(),
+            owner: None,
             next_in: numbers.next_in.0,
             next_out_before: numbers.next_out_before.0,
             next_out: numbers.next_out.0,

@@ -302,7 +302,8 @@ impl SessionSupervisor {
             self.feed.subscribe(&session_id)
         };
         let parked_orders_max = self.config.parked_orders_max;
-        let order_entry = OrderEntry::new(self.engine.clone(), session, &settings, feed, parked_orders_max);
+        let order_entry =
+            OrderEntry::new(self.engine.clone(), self.owner, session, &settings, feed, parked_orders_max);
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
         let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)

@@ -25,7 +25,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::sync::oneshot;
 
 use super::rows::Rows;
-use super::sessions::{Numbers, session_ids, unbroken};
+use super::sessions::{Numbers, sessions, unbroken};
 use super::submit::{self, BatchSnapshot, DecidedSubmission};
 use super::turn::{Ahead, Basis, Turn};
 use super::unit::{Change, Done, Outcome, Refusal, Submission, Unit, UsedKey, Work};
@@ -255,8 +255,12 @@ async fn numbers<'u>(
     match trust {
         Trust::New => Ok(Numbers::of_first_parts(units)),
         Trust::Nothing => {
-            let ids = session_ids(units);
-            let loaded = if ids.is_empty() { HashMap::new() } else { fix::list_next_out(conn, &ids).await? };
+            let sessions = sessions(units);
+            let loaded = if sessions.is_empty() {
+                HashMap::new()
+            } else {
+                fix::list_next_out(conn, &sessions).await?
+            };
             Ok(Numbers::of_loaded(units, &loaded))
         }
     }

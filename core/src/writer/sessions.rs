@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use uuid::Uuid;
+
 use super::fix::FixPart;
 use super::unit::Unit;
 
@@ -27,8 +29,8 @@ impl<'u> Numbers<'u> {
 
     /// As loaded from the database. A missing session has no valid part: numbers begin at 1.
     pub(super) fn of_loaded(units: &[&'u Unit], loaded: &HashMap<String, u64>) -> Self {
-        let ids = session_ids(units);
-        Self { next_out: ids.into_iter().map(|id| (id, loaded.get(id).copied().unwrap_or(0))).collect() }
+        let ids = sessions(units).into_iter().map(|(id, _)| id);
+        Self { next_out: ids.map(|id| (id, loaded.get(id).copied().unwrap_or(0))).collect() }
     }
 
     pub(super) fn follows(&self, part: &FixPart) -> bool {
@@ -63,16 +65,16 @@ impl<'u> Numbers<'u> {
     }
 }
 
-/// The sessions of the units.
-pub(super) fn session_ids<'u>(units: &[&'u Unit]) -> Vec<&'u str> {
-    let mut ids: Vec<&str> = units
+/// The sessions of the units, with the process that says it owns them.
+pub(super) fn sessions<'u>(units: &[&'u Unit]) -> Vec<(&'u str, Option<Uuid>)> {
+    let mut sessions: Vec<(&str, Option<Uuid>)> = units
         .iter()
         .filter_map(|unit| unit.fix.as_ref())
-        .map(|part| part.numbers.session_id.as_str())
+        .map(|part| (part.numbers.session_id.as_str(), part.numbers.owner))
         .collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids
+    sessions.sort_unstable();
+    sessions.dedup();
+    sessions
 }
 
 /// For each unit whether it can still be written according to its session's chain: a unit that depends on a failed one
@@ -106,6 +108,7 @@ mod tests {
         let fix = FixPart {
             numbers: FixNumbers {
                 session_id: "S".into(),
+                owner: None,
                 next_in: 2,
                 next_out_before: before,
                 next_out: after,

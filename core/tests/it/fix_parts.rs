@@ -39,6 +39,7 @@ fn part(before: u64, after: u64, seqs: &[u64]) -> (FixNumbers, FixRows) {
     let rows = FixRows { outbound: outbound.collect(), ..FixRows::default() };
     let numbers = FixNumbers {
         session_id: SESSION.into(),
+        owner: None,
         next_in: 1,
         next_out_before: before,
         next_out: after,

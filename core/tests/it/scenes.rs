@@ -140,6 +140,7 @@ pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u
     FixPart {
         numbers: FixNumbers {
             session_id: session_id.to_owned(),
+            owner: None,
             next_in: before + 1,
             next_out_before: before,
             next_out: before + 1,

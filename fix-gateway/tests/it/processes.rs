@@ -424,6 +424,42 @@ async fn a_dead_processs_session_is_taken_when_its_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_lost_a_session_commits_nothing_for_it() {
+    let harness = FixHarness::new().await;
+    // So long that the process does not notice by itself.
+    let process = harness.process(Vec::new(), |config| config.lease_ttl = Duration::from_secs(3600)).await;
+    let mut client = Client::connect(process.addr, "FIX.4.4", "ACME").await;
+    log_on_when_let_in(&mut client, &process, LOGON).await;
+    // Another process has the session, as when this one was frozen, and has committed a report.
+    sqlx::query("update lease set owner = gen_random_uuid(), fence = fence + 1 where name = 'fix:' || $1")
+        .bind(SESSION)
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    sqlx::query("update fix_session set next_out = next_out + 1, feed_position = 1000 where session_id = $1")
+        .bind(SESSION)
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    let numbers =
+        "select format('%s %s %s', next_in, next_out, feed_position) from fix_session where session_id = $1";
+    let read = async || -> String {
+        sqlx::query_scalar(numbers).bind(SESSION).fetch_one(harness.pool()).await.unwrap()
+    };
+    let before = read().await;
+    client.send("D", &order("late", "12345678", LIMIT)).await;
+    assert!(client.next().await.is_none());
+    // It has loaded the numbers again by now.
+    let seq = client.next_out;
+    client.reconnect(process.addr).await;
+    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
+    assert!(client.next().await.is_none());
+    process.stop().await;
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
+    assert_eq!(read().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sessions_of_a_killed_process_are_taken_over() {
     let harness = FixHarness::new().await;
     let (owner, other) = two_processes(&harness).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::number;
 use super::outbound::{insert_outbound, move_kept};
@@ -12,6 +13,7 @@ use crate::fix::rows::{FixNumbers, FixOrder, FixRows, Renumber};
 
 /// The numbers of one session before and after all its parts of a batch.
 struct Span {
+    owner: Option<Uuid>,
     before: i64,
     after: i64,
     next_in: i64,
@@ -24,7 +26,8 @@ struct Span {
 
 /// Writes the FIX parts of a batch, in the order given.
 ///
-/// A part whose number before differs from the session's number (another owner wrote, or an earlier part failed) makes
+/// A part whose number before differs from the session's number (another owner wrote, or an earlier part failed), or
+/// whose owner has lost the session's lease, makes
 /// the whole call [`StoreError::Stale`]; [`list_next_out`](super::list_next_out) shows which parts are invalid.
 pub async fn apply_parts(
     conn: &mut PgConnection,
@@ -55,6 +58,7 @@ fn spans<'a>(parts: &[(&'a FixNumbers, FixRows)]) -> Result<BTreeMap<&'a str, Sp
         let (before, after, next_in) =
             (number(part.next_out_before)?, number(part.next_out)?, number(part.next_in)?);
         let span = spans.entry(&part.session_id).or_insert(Span {
+            owner: part.owner,
             before,
             after: before,
             next_in,
@@ -63,7 +67,7 @@ fn spans<'a>(parts: &[(&'a FixNumbers, FixRows)]) -> Result<BTreeMap<&'a str, Sp
             feed_position: None,
             is_set: false,
         });
-        if span.after != before {
+        if span.after != before || span.owner != part.owner {
             return Err(StoreError::Stale { what: "fix session" });
         }
         span.after = after;
@@ -76,17 +80,23 @@ fn spans<'a>(parts: &[(&'a FixNumbers, FixRows)]) -> Result<BTreeMap<&'a str, Sp
     Ok(spans)
 }
 
-/// A reset, or an operator, sets the numbers; otherwise the inbound number only increases.
+/// A reset, or an operator, sets the numbers; otherwise the inbound number only increases, as the feed position does.
+///
+/// The lease is read without a lock: when it changes hands meanwhile, the next owner's first write finds another number
+/// than it loaded, or waits for this one and goes on from it.
 async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -> Result<(), StoreError> {
     let done = sqlx::query(
         "update fix_session s \
          set next_out = u.after, \
              next_in = case when u.is_set then u.next_in else greatest(s.next_in, u.next_in) end, \
              seen_out = u.seen_out, written_out = u.written_out, \
-             feed_position = coalesce(u.feed_position, s.feed_position) \
-         from unnest($1::text[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::bool[]) \
-              as u (session_id, before, after, next_in, seen_out, written_out, feed_position, is_set) \
-         where s.session_id = u.session_id and s.next_out = u.before",
+             feed_position = greatest(u.feed_position, s.feed_position) \
+         from unnest($1::text[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::bool[], \
+                     $9::uuid[]) \
+              as u (session_id, before, after, next_in, seen_out, written_out, feed_position, is_set, owner) \
+         where s.session_id = u.session_id and s.next_out = u.before \
+           and (u.owner is null \
+                or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner))",
     )
     .bind(spans.keys().copied().collect::<Vec<_>>())
     .bind(spans.values().map(|span| span.before).collect::<Vec<_>>())
@@ -96,6 +106,7 @@ async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -
     .bind(spans.values().map(|span| span.written_out).collect::<Vec<_>>())
     .bind(spans.values().map(|span| span.feed_position).collect::<Vec<_>>())
     .bind(spans.values().map(|span| span.is_set).collect::<Vec<_>>())
+    .bind(spans.values().map(|span| span.owner).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     if usize::try_from(done.rows_affected()) == Ok(spans.len()) {

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use dvp_domain::intent::Bounds;
+use uuid::Uuid;
 
 /// An outbound message to store under its MsgSeqNum before it may be written to a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +88,13 @@ impl FixReset {
     }
 }
 
-/// A session's numbers before and after the unit. The update is guarded by the numbers before: a second owner of the
-/// session cannot write.
+/// A session's numbers before and after the unit. The update is guarded by the numbers before and by the session's
+/// lease: a former owner cannot write, not even after it has loaded the numbers again.
 #[derive(Debug, Clone)]
 pub struct FixNumbers {
     pub session_id: String,
+    /// The process that has the session's lease. `None`: the session is shared by no processes.
+    pub owner: Option<Uuid>,
     /// Next expected inbound MsgSeqNum, after.
     pub next_in: u64,
     /// Next outbound MsgSeqNum, before and after.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow as _, PgConnection, Row as _};
+use uuid::Uuid;
 
 use crate::StoreError;
 use crate::fix::settings::FixSessionSettings;
@@ -209,16 +210,22 @@ pub async fn find_reach(conn: &mut PgConnection, id: &str) -> Result<Option<FixR
     Ok(row.bind(id).fetch_optional(conn).await?)
 }
 
-/// The next outbound number of each existing session.
+/// The next outbound number of each existing session that the process named with it owns.
 pub async fn list_next_out(
     conn: &mut PgConnection,
-    session_ids: &[&str],
+    sessions: &[(&str, Option<Uuid>)],
 ) -> Result<HashMap<String, u64>, StoreError> {
-    let rows: Vec<(String, i64)> =
-        sqlx::query_as("select session_id, next_out from fix_session where session_id = any($1::text[])")
-            .bind(session_ids)
-            .fetch_all(conn)
-            .await?;
+    let (ids, owners): (Vec<&str>, Vec<Option<Uuid>>) = sessions.iter().copied().unzip();
+    let rows: Vec<(String, i64)> = sqlx::query_as(
+        "select s.session_id, s.next_out from unnest($1::text[], $2::uuid[]) as u (session_id, owner) \
+         join fix_session s on s.session_id = u.session_id \
+         where u.owner is null \
+            or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner)",
+    )
+    .bind(ids)
+    .bind(owners)
+    .fetch_all(conn)
+    .await?;
     rows.into_iter()
         .map(|(id, next_out)| match u64::try_from(next_out) {
             Ok(next_out) => Ok((id, next_out)),
