@@ -18,8 +18,9 @@ pub struct Maker {
 }
 
 /// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's. The
-/// wallet stays one of the provider's, whatever follows: fills were released to it. The open orders of a provider whose
-/// maker it was until now are cancelled: nobody could cancel them any more.
+/// wallet stays one of the provider's, whatever follows: fills were released to it. What a partner has
+/// open as the maker of another provider, or for another wallet, is cancelled: nobody could cancel it any more, or its
+/// fills would be released to a wallet that was given up.
 pub async fn set(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -28,10 +29,12 @@ pub async fn set(
     approval: &str,
 ) -> Result<(), StoreError> {
     let left: Option<String> = sqlx::query_scalar(
-        "select provider_id from maker where partner_id = $1 and ended_at is null and ($3 or provider_id <> $2)",
+        "select provider_id from maker where partner_id = $1 and ended_at is null \
+           and ($4 or (provider_id, lower(wallet)) <> ($2, lower($3)))",
     )
     .bind(partner_id)
     .bind(provider_id)
+    .bind(wallet)
     .bind(is_ended)
     .fetch_optional(&mut *conn)
     .await?;

@@ -31,8 +31,11 @@ async fn harness() -> (Harness, Maker) {
     (harness, maker)
 }
 
+const WALLET: &str = "0x0000000000000000000000000000000000000009";
+const OTHER_WALLET: &str = "0x000000000000000000000000000000000000000a";
+
 async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerError> {
-    let found = set_maker(harness, "desk", is_ended, is_ended).await;
+    let found = set_maker(harness, ("desk", WALLET), is_ended, is_ended).await;
     assert_eq!(found.is_ok(), !is_ended);
     found
 }
@@ -40,15 +43,25 @@ async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerE
 /// `was_maker`: the partner is a maker already.
 async fn set_maker(
     harness: &Harness,
-    provider: &str,
+    terms: (&str, &str),
     is_ended: bool,
     was_maker: bool,
 ) -> Result<Maker, MakerError> {
-    let partner_id = harness.tenant.partner_id.clone();
+    set_maker_of(harness, &harness.tenant.partner_id, terms, is_ended, was_maker).await
+}
+
+async fn set_maker_of(
+    harness: &Harness,
+    partner_id: &str,
+    (provider, wallet): (&str, &str),
+    is_ended: bool,
+    was_maker: bool,
+) -> Result<Maker, MakerError> {
+    let partner_id = partner_id.to_owned();
     let change = MakerChange {
         partner_id: partner_id.clone(),
         provider_id: provider.into(),
-        wallet: "0x0000000000000000000000000000000000000009".into(),
+        wallet: wallet.into(),
         is_ended,
     };
     let by = requests::Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
@@ -211,8 +224,10 @@ async fn a_makers_orders_end_with_it_and_what_takers_return_is_not_offered() {
     // This process still offers it, but the row decides.
     let refused = submit().await;
     assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    // The next maker of the provider offers its own orders only: what a taker returns was for the former one's wallet.
+    set_maker_of(&harness, &other.partner_id, ("desk", OTHER_WALLET), false, false).await.unwrap();
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
-    assert_eq!(rests(&harness, &maker, filled).await, ("9995".into(), None));
+    assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), Some("0".into())));
     let refused = submit().await;
     assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
     harness.engine.context().liquidity.refresh().await;
@@ -226,12 +241,36 @@ async fn a_makers_orders_are_cancelled_when_its_provider_changes_and_kept_when_i
     let (id, _) = place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
     // An order of the operators stays.
     rest(&harness, "desk", "0.5", 10).await;
-    set_maker(&harness, "desk", false, true).await.unwrap();
+    set_maker(&harness, ("desk", WALLET), false, true).await.unwrap();
     assert_eq!(rests(&harness, &maker, id).await, ("20000".into(), None));
-    set_maker(&harness, "other", false, true).await.unwrap();
+    set_maker(&harness, ("other", WALLET), false, true).await.unwrap();
     assert_eq!(rests(&harness, &maker, id).await, ("0".into(), Some("20000".into())));
     let mut conn = harness.pool().acquire().await.unwrap();
     assert_eq!(resting_orders::list_open(&mut conn).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_makers_orders_for_a_wallet_that_it_gave_up_are_not_filled() {
+    let (harness, maker) = harness().await;
+    let (open, _) = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();
+    let (taken, _) = place(&harness, &maker, &placing("R-2", "1", 9_995)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    assert_eq!(rests(&harness, &maker, taken).await, ("0".into(), None));
+    let maker = set_maker(&harness, ("desk", OTHER_WALLET), false, true).await.unwrap();
+    assert_eq!(rests(&harness, &maker, open).await, ("0".into(), Some("20000".into())));
+    harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
+    assert_eq!(rests(&harness, &maker, taken).await, ("0".into(), Some("0".into())));
+    // One that was being placed for the earlier wallet meanwhile is not offered.
+    let (late, _) = place(&harness, &maker, &placing("R-3", "1", 10)).await.unwrap();
+    sqlx::query("update resting_order set wallet = $2 where id = $1")
+        .bind(late)
+        .bind(WALLET)
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert!(resting_orders::list_open(&mut conn).await.unwrap().is_empty());
+    assert!(resting_orders::lock(&mut conn, &[late]).await.unwrap()[&late].is_zero());
 }
 
 #[tokio::test(flavor = "multi_thread")]

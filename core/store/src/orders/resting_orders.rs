@@ -83,7 +83,8 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount; of makers those of enabled ones only.
+/// The best orders of each pair with a remaining amount. Of makers those of the provider's present one for its present
+/// wallet only, if it is enabled: fills are released to the order's wallet.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive pair as ( \
@@ -98,8 +99,8 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
              select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
              from resting_order o \
              where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
-               and (o.client_order_id is null or o.provider_id in ( \
-                   select m.provider_id from maker m join partner p on p.id = m.partner_id \
+               and (o.client_order_id is null or (o.provider_id, lower(o.wallet)) in ( \
+                   select m.provider_id, lower(m.wallet) from maker m join partner p on p.id = m.partner_id \
                    where m.ended_at is null and p.disabled_at is null)) \
              order by o.rate desc, o.id limit $1) best",
     )
@@ -122,13 +123,14 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled or has
-/// ended.
+/// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled, has
+/// ended, or has another wallet now.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "select id, case when client_order_id is not null and not exists ( \
                              select from maker m join partner p on p.id = m.partner_id \
-                             where m.provider_id = o.provider_id and m.ended_at is null and p.disabled_at is null) \
+                             where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
+                               and m.ended_at is null and p.disabled_at is null) \
                          then '0' else remaining::text end \
          from resting_order o where id = any($1::int8[]) order by id for update of o",
     )
@@ -154,13 +156,22 @@ pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Resul
     Ok(())
 }
 
-/// Returns amounts to locked orders, unless their maker has cancelled them.
+/// Returns amounts to locked orders, unless they were cancelled. An order that was wholly taken when its maker ended, or
+/// got another wallet, is cancelled now.
 pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         given_back.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
     sqlx::query(
-        "update resting_order o set remaining = o.remaining + t.amount::numeric \
+        "update resting_order o \
+         set remaining = case when l.has_maker then o.remaining + t.amount::numeric else 0 end, \
+             cancelled = case when l.has_maker then null else o.remaining end, \
+             cancelled_at = case when l.has_maker then null else clock_timestamp() end \
          from unnest($1::int8[], $2::text[]) as t (id, amount) \
+         cross join lateral ( \
+             select r.client_order_id is null \
+                 or exists (select from maker m where m.provider_id = r.provider_id \
+                              and lower(m.wallet) = lower(r.wallet) and m.ended_at is null) as has_maker \
+             from resting_order r where r.id = t.id) l \
          where o.id = t.id and o.cancelled_at is null",
     )
     .bind(ids)
