@@ -165,6 +165,8 @@ pub struct Relayer {
     is_out_of_funds: AtomicBool,
     /// A command waits for an event without a notification.
     waiting: AtomicBool,
+    /// The other endpoints contradict the one in use about a command.
+    is_outvoted: AtomicBool,
 }
 
 impl Relayer {
@@ -214,6 +216,7 @@ impl Relayer {
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            is_outvoted: AtomicBool::new(false),
         })
     }
 
@@ -266,6 +269,16 @@ impl Relayer {
         }
     }
 
+    fn leave_outvoted_endpoint(&mut self) {
+        if self.is_outvoted.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                chain = self.config.name,
+                "the other endpoints contradict the relayer's one: it switches to another"
+            );
+            self.take_next_endpoint();
+        }
+    }
+
     fn take_next_endpoint(&mut self) {
         self.at = (self.at + 1) % self.endpoints.len();
     }
@@ -279,6 +292,7 @@ impl Relayer {
         if !guard.keep(&self.pool).await? {
             return Ok(false);
         }
+        self.leave_outvoted_endpoint();
         let head = rpc::head(self.provider()).await?;
         self.note_head(&head);
         let every = if self.waiting.load(Ordering::Relaxed) { WAIT } else { LOOK_EVERY };
@@ -310,6 +324,7 @@ impl Relayer {
 
     /// Completes, signs and broadcasts everything that is due.
     pub async fn turn(&mut self, lease: &Lease) -> Result<(), RelayError> {
+        self.leave_outvoted_endpoint();
         let head = rpc::head(self.provider()).await?;
         self.turn_at(lease, &head).await
     }

@@ -3,7 +3,8 @@
 //! fill. The payment for a lock on another chain passes it likewise, by its own token and amount. The end of a lock with
 //! a fill, on which its release depends, waits for that agreement only.
 //!
-//! An undecided fill is checked again later; nothing here delays the reading of the chain for longer than [`PATIENCE`].
+//! An undecided fill is checked again later. The reading of the chain waits for [`PATIENCE`] at most when too few endpoints
+//! answer, and for [`GRACE`] a block when some do not.
 
 use super::{IndexError, Indexer, decode};
 use crate::gate::Wait;
@@ -16,7 +17,8 @@ use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill};
 use dvp_store::lease::Lease;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use metrics::{counter, gauge};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -25,6 +27,9 @@ use std::time::{Duration, Instant};
 const PAGE: i64 = 512;
 /// The time limit of an endpoint's answer about a block's events.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How much longer the other endpoints are waited for once more than half have the same events: one of them may have
+/// others, which is an alarm.
+const GRACE: Duration = Duration::from_millis(200);
 /// After endpoints disagreed, or did not answer, they are queried again after this many steps or this time.
 const ASK_AGAIN_STEPS: u32 = 16;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -238,15 +243,24 @@ impl<R: ChainReader> Indexer<R> {
         drop(conn);
         let filter = Filter::new().at_block_hash(block.1).address(contracts.to_vec());
         let filter = filter.event_signature(decode::topics());
-        let requested = (0..self.endpoints.len()).map(|at| self.said(at, block.1, &filter, &ours));
-        let said = join_all(requested).await;
-        let count = |wanted: BlockComparison| said.iter().filter(|said| **said == wanted).count();
-        let (same, other) = (count(BlockComparison::Same), count(BlockComparison::Other));
+        let endpoints = self.endpoints.len();
+        let mut requested: FuturesUnordered<_> =
+            (0..endpoints).map(|at| self.said(at, block.1, &filter, &ours)).collect();
+        let (mut same, mut other) = (0, 0);
+        let mut until = tokio::time::Instant::now() + PATIENCE;
+        while let Ok(Some(said)) = tokio::time::timeout_at(until, requested.next()).await {
+            same += usize::from(said == BlockComparison::Same);
+            other += usize::from(said == BlockComparison::Other);
+            if same * 2 > endpoints {
+                until = until.min(tokio::time::Instant::now() + GRACE);
+            }
+        }
+        drop(requested);
         if other > 0 {
             self.dispute(block, fill, other);
         }
-        if same * 2 <= said.len() {
-            let (chain, number, hash, endpoints) = (&self.config.name, block.0, block.1, said.len());
+        if same * 2 <= endpoints {
+            let (chain, number, hash) = (&self.config.name, block.0, block.1);
             let intent_id = fill.intent_id.as_deref();
             tracing::warn!(chain, intent_id, %number, %hash, same, endpoints,
                            "too few endpoints confirm a fill or the end of a lock; its order waits, will retry");
@@ -273,9 +287,7 @@ impl<R: ChainReader> Indexer<R> {
 
     async fn said(&self, at: usize, hash: B256, filter: &Filter, ours: &[KeptEvent]) -> BlockComparison {
         let node = &self.endpoints.at(at).reader;
-        let Ok(Ok(logs)) = tokio::time::timeout(PATIENCE, node.logs(filter)).await else {
-            return BlockComparison::Nothing;
-        };
+        let Ok(logs) = node.logs(filter).await else { return BlockComparison::Nothing };
         // The times of blocks are not compared, because their hashes are.
         let Ok(rows) = decode::rows(&self.config.deployment, &logs, &HashMap::from([(hash, 0)])) else {
             return BlockComparison::Other;

@@ -11,10 +11,28 @@ use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use dvp_domain::chain::{BlockNumber, ChainCommand};
 use dvp_store::chain::{self as store, CommandRow};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The time limit of the other endpoints' answers. The relayer's turn waits for them.
 const OTHERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A command whose outlook is looked for, and the block at which it was found.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    row: &'a CommandRow,
+    command: &'a ChainCommand,
+    action: &'a ContractCall,
+    head: &'a BlockHead,
+}
+
+/// Whether the command releases or returns what a filled lock has.
+const fn releases(command: &ChainCommand) -> bool {
+    matches!(
+        command,
+        ChainCommand::Settle { .. } | ChainCommand::ReturnFilled { .. } | ChainCommand::Refund { .. }
+    )
+}
 
 /// A refused payment, and a final block.
 #[derive(Clone, Copy)]
@@ -43,7 +61,8 @@ impl Relayer {
         action: &ContractCall,
         head: &BlockHead,
     ) -> Result<Outlook, RelayError> {
-        let now = self.outlook_at(row, command, action, head, BlockId::hash(head.hash)).await?;
+        let question = Question { row, command, action, head };
+        let now = self.outlook_at(self.provider(), question, BlockId::hash(head.hash)).await?;
         if !matches!(now, Outlook::Never { .. }) {
             return Ok(now);
         }
@@ -52,11 +71,9 @@ impl Relayer {
         {
             return self.never_paid(row, transfer.not_after, now).await;
         }
-        if self.config.confirmations <= 1 {
-            return Ok(now);
-        }
-        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations).0);
-        match self.outlook_at(row, command, action, head, deep).await? {
+        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
+        match self.outlook_at(self.provider(), question, deep).await? {
+            Outlook::Never { .. } if releases(command) => Ok(self.put_to_the_vote(question, deep, now).await),
             Outlook::Never { .. } => Ok(now),
             Outlook::Reached
             | Outlook::Possible
@@ -64,6 +81,26 @@ impl Relayer {
             | Outlook::Undeposited(_)
             | Outlook::Blocked(_) => Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned())),
         }
+    }
+
+    /// A filled lock's funds are owed, so that it is given up only when more than half of the endpoints say that its
+    /// command can never succeed. When more than half say otherwise, the relayer goes on with another endpoint.
+    async fn put_to_the_vote(&self, question: Question<'_>, deep: BlockId, never: Outlook) -> Outlook {
+        let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let answers = others.map(|(_, endpoint)| {
+            tokio::time::timeout(OTHERS_WITHIN, self.outlook_at(&endpoint.provider, question, deep))
+        });
+        let answers = futures_util::future::join_all(answers).await;
+        let answers: Vec<Outlook> = answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect();
+        let agree = answers.iter().filter(|answer| matches!(answer, Outlook::Never { .. })).count();
+        if (agree + 1) * 2 > self.endpoints.len() {
+            return never;
+        }
+        if (answers.len() - agree) * 2 > self.endpoints.len() {
+            self.is_outvoted.store(true, Ordering::Relaxed);
+            return Outlook::NotYet("the other endpoints contradict the refusal".to_owned());
+        }
+        Outlook::Blocked("too few endpoints show that it can never succeed".to_owned())
     }
 
     /// Whether a refused payment can never be made: what pays for it is returned then. It is proved by a final block
@@ -125,19 +162,17 @@ impl Relayer {
 
     async fn outlook_at(
         &self,
-        row: &CommandRow,
-        command: &ChainCommand,
-        action: &ContractCall,
-        head: &BlockHead,
+        provider: &DynProvider,
+        Question { row, command, action, head }: Question<'_>,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
-        let by_state = self.outlook_by_state(row, command, at).await?;
+        let by_state = self.outlook_by_state(provider, row, command, at).await?;
         // An anchor is never refused.
         if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
             return Ok(by_state);
         }
         let (from, gas) = (self.account.address(), super::plan::ceiling(head.gas_limit));
-        match rpc::simulate(self.provider(), from, action.to, action.input.clone(), gas, at).await {
+        match rpc::simulate(provider, from, action.to, action.input.clone(), gas, at).await {
             Ok(Simulated::Succeeds(_)) => Ok(Outlook::Possible),
             Ok(Simulated::Reverts { data, message }) => {
                 Ok(outlook::judge(command, self.config.deployment.permit, &data, &message))
@@ -150,11 +185,11 @@ impl Relayer {
 
     async fn outlook_by_state(
         &self,
+        provider: &DynProvider,
         row: &CommandRow,
         command: &ChainCommand,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
-        let provider = self.provider();
         Ok(match command {
             // The contract stores no anchors: the indexer completes the command when it sees the event, and a second
             // event has no effect.

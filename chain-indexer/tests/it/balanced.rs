@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+use crate::support::answers::{Answers, serve};
 use crate::support::{Chain, Scene};
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
@@ -13,8 +14,6 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 
 /// Two nodes behind one URL: the first request about a block reaches the one that does not have it.
 struct Balanced {
@@ -26,64 +25,7 @@ struct Balanced {
     never: AtomicBool,
 }
 
-impl Balanced {
-    async fn start(upstream: DynProvider) -> (String, Arc<Self>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let node = Arc::new(Self {
-            upstream,
-            announced: AtomicBool::new(false),
-            seen: Mutex::default(),
-            denied: AtomicUsize::new(0),
-            never: AtomicBool::new(false),
-        });
-        let serving = Arc::clone(&node);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(Arc::clone(&serving).serve(stream));
-            }
-        });
-        (url, node)
-    }
-
-    async fn serve(self: Arc<Self>, mut stream: TcpStream) {
-        let mut read = Vec::new();
-        loop {
-            let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-            let body = head.and_then(|at| {
-                let text = String::from_utf8_lossy(&read[..at]).to_ascii_lowercase();
-                let length = text.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-                let end = at + 4 + length.trim().parse::<usize>().unwrap();
-                (read.len() >= end).then(|| (at + 4, end))
-            });
-            let Some((from, end)) = body else {
-                let mut part = [0; 8192];
-                match stream.read(&mut part).await {
-                    Ok(0) | Err(_) => return,
-                    Ok(length) => read.extend_from_slice(&part[..length]),
-                }
-                continue;
-            };
-            let request: Value = serde_json::from_slice(&read[from..end]).unwrap();
-            read.drain(..end);
-            let answer = match &request {
-                Value::Array(calls) => {
-                    let mut answers = Vec::new();
-                    for call in calls {
-                        answers.push(self.answer(call).await);
-                    }
-                    Value::Array(answers)
-                }
-                call => self.answer(call).await,
-            };
-            let body = answer.to_string();
-            let sent = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-            if stream.write_all(sent.as_bytes()).await.is_err() {
-                return;
-            }
-        }
-    }
-
+impl Answers for Balanced {
     async fn answer(&self, call: &Value) -> Value {
         let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
         if self.denies(&method, &call["params"]) {
@@ -101,6 +43,19 @@ impl Balanced {
         }
         let result: Value = self.upstream.raw_request(method.into(), params).await.unwrap();
         json!({"jsonrpc": "2.0", "id": id, "result": result})
+    }
+}
+
+impl Balanced {
+    async fn start(upstream: DynProvider) -> (String, Arc<Self>) {
+        let node = Arc::new(Self {
+            upstream,
+            announced: AtomicBool::new(false),
+            seen: Mutex::default(),
+            denied: AtomicUsize::new(0),
+            never: AtomicBool::new(false),
+        });
+        (serve(Arc::clone(&node)).await, node)
     }
 
     fn denies(&self, method: &str, params: &Value) -> bool {

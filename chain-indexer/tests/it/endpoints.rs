@@ -16,6 +16,7 @@ use dvp_chain_indexer::gate::{GateStep, PayoutGate, Wait};
 use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::reader::{ChainReader, HttpReader};
 use dvp_chain_indexer::reconcile::{Options, ReconcileError, reconcile_from};
+use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc::BlockHead;
 use dvp_chain_indexer::{run_indexer, run_relayer};
 use dvp_domain::chain::BlockNumber;
@@ -46,6 +47,10 @@ struct Wrong {
     finalized: AtomicU64,
     /// It omits every `Filled`.
     blind: AtomicBool,
+    /// It omits every `Settled`.
+    blind_to_ends: AtomicBool,
+    /// It never answers about events.
+    hangs: AtomicBool,
     lie: OnceLock<Lie>,
 }
 
@@ -149,9 +154,15 @@ impl ChainReader for Node {
     }
 
     async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
+        if self.wrong.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         let mut logs = self.inner.logs(filter).await?;
         if self.wrong.blind.load(Ordering::Relaxed) {
             logs.retain(|log| log.topic0() != Some(&IntentSettler::Filled::SIGNATURE_HASH));
+        }
+        if self.wrong.blind_to_ends.load(Ordering::Relaxed) {
+            logs.retain(|log| log.topic0() != Some(&IntentSettler::Settled::SIGNATURE_HASH));
         }
         if let Some(lie) = self.wrong.lie.get() {
             logs.iter_mut().for_each(|log| lie.change(log));
@@ -402,7 +413,7 @@ async fn a_fill_that_one_of_two_endpoints_lacks_is_not_published() {
 }
 
 /// An order that waits for its release.
-async fn releasing(chain: &Chain, id: u8) -> Order {
+pub(crate) async fn releasing(chain: &Chain, id: u8) -> Order {
     let scene = &chain.scene;
     let (order, reference) = (scene.order(id).await, format!("order {id}"));
     let (entity, payout_ref) = (order.id.to_string(), order.id.to_string());
@@ -439,6 +450,59 @@ async fn an_end_told_by_one_endpoint_is_not_believed(told: Told) {
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, order.id).await, [ChainFact::Settled { swap: None }]);
     chain.state("order 1", "settle", "done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_another_endpoint_does_not_have_yet_is_not_sent_again() {
+    let chain = Chain::new(Scene::new().await).await;
+    let order = releasing(&chain, 1).await;
+    let (seeing, blind) = (Node::of(&chain), Node::of(&chain));
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![seeing, blind.clone()]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    blind.wrong.blind_to_ends.store(true, Ordering::Relaxed);
+
+    let account = chain.scene.relayer.clone();
+    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let relaying = chain.lease("relayer").await;
+    relayer.turn(&relaying).await.unwrap();
+    chain.mined(1).await;
+    relayer.turn(&relaying).await.unwrap();
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, order.id).await.len(), 2, "its lock and its fill");
+    relayer.turn(&relaying).await.unwrap();
+    let state: (String, i32) = sqlx::query_as("select state, tries from chain_command where kind = 'settle'")
+        .fetch_one(&chain.pool())
+        .await
+        .unwrap();
+    assert_eq!(state, ("sent".to_owned(), 0));
+
+    blind.wrong.blind_to_ends.store(false, Ordering::Relaxed);
+    chain.mined(1).await;
+    rest(&mut indexer, &lease).await;
+    chain.state("order 1", "settle", "done").await;
+    relayer.turn(&relaying).await.unwrap();
+    let judged = "select count(*) from nonce_slot where not judged";
+    let waiting: i64 = sqlx::query_scalar(judged).fetch_one(&chain.pool()).await.unwrap();
+    assert_eq!(waiting, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_hangs_does_not_delay_each_block() {
+    let chain = Chain::new(Scene::new().await).await;
+    let mut orders = Vec::new();
+    for id in 1..=10 {
+        orders.push(releasing(&chain, id).await);
+    }
+    let nodes = [(); 3].map(|()| Node::of(&chain));
+    nodes[2].wrong.hangs.store(true, Ordering::Relaxed);
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), nodes.to_vec()).unwrap();
+    let lease = chain.lease("reader").await;
+    // Twenty blocks: with three seconds for each it would be a minute.
+    tokio::time::timeout(Duration::from_secs(40), rest(&mut indexer, &lease)).await.unwrap();
+    for order in orders {
+        assert_eq!(open(&chain, order.id).await.len(), 2, "its lock and its fill");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

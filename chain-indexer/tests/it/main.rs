@@ -19,6 +19,7 @@ mod gas;
 mod hardened;
 #[cfg(all(feature = "aws-kms", feature = "gcp-kms"))]
 mod kms;
+mod outvoted;
 mod prices;
 mod relayer_accounts;
 mod relaying;

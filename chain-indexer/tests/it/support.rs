@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
+pub(crate) mod answers;
 mod chain;
 pub(crate) mod signing;
 

@@ -13,7 +13,8 @@ use crate::chain::bigint;
 /// wait for [`judge_slots`].
 ///
 /// Commands that a transaction did not carry out are due after a second, doubled each time, up to ten minutes: each
-/// transaction costs gas, and a contract that is called may succeed in every simulation and fail in the block.
+/// transaction costs gas, and a contract that is called may succeed in every simulation and fail in the block. Those
+/// about a lock, whose timelock approaches, wait for a minute at most.
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -47,7 +48,9 @@ pub async fn mark_mined(
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction reverted',
              troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + least(600, power(2, least(tries, 10))) * interval '1 second'
+             not_before = clock_timestamp() + interval '1 second'
+                 * least(case when kind in ('fill', 'settle', 'cancel', 'return_filled', 'refund') then 60 else 600 end,
+                         power(2, least(tries, 10)))
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
     )
@@ -147,6 +150,8 @@ async fn give_up(
 /// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
 /// are open again. Returns their number.
 ///
+/// A transaction waits to be judged while the event of one of its commands waits for the other endpoints.
+///
 /// The contracts refuse to execute any other call twice; a hash can be anchored twice. An anchor that is missing, or
 /// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
 /// still be anchored.
@@ -163,6 +168,14 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
                and (slot.state = 'final' or exists (
                    select from chain_block block
                    where block.chain_id = $1 and block.hash = slot.block_hash and block.canonical))
+               and not exists (
+                   select from slot_command carried
+                   join chain_command command on command.id = carried.command_id and command.state = 'sent'
+                   join chain_fact waiting on waiting.chain_id = $1 and waiting.entity = command.entity
+                   where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce and carried.live
+                     and waiting.gate is not null and waiting.kind in ('settled', 'cancelled', 'refunded')
+                     and waiting.differs is null and waiting.consumed_at is null and waiting.retracted_at is null
+                     and chain_goal_reached(command.kind, waiting.kind))
              returning slot.nonce
          ), undone as (
              update slot_command carried set live = false
@@ -174,7 +187,9 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction left it out',
              troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + least(600, power(2, least(tries, 10))) * interval '1 second'
+             not_before = clock_timestamp() + interval '1 second'
+                 * least(case when kind in ('fill', 'settle', 'cancel', 'return_filled', 'refund') then 60 else 600 end,
+                         power(2, least(tries, 10)))
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
     )

@@ -1,0 +1,98 @@
+//! An endpoint that is wrong about a settlement's state.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::endpoints::releasing;
+use crate::support::answers::{Answers, serve};
+use crate::support::{Chain, Scene, vault};
+use alloy::primitives::B256;
+use alloy::providers::{DynProvider, Provider as _};
+use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::rpc;
+use dvp_store::chain as store;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `IntentSettler.State.Cancelled`.
+const CANCELLED: u64 = 4;
+
+/// Says that a settlement was cancelled.
+struct Liar {
+    upstream: DynProvider,
+    about: B256,
+}
+
+impl Answers for Liar {
+    async fn answer(&self, call: &Value) -> Value {
+        let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
+        // A view's input is its selector and the id; a call that changes the state has more.
+        let input = call["params"][0]["input"].as_str().unwrap_or_default();
+        if method == "eth_call" && input.len() == 74 && input.ends_with(&format!("{:x}", self.about)) {
+            return json!({"jsonrpc": "2.0", "id": id, "result": B256::from(alloy::primitives::U256::from(CANCELLED))});
+        }
+        let result: Value = self.upstream.raw_request(method.into(), call["params"].clone()).await.unwrap();
+        json!({"jsonrpc": "2.0", "id": id, "result": result})
+    }
+}
+
+/// Turns of a relayer whose first endpoint says that order 1 was cancelled, over so many that do not. Returns the state
+/// of its release.
+async fn released(chain: &mut Chain, honest: usize) -> String {
+    let order = releasing(chain, 1).await;
+    let url = serve(Arc::new(Liar { upstream: chain.scene.provider.clone(), about: order.id })).await;
+    chain.config.further_rpc_urls = vec![chain.scene.node.rpc_url(); honest];
+    chain.config.rpc_url = url;
+    let account = chain.scene.relayer.clone();
+    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let lease = chain.lease("relayer").await;
+    chain.mined(8).await;
+    sqlx::query("update chain_command set state = 'done' where kind <> 'settle'")
+        .execute(&chain.pool())
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        sqlx::query("update chain_command set not_before = now()").execute(&chain.pool()).await.unwrap();
+        relayer.turn(&lease).await.unwrap();
+        chain.mined(1).await;
+    }
+    let state = "select state from chain_command where kind = 'settle'";
+    sqlx::query_scalar(state).fetch_one(&chain.pool()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_three_endpoints_calls_impossible_is_sent() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    assert_eq!(released(&mut chain, 2).await, "sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_about_which_two_endpoints_disagree_stays_open() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    assert_eq!(released(&mut chain, 1).await, "pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_reverts_after_many_refusals_is_tried_again_within_a_minute() {
+    let chain = Chain::new(Scene::new().await).await;
+    releasing(&chain, 1).await;
+    let pool = chain.pool();
+    sqlx::query("update chain_command set state = 'done' where kind <> 'settle'")
+        .execute(&pool)
+        .await
+        .unwrap();
+    sqlx::query("update chain_command set tries = 12").execute(&pool).await.unwrap();
+    let account = chain.scene.relayer.clone();
+    let (chain_id, signer) = (chain.config.chain_id, account.address());
+    let relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let lease = chain.lease("relayer").await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    relayer.sign_ready(&lease, &head).await.unwrap();
+    let mut conn = pool.acquire().await.unwrap();
+    let nonce: i64 = sqlx::query_scalar("select nonce from nonce_slot").fetch_one(&mut *conn).await.unwrap();
+    let nonce = u64::try_from(nonce).unwrap();
+    let block = (head.number, head.hash);
+    store::mark_mined(&mut conn, chain_id, signer, nonce, block, false, false).await.unwrap();
+    let is_soon = "select state = 'pending' and not_before < clock_timestamp() + interval '61 s' \
+                   from chain_command where kind = 'settle'";
+    assert!(sqlx::query_scalar::<_, bool>(is_soon).fetch_one(&mut *conn).await.unwrap());
+}
