@@ -40,6 +40,14 @@ impl Held {
     }
 }
 
+impl Held {
+    /// How long it has been free with something to do.
+    fn free_for(&self) -> Option<(String, Duration)> {
+        let since = self.wanted_since().filter(|since| *since < self.at)?;
+        Some((self.name.clone(), (self.at - since).to_std().ok()?))
+    }
+}
+
 /// How long leases were free, with something to do, before another process had them, by the kind of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handovers {
@@ -127,7 +135,13 @@ impl LeaseWatch {
             Err(error) if error.is_cancelled() => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(self.seen.lock().unwrap_or_else(PoisonError::into_inner).handovers.clone())
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody has taken is free until now: every process runs at the end.
+        let free: Vec<_> = seen.last.values().filter_map(Held::free_for).collect();
+        for (name, time) in free {
+            seen.handovers.entry(kind(&name)).or_default().took(time);
+        }
+        Ok(seen.handovers.clone())
     }
 }
 

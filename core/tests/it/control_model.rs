@@ -303,6 +303,7 @@ impl World {
         if let Ok(requested) = bands::request(&mut conn, &change, MAKER).await {
             approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
             self.band = band;
+            *self.counts.entry("band changed".to_owned()).or_default() += 1;
         }
     }
 
@@ -361,6 +362,7 @@ async fn no_control_is_bypassed_over_either_interface_and_the_books_balance_afte
         }
     }
     println!("{counts:?}");
+    assert!(counts.contains_key("band changed"), "{counts:?}");
     for what in
         ["accepted over FIX", "accepted over REST", "limited over FIX", "limited over REST", "settled"]
     {

@@ -172,9 +172,10 @@ async fn check(harness: &Harness, seed: u64) {
         ),
         (
             "ended not once",
-            "select count(*) from (select reference from event where type in ('offramp.failed', \
+            "select count(*) from (select e.reference from execution e left join event v \
+             on v.reference = e.reference and v.type in ('offramp.failed', \
              'payout.completed', 'payout.failed', 'intent.cancelled', 'intent.expired', 'intent.failed') \
-             group by reference having count(*) <> 1) t",
+             where e.terminal_at is not null group by e.reference having count(v.*) <> 1) t",
         ),
         (
             "completed without a receipt",

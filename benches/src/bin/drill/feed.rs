@@ -178,6 +178,9 @@ async fn read(pool: &PgPool, tenant: &Tenant, expected: u64) -> anyhow::Result<u
         }
         ensure!(last_new.elapsed() < PATIENCE, "{seen} of {expected} events were ever seen");
     }
+    let filter = EventFilter { after, limit: PAGE, ..EventFilter::default() };
+    let more = events::list_for_tenant(&mut *pool.acquire().await?, tenant, &filter).await?;
+    ensure!(more.is_empty(), "{} events too many", more.len());
     Ok(seen)
 }
 

@@ -198,8 +198,11 @@ async fn judge(harness: &DurableHarness, hostile: &Hostile) -> anyhow::Result<()
             attempt.0.as_deref() == hostile.error && attempt.1 == hostile.state
         };
         if attempts.iter().any(right) && active == hostile.active {
-            let first = hostile.name == "rebinding";
-            let other = attempts.iter().find(|attempt| !right(attempt) && !first);
+            // Before the name leads elsewhere, the connection is closed by the receiver of the drill.
+            let closed = |attempt: &(Option<String>, String)| {
+                hostile.name == "rebinding" && attempt.0.as_deref() == Some("closed")
+            };
+            let other = attempts.iter().find(|attempt| !right(attempt) && !closed(attempt));
             ensure!(other.is_none(), "came to {other:?}");
             return Ok(());
         }

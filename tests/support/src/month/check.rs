@@ -28,6 +28,22 @@ fn whole(text: &str) -> i128 {
     text.split('.').next().unwrap().parse().unwrap()
 }
 
+/// Whole minor units, and the fraction in units of 10^-30.
+fn parts(text: &str) -> (i128, i128) {
+    const DIGITS: usize = 30;
+    let (units, fraction) = text.split_once('.').unwrap_or((text, ""));
+    assert!(fraction.len() <= DIGITS, "{text}");
+    let fraction: i128 = format!("{fraction:0<DIGITS$}").parse().unwrap();
+    (units.parse().unwrap(), if text.starts_with('-') { -fraction } else { fraction })
+}
+
+/// Whether an amount leads from one balance to another, to the last digit.
+fn leads(before: &str, amount: &str, after: &str) -> bool {
+    let [before, amount, after] = [before, amount, after].map(parts);
+    let (units, fraction) = (before.0 + amount.0 - after.0, before.1 + amount.1 - after.1);
+    units.abs() <= 2 && units * 10_i128.pow(30) + fraction == 0
+}
+
 /// Every account of the ledger, by kind, owner, part and asset.
 async fn accounts(month: &Month) -> Sums {
     let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
@@ -204,12 +220,9 @@ impl Sink for Totals {
             }
             Line::Entry(entry) => {
                 self.entries += 1;
-                if !entry.amount.contains('.') && !entry.balance.contains('.') {
-                    let before = self.running.as_deref().unwrap();
-                    if !before.contains('.') {
-                        assert_eq!(whole(before) + whole(&entry.amount), whole(&entry.balance), "{key:?}");
-                    }
-                }
+                let before = self.running.as_deref().unwrap();
+                let (amount, after) = (&entry.amount, &entry.balance);
+                assert!(leads(before, amount, after), "{key:?}: {before} and {amount} make {after}");
                 self.running = Some(entry.balance.clone());
             }
             Line::Closing { balance, .. } => {
