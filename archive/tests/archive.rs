@@ -22,8 +22,8 @@ use dvp_testing::wait::wait_for;
 use dvp_testing::{Harness, Market};
 use serde_json::Value;
 
-const START: &str = "2027-03-12T20:00:00Z";
-const FIRST: &str = "2027-03-12";
+const START: &str = "2032-03-12T20:00:00Z";
+const FIRST: &str = "2032-03-12";
 const NORTH: Of<'_> = Of { kind: "provider", owner: "north", part: "available", asset: "USD" };
 
 fn day(text: &str) -> NaiveDate {

@@ -34,7 +34,7 @@ async fn head(anvil: &Anvil) -> u64 {
 async fn emit(anvil: &Anvil) -> Value {
     let transaction = json!([{"from": anvil.accounts()[0].address, "data": EMITS_A_LOG}]);
     let hash = call(anvil, "eth_sendTransaction", transaction).await;
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         let receipt = call(anvil, "eth_getTransactionReceipt", json!([hash])).await;
         if !receipt.is_null() {
@@ -64,7 +64,7 @@ async fn picture(anvil: &Anvil) -> Vec<Value> {
 }
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look() {
             return found;
@@ -286,7 +286,7 @@ async fn remembered_port_that_is_taken_is_changed() {
 async fn blocks_follow_the_clock_when_an_interval_is_set() {
     let time = Some(Duration::from_millis(100));
     let anvil = Anvil::start(AnvilOptions { block_time: time, ..AnvilOptions::default() }).await.unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     while head(&anvil).await < 3 {
         assert!(Instant::now() < until, "no blocks");
         tokio::time::sleep(Duration::from_millis(20)).await;

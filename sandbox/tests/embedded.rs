@@ -34,7 +34,7 @@ async fn read_marks(postgres: &Postgres) -> Vec<String> {
 }
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look() {
             return found;

@@ -46,7 +46,7 @@ impl Prometheus {
         }
         let target = metrics.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
         let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+            "global: {{scrape_interval: 3s, scrape_timeout: 3s, evaluation_interval: 1s}}\n\
              rule_files: ['rules-*.yml']\n\
              scrape_configs: [{{job_name: dvp, static_configs: [{{targets: ['{target}']}}]}}]\n"
         );

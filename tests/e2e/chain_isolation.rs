@@ -86,7 +86,7 @@ impl OnChain {
         );
         let halted = halted.bind(i64::try_from(self.chain_id()).unwrap()).execute(&mut conn).await.unwrap();
         assert_eq!(halted.rows_affected(), 1);
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while noticed() == before {
             assert!(Instant::now() < deadline, "the halt is not noticed");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -170,7 +170,7 @@ async fn a_payment_comes_back(sandbox: &Sandbox) {
     assert!(reconciled().to_string().contains("payment_returned"), "{}", reconciled());
     assert_eq!(decide("jo", "paid-again")["isProposal"], true);
     assert_eq!(decide("mika", "paid-again")["isProposal"], false);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while reconciled().to_string().contains("payment_returned") {
         assert!(Instant::now() < deadline, "{}", reconciled());
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -201,7 +201,7 @@ async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
     let chain = sandbox.value("/chain/chainId").to_string();
     let handed = said(sandbox, &["audit", "anchor", "--chain-id", &chain]);
     assert_eq!(handed["handedOver"]["entry"], verified["entries"]);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let anchored = loop {
         let verified = said(sandbox, &["audit", "verify"]);
         if verified["anchored"] == 1 {

@@ -12,7 +12,7 @@ use crate::partner::Partner;
 use crate::serve::{Ground, Served};
 
 /// A request that takes longer hangs.
-const HANGS: Duration = Duration::from_secs(30);
+const HANGS: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(100);
 
 async fn answered(work: impl Future<Output = (u16, Value)>) -> (u16, Value) {

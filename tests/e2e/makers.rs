@@ -1,5 +1,7 @@
 //! A maker's resting order, placed over REST, fills orders of both interfaces, and unpaid amounts are returned to it.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::cli::{refused, said};
@@ -11,6 +13,15 @@ const WHY: [&str; 6] = ["--operator", "jo", "--reason", "agreement", "--evidence
 
 fn remaining(sandbox: &Sandbox) -> Value {
     said(sandbox, &["maker", "orders", "--partner", "globex"])["orders"][0]["remainingMinor"].clone()
+}
+
+/// Whether a candidate of a quote has this rate: processes read the book four times a second.
+async fn is_offered(partner: &Partner, rate: &str) -> bool {
+    let body = json!({"requestId": uuid::Uuid::new_v4(), "actorId": "a", "source": "USDC", "target": "USD",
+                      "amount": "100", "side": "sell"});
+    let (status, quoted) = partner.post("/v1/quotes", &body).await;
+    assert_eq!(status, 200, "{quoted}");
+    quoted["candidates"].to_string().contains(rate)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,9 +43,13 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     let place = ["maker", "place", "--partner", "globex", "--pair", "USDC/USD", "--rate", "0.9999"];
     let placed = said(&sandbox, &[&place[..], &["--id", "R-1", "--amount-minor", "20000"]].concat());
     assert_eq!((&placed["repeated"], &placed["remainingMinor"]), (&json!(false), &json!("20000")));
-    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-
     let partner = Partner::of(&sandbox);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_offered(&partner, "0.9999").await {
+        assert!(Instant::now() < deadline, "the order is not in the book");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
     let order = partner.order(&sandbox, 0, "000123450008").await;
     let (status, accepted) = partner.submit(&order).await;
     assert_eq!((status, &accepted["path"]["steps"][0]["type"]), (202, &json!("fiat_gateway")), "{accepted}");

@@ -75,7 +75,7 @@ impl Scene {
         let tx = json!({"from": from, "to": to, "data": Bytes::from(call), "value": U256::from(wei)});
         let hash: alloy::primitives::B256 =
             self.provider.raw_request("eth_sendTransaction".into(), json!([tx])).await.unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(receipt) = self.provider.get_transaction_receipt(hash).await.unwrap() {
                 return assert!(receipt.status());

@@ -21,7 +21,7 @@ impl AsRef<Value> for Sandbox {
     }
 }
 
-const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_WITHIN: Duration = Duration::from_secs(240);
 
 impl Sandbox {
     pub(crate) async fn start() -> Self {
@@ -76,7 +76,7 @@ impl Sandbox {
 
     /// Waits until a line of the figures reads so.
     pub(crate) async fn wait_for_metric(&self, line: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let figures = reqwest::get(self.text("/metrics")).await.unwrap().text().await.unwrap();
             if figures.lines().any(|one| one == line) {
@@ -114,7 +114,7 @@ impl Sandbox {
     pub(crate) async fn interrupt(&mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 assert!(status.success(), "{status}\n{}", self.log());

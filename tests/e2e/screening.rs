@@ -18,7 +18,7 @@ fn decide(sandbox: &Sandbox, reference: &str, action: &str, operator: &str) -> V
 
 /// The last result of an order's pending work, after its first attempt.
 fn held(sandbox: &Sandbox, reference: &str) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let shown = said(sandbox, &["execution", "show", "--reference", reference]);
         if shown["work"][0]["lastResult"] == "held by screening" {

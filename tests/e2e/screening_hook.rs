@@ -125,7 +125,7 @@ impl Desk {
     /// Waits until both are held, for the source that is said.
     fn are_held(&self, pair: &Pair, source: &str) {
         for reference in [&pair.rest, &pair.fix] {
-            let deadline = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(120);
             loop {
                 let shown = said(&self.sandbox, &["execution", "show", "--reference", reference]);
                 if shown["work"][0]["lastResult"] == "held by screening" {
@@ -222,7 +222,7 @@ async fn the_hook_and_operators_hold_release_and_fail_orders_of_both_interfaces(
 
     // No answer in time holds them, and nobody decides: they expire at their deadline.
     hook.say(None);
-    let fifth = desk.place(12).await;
+    let fifth = desk.place(60).await;
     desk.are_held(&fifth, "no_answer");
     assert_eq!(desk.rest_ends(&fifth).await["failure"]["code"], "expired");
     assert_eq!(desk.fix_ends(&fifth).await.0, "C");

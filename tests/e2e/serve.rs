@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::partner::Partner;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The environment of the service: an empty database, a chain with the contracts, a configuration.
 pub(crate) struct Ground {

@@ -557,7 +557,7 @@ pub(crate) async fn raw<R: serde::de::DeserializeOwned + std::fmt::Debug + Send 
 
 /// Repeats until there is an answer, and fails when there is none in time.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look().await {
             return found;

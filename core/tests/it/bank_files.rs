@@ -114,7 +114,7 @@ pub(crate) fn request(reference: &str, late: bool) -> RailRequest {
         sold: None,
         provider_reference: None,
         execution: "exe_x".into(),
-        not_after: Utc::now() + TimeDelta::seconds(if late { -1 } else { 10 }),
+        not_after: Utc::now() + TimeDelta::seconds(if late { -1 } else { 600 }),
     }
 }
 

@@ -28,7 +28,7 @@ use dvp_testing::{Harness, Market};
 
 use self::bank::{Bank, Manner};
 
-const FRIDAY_EVENING: &str = "2027-03-12T20:00:00Z";
+const FRIDAY_EVENING: &str = "2032-03-12T20:00:00Z";
 const DAY_SECS: u64 = 24 * 60 * 60;
 /// The provider's initial balance, in cents.
 const FUNDS: u128 = 1_000_000;
@@ -166,23 +166,23 @@ async fn weekend_payments_are_ordered_once_and_an_unanswered_one_resolved() {
         wait_for("the order", || async { (bank.calls(account) == 1).then_some(()) }).await;
     }
     // After the cut-off on Friday: the bank processes the payments on Monday, and books them on Tuesday.
-    pass_until(&harness, "2027-03-15T23:00:00Z").await;
+    pass_until(&harness, "2032-03-15T23:00:00Z").await;
     for reference in [&booked, &unanswered] {
         assert_eq!(state(&harness, reference).await, "paying");
     }
-    pass_until(&harness, "2027-03-16T10:00:00Z").await;
+    pass_until(&harness, "2032-03-16T10:00:00Z").await;
     harness.wait_for_state(&booked, "releasing").await;
     harness.play_chain(&booked).await;
     harness.wait_for_state(&booked, "completed").await;
-    assert_eq!(paid_at(&harness, &booked).await, at("2027-03-16T09:00:00Z"), "the bank's time");
+    assert_eq!(paid_at(&harness, &booked).await, at("2032-03-16T09:00:00Z"), "the bank's time");
 
     // Two days later operators find the other payment on a statement.
-    pass_until(&harness, "2027-03-18T12:00:00Z").await;
+    pass_until(&harness, "2032-03-18T12:00:00Z").await;
     assert_eq!(state(&harness, &unanswered).await, "paying");
     let paid = Action::MarkPaid {
         leg: LegKind::Payout,
         provider_reference: "S17".into(),
-        at: at("2027-03-17T09:00:00Z"),
+        at: at("2032-03-17T09:00:00Z"),
     };
     for operator in ["jo", "mika"] {
         assert_eq!(state(&harness, &unanswered).await, "paying");
@@ -198,35 +198,35 @@ async fn weekend_payments_are_ordered_once_and_an_unanswered_one_resolved() {
 async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
     let harness = friday_evening().await;
     let manners = [
-        ("000124", Manner::BooksAt(at("2027-03-24T09:00:00Z"))),
-        ("000125", Manner::ReturnsAt(at("2027-03-25T09:00:00Z"))),
+        ("000124", Manner::BooksAt(at("2032-03-24T09:00:00Z"))),
+        ("000125", Manner::ReturnsAt(at("2032-03-25T09:00:00Z"))),
     ];
     let (_, bank) = start(&harness, &[], &manners);
     let late = accept_and_play(&harness, "000124", "fill").await;
     let returned = accept_and_play(&harness, "000125", "fill").await;
-    pass_until(&harness, "2027-03-20T23:00:00Z").await;
+    pass_until(&harness, "2032-03-20T23:00:00Z").await;
     for reference in [&late, &returned] {
         assert_eq!(state(&harness, reference).await, "paying");
         assert_eq!(commands(&harness, reference, "settle").await, 0);
     }
     assert_eq!(harness.account("debt", "USD").await, "0");
-    pass_until(&harness, "2027-03-21T01:00:00Z").await;
+    pass_until(&harness, "2032-03-21T01:00:00Z").await;
     for reference in [&late, &returned] {
         harness.wait_for_state(reference, "owing").await;
         harness.play_until(reference, |kind| kind == "settle").await;
     }
     assert_ne!(harness.account("debt", "USD").await, "0");
 
-    pass_until(&harness, "2027-03-24T10:00:00Z").await;
+    pass_until(&harness, "2032-03-24T10:00:00Z").await;
     harness.wait_for_state(&late, "completed").await;
-    assert_eq!(paid_at(&harness, &late).await, at("2027-03-24T09:00:00Z"));
+    assert_eq!(paid_at(&harness, &late).await, at("2032-03-24T09:00:00Z"));
     assert_eq!(state(&harness, &returned).await, "owing");
 
-    pass_until(&harness, "2027-03-25T10:00:00Z").await;
+    pass_until(&harness, "2032-03-25T10:00:00Z").await;
     assert_eq!(state(&harness, &returned).await, "owing");
     assert_eq!(failure(&harness, &returned).await, "account_closed");
     let given_back =
-        Action::ReturnDebt { provider_reference: "0xback".into(), at: at("2027-03-25T09:30:00Z") };
+        Action::ReturnDebt { provider_reference: "0xback".into(), at: at("2032-03-25T09:30:00Z") };
     for operator in ["jo", "mika"] {
         assert_eq!(state(&harness, &returned).await, "owing");
         decide(&harness, operator, &returned, &given_back).await;
@@ -243,18 +243,18 @@ async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
 async fn a_rarely_queried_payment_is_settled_before_the_timelock() {
     let harness = friday_evening_with_margin(3_600).await;
     let rail = |manners: Manners<'_>| Arc::new(Bank::new(harness.clock(), manners.iter().cloned()));
-    let (desk, bank) = (rail(&[]), rail(&[("000135", Manner::BooksAt(at("2027-03-24T09:00:00Z")))]));
+    let (desk, bank) = (rail(&[]), rail(&[("000135", Manner::BooksAt(at("2032-03-24T09:00:00Z")))]));
     let rarely = RailUse { poll_max: Duration::from_secs(3_600), ..RailUse::of(bank) };
     harness.start_workers_using(RailUse::of(desk), rarely);
     let late = accept_and_play(&harness, "000135", "fill").await;
-    pass_until(&harness, "2027-03-20T00:10:00Z").await;
+    pass_until(&harness, "2032-03-20T00:10:00Z").await;
     // Queried once more shortly before the time to settle.
     let due = "update effect set run_at = now() where reference = $1 and attempts > 15";
     let done = sqlx::query(due).bind(&late).execute(harness.pool()).await.unwrap();
     assert_eq!(done.rows_affected(), 1);
-    pass_until(&harness, "2027-03-20T00:20:00Z").await;
+    pass_until(&harness, "2032-03-20T00:20:00Z").await;
     assert_eq!(state(&harness, &late).await, "paying");
-    pass_until(&harness, "2027-03-20T00:31:00Z").await;
+    pass_until(&harness, "2032-03-20T00:31:00Z").await;
     harness.wait_for_state(&late, "owing").await;
     assert_eq!(commands(&harness, &late, "settle").await, 1);
 }
@@ -263,28 +263,28 @@ async fn a_rarely_queried_payment_is_settled_before_the_timelock() {
 async fn a_payout_is_retried_for_days_until_too_little_time_is_left() {
     let harness = friday_evening().await;
     let manners = [
-        ("000126", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
-        ("000127", Manner::DownUntil(at("2027-03-17T12:00:00Z"))),
+        ("000126", Manner::DownUntil(at("2032-03-14T12:00:00Z"))),
+        ("000127", Manner::DownUntil(at("2032-03-17T12:00:00Z"))),
     ];
     let (_, bank) = start(&harness, &[], &manners);
     let paid = accept_and_play(&harness, "000126", "fill").await;
     let unpaid = accept_and_play(&harness, "000127", "fill").await;
-    pass_until(&harness, "2027-03-14T11:00:00Z").await;
+    pass_until(&harness, "2032-03-14T11:00:00Z").await;
     assert_eq!(bank.calls("000126"), 0);
     assert!(bank.unreached("000126") >= 39, "an attempt an hour: {}", bank.unreached("000126"));
-    pass_until(&harness, "2027-03-14T13:00:00Z").await;
+    pass_until(&harness, "2032-03-14T13:00:00Z").await;
     harness.play_chain(&paid).await;
     harness.wait_for_state(&paid, "completed").await;
 
-    pass_until(&harness, "2027-03-16T19:00:00Z").await;
+    pass_until(&harness, "2032-03-16T19:00:00Z").await;
     assert_eq!(state(&harness, &unpaid).await, "paying");
-    pass_until(&harness, "2027-03-16T21:00:00Z").await;
+    pass_until(&harness, "2032-03-16T21:00:00Z").await;
     harness.wait_for_state(&unpaid, "payout_failed").await;
     assert_eq!(failure(&harness, &unpaid).await, "timelock_near");
     // The bank is back, and is not called any more. From the timelock on the funds can be refunded.
-    pass_until(&harness, "2027-03-21T23:00:00Z").await;
+    pass_until(&harness, "2032-03-21T23:00:00Z").await;
     assert_eq!(commands(&harness, &unpaid, "refund").await, 0);
-    pass_until(&harness, "2027-03-22T01:00:00Z").await;
+    pass_until(&harness, "2032-03-22T01:00:00Z").await;
     harness.play_until(&unpaid, |kind| kind == "refund").await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
     harness.wait_for_count(refunded, 1).await;
@@ -298,28 +298,28 @@ async fn a_payout_is_retried_for_days_until_too_little_time_is_left() {
 async fn a_conversion_is_retried_for_days_and_its_lock_returned_in_time() {
     let harness = friday_evening().await;
     let manners = [
-        ("000128", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
-        ("000129", Manner::DownUntil(at("2027-03-16T12:00:00Z"))),
+        ("000128", Manner::DownUntil(at("2032-03-14T12:00:00Z"))),
+        ("000129", Manner::DownUntil(at("2032-03-16T12:00:00Z"))),
     ];
     let (desk, bank) = start(&harness, &manners, &[]);
     let converted = accept_and_play(&harness, "000128", "create").await;
     let withheld = accept_and_play(&harness, "000129", "create").await;
-    pass_until(&harness, "2027-03-14T11:00:00Z").await;
+    pass_until(&harness, "2032-03-14T11:00:00Z").await;
     assert!(desk.unreached("000128") >= 39, "an attempt an hour: {}", desk.unreached("000128"));
-    pass_until(&harness, "2027-03-14T13:00:00Z").await;
+    pass_until(&harness, "2032-03-14T13:00:00Z").await;
     harness.play_chain(&converted).await;
     harness.wait_for_state(&converted, "completed").await;
 
-    pass_until(&harness, "2027-03-15T01:00:00Z").await;
+    pass_until(&harness, "2032-03-15T01:00:00Z").await;
     assert_eq!(state(&harness, &withheld).await, "converting");
-    pass_until(&harness, "2027-03-15T03:00:00Z").await;
+    pass_until(&harness, "2032-03-15T03:00:00Z").await;
     harness.wait_for_state(&withheld, "conversion_failed").await;
     assert_eq!(failure(&harness, &withheld).await, "fill_deadline_near");
     harness.play_until(&withheld, |kind| kind == "cancel").await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
     harness.wait_for_count(refunded, 1).await;
     // The desk is back, and is not called any more.
-    pass_until(&harness, "2027-03-16T13:00:00Z").await;
+    pass_until(&harness, "2032-03-16T13:00:00Z").await;
     assert_eq!((desk.calls("000128"), desk.calls("000129")), (1, 0));
     assert_eq!((bank.calls("000128"), bank.calls("000129")), (1, 0));
     assert_eq!(available(&harness).await.1, 0);
@@ -337,13 +337,13 @@ async fn a_commitment_is_paid_unless_it_is_seen_too_late() {
         ChainCommand::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
         other => panic!("{other:?}"),
     };
-    pass_until(&harness, "2027-03-15T21:00:00Z").await;
+    pass_until(&harness, "2032-03-15T21:00:00Z").await;
     assert_eq!(state(&harness, &late).await, "committing");
     harness.report_fact(&fills[0].0, &filled(&fills[0].1)).await;
     harness.play_chain(&late).await;
     harness.wait_for_state(&late, "completed").await;
 
-    pass_until(&harness, "2027-03-16T21:00:00Z").await;
+    pass_until(&harness, "2032-03-16T21:00:00Z").await;
     harness.report_fact(&fills[1].0, &filled(&fills[1].1)).await;
     harness.wait_for_state(&too_late, "payout_failed").await;
     assert_eq!(failure(&harness, &too_late).await, "timelock_near");

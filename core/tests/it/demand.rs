@@ -170,7 +170,7 @@ async fn unchanged_demand_is_sent_once_whatever_the_prices_do() {
         price.set(&harness, worse);
         wait_until("a look", || view.figures().prices > before).await;
     }
-    let brief = resting(&harness, falling(10_000, 9_930, 2_000)).await;
+    let brief = resting(&harness, falling(10_000, 9_930, 8_000)).await;
     subscriber.wait_for(&demand(2)).await;
     // Nobody gives its limit any more.
     price.set(&harness, "0.99");

@@ -185,7 +185,7 @@ async fn a_cancelled_or_expired_order_releases_its_reservations() {
     let wanted = Terms { account: "000123450008", ..DOLLARS_TO_EUROS };
     let cancelled = harness.accept(order_for(&wanted)).await.reference;
     let mut late = order_for(&wanted);
-    late.deadline = dvp_core::context::now().plus_millis(700);
+    late.deadline = dvp_core::context::now().plus_millis(4_000);
     let expired = harness.accept(late).await.reference;
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (0, 200_000));
     let done = harness.engine.cancel(&harness.tenant, &cancelled, None).await.unwrap();

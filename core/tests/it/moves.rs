@@ -32,6 +32,7 @@ use dvp_store::webhooks::Endpoint;
 use dvp_store::{PgConnection, deployment};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 use crate::personal_data::{complete, of_session};
 use crate::scenes::{self, fix_session};
@@ -228,7 +229,8 @@ async fn orders_at_the_close_are_committed_before_it_and_copied_or_refused() {
         }
     };
     let moving = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = "select count(*) from intent";
+        wait_for("more than one round", async || (cells.source.count(begun).await > 16).then_some(())).await;
         cells.run().await.unwrap()
     };
     let (accepted, _) = tokio::join!(submitting, moving);

@@ -97,7 +97,7 @@ async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
     let waiting = submit(&first, order("000123456789"));
     let euros = Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
     for _ in 0..3 {
-        let outcome = tokio::time::timeout(Duration::from_secs(1), submit(&second, order_for(&euros))).await;
+        let outcome = tokio::time::timeout(Duration::from_secs(20), submit(&second, order_for(&euros))).await;
         assert!(accepted(&outcome.expect("it waits for the other process").unwrap()));
     }
     assert!(!waiting.is_finished(), "a balance that is locked was used");

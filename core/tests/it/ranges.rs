@@ -132,7 +132,7 @@ async fn the_market_decides_whether_a_range_is_rejected_filled_or_rests() {
 async fn a_resting_order_is_filled_when_its_output_has_fallen_to_the_market() {
     let (harness, _) = scene(1_000_000).await;
     started(&harness).await;
-    let rests = resting(&harness, falling(9_985, 9_885, 3_000)).await;
+    let rests = resting(&harness, falling(9_985, 9_885, 8_000)).await;
     harness.wait_for_state(&rests.reference, "accepted").await;
     let filled = terms(&harness, &rests.reference).await;
     let range = Range::of(&filled.request).unwrap();
@@ -204,7 +204,7 @@ async fn a_resting_order_expires_at_its_deadline_and_leaves_nothing_behind() {
     price.set(&harness, "1.0");
     harness.start_workers();
     // Nobody fills it.
-    let rests = resting(&harness, falling(10_000, 9_900, 700)).await;
+    let rests = resting(&harness, falling(10_000, 9_900, 5_000)).await;
     harness.wait_for_state(&rests.reference, "expired").await;
     assert_eq!(harness.events(&rests.reference).await, ["intent.accepted", "intent.expired"]);
     for left in ["resting_range", "permit_use", "effect", "ledger_entry where reason = 'reserve'"] {

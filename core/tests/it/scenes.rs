@@ -2,6 +2,7 @@
 //! the services queue them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dvp_core::chain::WalletReader;
 use dvp_core::engine::Engine;
@@ -95,8 +96,18 @@ pub(crate) async fn harness_over(
 }
 
 /// Engines with a writer each, like other processes on the same database.
+/// Limits of a writer that waits for what a test holds, as long as a slow machine needs.
+pub(crate) const PATIENT: WriterLimits = WriterLimits {
+    connect: Duration::from_secs(20),
+    transaction: Duration::from_secs(60),
+    statement: Duration::from_secs(40),
+    lock: Duration::from_secs(30),
+    turn: Duration::from_secs(30),
+};
+
 pub(crate) fn engines(harness: &Harness, count: usize) -> Vec<Engine> {
-    (0..count).map(|_| harness.another_engine()).collect()
+    let patient = |_| engine_over(harness, harness.pool().clone(), PATIENT);
+    (0..count).map(patient).collect()
 }
 
 /// An engine of which only the writer reaches the database through a proxy.

@@ -68,8 +68,10 @@ impl Service {
         *self.says.lock().unwrap() = says;
     }
 
+    /// A service that answers is waited for as long as may be, one that does not only briefly.
     fn hook(&self, on_error: ScreeningResult) -> HookConfig {
-        let timeout = Duration::from_millis(300);
+        let answers = self.says.lock().unwrap().is_some();
+        let timeout = if answers { Duration::from_secs(10) } else { Duration::from_millis(300) };
         HookConfig { url: self.url.clone(), token: Some("secret".into()), timeout, on_error }
     }
 
@@ -283,7 +285,11 @@ async fn two_operators_release_or_refuse_only_a_held_order() {
 async fn a_killed_worker_screens_again_and_the_order_begins_once() {
     let harness = scenes::harness().await;
     let service = Service::saying(None).await;
-    let screening = || service.screening(ScreeningResult::Hold, NEVER);
+    // Killed before it stops waiting.
+    let screening = || {
+        let hook = HookConfig { timeout: Duration::from_secs(10), ..service.hook(ScreeningResult::Hold) };
+        Screening::new(None, Some(hook), NEVER).unwrap()
+    };
     let engine = harness.engine_under(screening());
     let worker = work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
@@ -342,8 +348,8 @@ async fn a_party_on_the_list_is_held_and_the_list_is_reloaded() {
 async fn operators_who_refuse_an_order_overrule_a_worker_that_comes_back_with_a_pass() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
-    // Without an answer it would pass, after two seconds.
-    let timeout = Duration::from_secs(2);
+    // Without an answer it would pass, after five seconds.
+    let timeout = Duration::from_secs(5);
     let hook = HookConfig { timeout, ..service.hook(ScreeningResult::Pass) };
     let engine = harness.engine_under(Screening::new(None, Some(hook), SOON).unwrap());
     work(&harness, &engine);

@@ -22,16 +22,7 @@ use sqlx::{Postgres, Transaction};
 use tokio::task::JoinHandle;
 
 use crate::beneficiaries;
-use crate::scenes::{self, fix_session, part_of, unnumbered, unwritable_part_of};
-
-/// Waits for what a test holds, as long as a slow machine needs.
-const PATIENT: WriterLimits = WriterLimits {
-    connect: Duration::from_secs(20),
-    transaction: Duration::from_secs(60),
-    statement: Duration::from_secs(40),
-    lock: Duration::from_secs(30),
-    turn: Duration::from_secs(30),
-};
+use crate::scenes::{self, PATIENT, fix_session, part_of, unnumbered, unwritable_part_of};
 
 fn engine(harness: &Harness, turn: Duration) -> Engine {
     scenes::engine_over(harness, harness.pool().clone(), WriterLimits { turn, ..PATIENT })

@@ -22,7 +22,7 @@ use tokio::{
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The service's own fields beyond the standard, as published.
 static OWN: LazyLock<Vec<(&str, FieldDef)>> = LazyLock::new(|| {

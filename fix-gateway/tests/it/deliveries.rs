@@ -144,7 +144,7 @@ impl Served {
 
     /// Waits for this call.
     async fn until(&mut self, step: Step) {
-        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        let waited = tokio::time::timeout(Duration::from_secs(120), async {
             while self.seen.last() != Some(&step) {
                 self.seen.push(self.steps.recv().await.unwrap());
             }

@@ -130,7 +130,7 @@ async fn a_failed_commit_ends_the_connection_and_the_order_is_resent() {
 
     // The numbers of the orders were not used up: they come again.
     client.next_out = 2;
-    tokio::time::timeout(Duration::from_secs(20), async {
+    tokio::time::timeout(Duration::from_secs(120), async {
         loop {
             client.reconnect(addr).await;
             client.send("A", "98=0|108=30").await;

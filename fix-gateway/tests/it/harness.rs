@@ -149,7 +149,7 @@ impl FixHarness {
         change: impl FnOnce(&mut GatewayConfig),
     ) -> Gateway {
         let mut config = GatewayConfig {
-            lease_ttl: Duration::from_secs(3),
+            lease_ttl: Duration::from_secs(8),
             refresh: Duration::from_millis(100),
             refusal_delay: Duration::from_millis(20),
             slow_consumer: SlowConsumer { stall_max: Duration::from_millis(1500), ..SlowConsumer::default() },

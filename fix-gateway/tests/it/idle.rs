@@ -38,8 +38,8 @@ async fn add_idle_sessions(harness: &FixHarness) {
 /// How often the feed was read, as far as the database has counted.
 const READS: &str =
     "select coalesce(seq_scan, 0) + coalesce(idx_scan, 0) from pg_stat_user_tables where relname = 'event'";
-/// The database counts a second late.
-const COUNTED: Duration = Duration::from_secs(3);
+/// The database counts a second late, and what an idle connection did up to ten.
+const COUNTED: Duration = Duration::from_secs(12);
 
 /// The count once the database's statistics include all earlier statements.
 async fn reads(harness: &FixHarness) -> i64 {

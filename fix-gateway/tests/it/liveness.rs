@@ -24,12 +24,12 @@ async fn only_a_dead_connection_gives_way_to_a_new_one() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut first = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    first.send("A", &format!("98=0|108=1|{LOGON}")).await;
+    first.send("A", &format!("98=0|108=4|{LOGON}")).await;
     first.expect("A").await;
     // The peer is silent until the TestRequest; then another connection logs on to its session.
     first.expect("1").await;
     let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    second.send_as(first.next_out, None, "A", &format!("98=0|108=1|{LOGON}")).await;
+    second.send_as(first.next_out, None, "A", &format!("98=0|108=4|{LOGON}")).await;
     // The first answers, and keeps its session.
     first.send("0", "112=TEST").await;
     assert!(second.next().await.is_none());
@@ -38,7 +38,7 @@ async fn only_a_dead_connection_gives_way_to_a_new_one() {
     // Now it does not answer the TestRequest.
     first.expect("1").await;
     let mut third = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    third.send_as(first.next_out, None, "A", &format!("98=0|108=1|{LOGON}")).await;
+    third.send_as(first.next_out, None, "A", &format!("98=0|108=4|{LOGON}")).await;
     third.next_out = first.next_out + 1;
     third.expect("A").await;
     while first.next().await.is_some() {}

@@ -39,7 +39,7 @@ async fn ask(harness: &FixHarness, action: SessionAction) -> (String, bool) {
         reason: "a test".into(),
     };
     let id = fix_commands::insert_command(&mut conn, &command, None).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let answer = fix_commands::load_answer(&mut conn, id).await.unwrap();
         if let Some(outcome) = answer.outcome {
@@ -61,7 +61,7 @@ async fn run(harness: &FixHarness, statement: &'static str) {
 
 /// Tries until it is let in.
 async fn log_on(client: &mut Client, addr: std::net::SocketAddr) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         client.reconnect(addr).await;
         let seq = client.next_out;
@@ -321,7 +321,7 @@ async fn changed_settings_apply_from_the_next_connection_on() {
     harness.change_settings(|settings| settings.last_msg_seq_num_processed = true).await;
     client.send("1", "112=undisturbed").await;
     assert_eq!(client.expect("0").await.text(369), None);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         client.send("5", "").await;
         client.expect("5").await;

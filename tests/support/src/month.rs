@@ -34,7 +34,7 @@ use crate::orders::{Terms, order_at};
 use crate::{Harness, Market};
 
 /// A Monday, at midnight.
-const START: &str = "2027-03-01T00:00:00Z";
+const START: &str = "2032-03-01T00:00:00Z";
 const DAY_SECS: u64 = 24 * 60 * 60;
 /// The initial balance of each provider, in minor units.
 const FUNDS: [(&str, u128); 4] = [
