@@ -487,6 +487,44 @@ async fn a_release_that_another_endpoint_does_not_have_yet_is_not_sent_again() {
     assert_eq!(waiting, 0);
 }
 
+/// A transaction with two releases: the event of the first is not at the other endpoint yet, that of the second did not
+/// come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_judged_but_for_the_release_that_waits() {
+    let chain = Chain::new(Scene::new().await).await;
+    let (_, missing) = (releasing(&chain, 1).await, releasing(&chain, 2).await);
+    let (seeing, blind) = (Node::of(&chain), Node::of(&chain));
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![seeing, blind.clone()]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    blind.wrong.blind_to_ends.store(true, Ordering::Relaxed);
+
+    let account = chain.scene.relayer.clone();
+    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    let relaying = chain.lease("relayer").await;
+    relayer.turn(&relaying).await.unwrap();
+    chain.mined(1).await;
+    relayer.turn(&relaying).await.unwrap();
+    let slots: i64 =
+        sqlx::query_scalar("select count(*) from nonce_slot").fetch_one(&chain.pool()).await.unwrap();
+    assert_eq!(slots, 1, "they go in one transaction");
+    rest(&mut indexer, &lease).await;
+    sqlx::query("update chain_fact set retracted_at = now() where entity = $1 and kind = 'settled'")
+        .bind(missing.id.as_slice())
+        .execute(&chain.pool())
+        .await
+        .unwrap();
+    relayer.turn(&relaying).await.unwrap();
+    let states = "select state, tries from chain_command where kind = 'settle' order by id";
+    let states: Vec<(String, i32)> = sqlx::query_as(states).fetch_all(&chain.pool()).await.unwrap();
+    assert_eq!(states, [("sent".to_owned(), 0), ("pending".to_owned(), 1)]);
+
+    blind.wrong.blind_to_ends.store(false, Ordering::Relaxed);
+    chain.mined(1).await;
+    rest(&mut indexer, &lease).await;
+    chain.state("order 1", "settle", "done").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_hangs_does_not_delay_each_block() {
     let chain = Chain::new(Scene::new().await).await;

@@ -150,7 +150,8 @@ async fn give_up(
 /// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
 /// are open again. Returns their number.
 ///
-/// A transaction waits to be judged while the event of one of its commands waits for the other endpoints.
+/// A command whose event waits for the other endpoints was not skipped. Its transaction is judged again once that event
+/// is believed, or retracted.
 ///
 /// The contracts refuse to execute any other call twice; a hash can be anchored twice. An anchor that is missing, or
 /// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
@@ -158,9 +159,8 @@ async fn give_up(
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
     let reopened = sqlx::query(
         "with passed as (
-             update nonce_slot slot
-             set judged = true
-             from chain_cursor cursor
+             select slot.nonce
+             from nonce_slot slot, chain_cursor cursor
              where slot.chain_id = $1 and slot.signer = $2 and slot.state in ('mined', 'final')
                and not slot.judged and (slot.succeeded or slot.kind = 'anchor')
                and (slot.state = 'final' or slot.kind is distinct from 'anchor')
@@ -168,20 +168,28 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
                and (slot.state = 'final' or exists (
                    select from chain_block block
                    where block.chain_id = $1 and block.hash = slot.block_hash and block.canonical))
-               and not exists (
-                   select from slot_command carried
-                   join chain_command command on command.id = carried.command_id and command.state = 'sent'
-                   join chain_fact waiting on waiting.chain_id = $1 and waiting.entity = command.entity
-                   where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce and carried.live
-                     and waiting.gate is not null and waiting.kind in ('settled', 'cancelled', 'refunded')
-                     and waiting.differs is null and waiting.consumed_at is null and waiting.retracted_at is null
-                     and chain_goal_reached(command.kind, waiting.kind))
-             returning slot.nonce
+             for update of slot
+         ), missing as (
+             select carried.nonce, carried.command_id, exists (
+                 select from chain_fact waiting
+                 where waiting.chain_id = $1 and waiting.entity = command.entity and waiting.gate is not null
+                   and waiting.kind in ('settled', 'cancelled', 'refunded')
+                   and waiting.consumed_at is null and waiting.retracted_at is null
+                   and chain_goal_reached(command.kind, waiting.kind)) as waits
+             from passed
+             join slot_command carried on carried.chain_id = $1 and carried.signer = $2
+               and carried.nonce = passed.nonce and carried.live
+             join chain_command command on command.id = carried.command_id and command.state = 'sent'
+         ), judged as (
+             update nonce_slot slot set judged = true
+             from passed
+             where slot.chain_id = $1 and slot.signer = $2 and slot.nonce = passed.nonce
+               and not exists (select from missing where missing.nonce = slot.nonce and missing.waits)
          ), undone as (
              update slot_command carried set live = false
-             from passed, chain_command command
-             where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = passed.nonce
-               and carried.live and command.id = carried.command_id and command.state = 'sent'
+             from missing
+             where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = missing.nonce
+               and carried.command_id = missing.command_id and carried.live and not missing.waits
              returning carried.command_id
          )
          update chain_command command
