@@ -422,8 +422,9 @@ fn pgbackrest_archives_for_the_servers_that_patroni_runs() {
 }
 
 /// What each step of a restore has to be done before, by its command.
-const RESTORE: [&str; 8] = [
+const RESTORE: [&str; 9] = [
     "patronictl -c /etc/patroni/patroni.yml remove dvp",
+    "--type=full backup",
     "dvp audit verify --config dvp.toml\n",
     "dvp pause add --scope everything ",
     "select(.entry > 1200)",
