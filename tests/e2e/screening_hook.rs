@@ -222,7 +222,7 @@ async fn the_hook_and_operators_hold_release_and_fail_orders_of_both_interfaces(
 
     // No answer in time holds them, and nobody decides: they expire at their deadline.
     hook.say(None);
-    let fifth = desk.place(60).await;
+    let fifth = desk.place(40).await;
     desk.are_held(&fifth, "no_answer");
     assert_eq!(desk.rest_ends(&fifth).await["failure"]["code"], "expired");
     assert_eq!(desk.fix_ends(&fifth).await.0, "C");

@@ -8,7 +8,7 @@ use dvp_store::pauses::{self, Decided};
 
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::wait::wait_for;
+use dvp_testing::wait::{wait_for, wait_past_midnight};
 
 const BY: Decided<'_> = Decided { operator: "jo", reason: "to be sure" };
 
@@ -89,6 +89,7 @@ async fn concurrent_entries_follow_each_other_and_cannot_be_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_head_is_anchored_once_a_day_and_a_rewritten_log_is_found() {
+    wait_past_midnight().await;
     let harness = scenes::harness().await;
     harness.start_workers();
     switch(&harness, "north").await;

@@ -11,7 +11,7 @@ use sqlx::postgres::PgListener;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 /// A longer wait is a hang.
-const HANGS: Duration = Duration::from_secs(90);
+const HANGS: Duration = Duration::from_secs(120);
 
 async fn way_to(database: &TestDatabase) -> (BlackHole, Pools) {
     let (_, rest) = database.url().split_once('@').unwrap();

@@ -27,7 +27,7 @@ use crate::scenes::{self, fix_session, part_of};
 
 const BY: Decided<'_> = Decided { operator: "jo", reason: "drawn" };
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "drawn", evidence: "none" };
-const START_MILLIS: i64 = 1_899_000_000_000;
+const START_MILLIS: i64 = 1_961_899_200_000;
 const MOVES: usize = 120;
 
 struct Dice(u64);

@@ -11,7 +11,7 @@ use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for, order_of};
-use dvp_testing::wait::wait_for;
+use dvp_testing::wait::{wait_for, wait_past_midnight};
 
 use crate::scenes;
 
@@ -56,6 +56,7 @@ async fn delivered(harness: &Harness) -> u128 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
+    wait_past_midnight().await;
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
     let (input, output) = (100_000_000, delivered(&harness).await);
@@ -102,6 +103,7 @@ async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_orders_in_several_processes_do_not_exceed_a_days_limit() {
+    wait_past_midnight().await;
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
     set(&harness, &limit(LimitScope::Partner, &partner, "USDC", Period::Day, Some(70_000_000))).await;
@@ -191,6 +193,7 @@ async fn check_open(harness: &Harness) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_orders_are_limited_in_all_processes_until_they_end() {
+    wait_past_midnight().await;
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
     let output = delivered(&harness).await;

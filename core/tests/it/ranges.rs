@@ -204,7 +204,7 @@ async fn a_resting_order_expires_at_its_deadline_and_leaves_nothing_behind() {
     price.set(&harness, "1.0");
     harness.start_workers();
     // Nobody fills it.
-    let rests = resting(&harness, falling(10_000, 9_900, 5_000)).await;
+    let rests = resting(&harness, falling(10_000, 9_930, 5_000)).await;
     harness.wait_for_state(&rests.reference, "expired").await;
     assert_eq!(harness.events(&rests.reference).await, ["intent.accepted", "intent.expired"]);
     for left in ["resting_range", "permit_use", "effect", "ledger_entry where reason = 'reserve'"] {

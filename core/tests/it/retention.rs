@@ -11,6 +11,7 @@ use sqlx::PgPool;
 
 use crate::scenes;
 use dvp_testing::orders::order;
+use dvp_testing::wait::wait_past_midnight;
 
 /// Rows of every subject, `age` old, named by `name`.
 async fn insert(pool: &PgPool, name: &str, age: Duration) {
@@ -258,6 +259,7 @@ async fn a_nonce_is_kept_while_its_timestamp_is_accepted_and_used_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn days_of_the_fix_archive_are_dropped_when_all_of_them_is_expired() {
+    wait_past_midnight().await;
     let harness = scenes::harness().await;
     let pool = harness.pool();
     let mut conn = pool.acquire().await.unwrap();

@@ -95,7 +95,6 @@ pub(crate) async fn harness_over(
     Harness::with_liquidity(market, liquidity).await
 }
 
-/// Engines with a writer each, like other processes on the same database.
 /// Limits of a writer that waits for what a test holds, as long as a slow machine needs.
 pub(crate) const PATIENT: WriterLimits = WriterLimits {
     connect: Duration::from_secs(20),
@@ -105,9 +104,11 @@ pub(crate) const PATIENT: WriterLimits = WriterLimits {
     turn: Duration::from_secs(30),
 };
 
+/// Engines with a writer each, like other processes on the same database.
 pub(crate) fn engines(harness: &Harness, count: usize) -> Vec<Engine> {
-    let patient = |_| engine_over(harness, harness.pool().clone(), PATIENT);
-    (0..count).map(patient).collect()
+    // Batches of several processes wait for each other no longer than in the service.
+    let limits = WriterLimits { turn: WriterLimits::default().turn, ..PATIENT };
+    (0..count).map(|_| engine_over(harness, harness.pool().clone(), limits)).collect()
 }
 
 /// An engine of which only the writer reaches the database through a proxy.

@@ -15,10 +15,10 @@ use dvp_testing::Harness;
 use dvp_testing::wait::wait_for;
 
 const IMPATIENT: WriterLimits = WriterLimits {
-    connect: Duration::from_secs(3),
-    transaction: Duration::from_secs(5),
-    statement: Duration::from_secs(4),
-    lock: Duration::from_secs(3),
+    connect: Duration::from_secs(5),
+    transaction: Duration::from_secs(8),
+    statement: Duration::from_secs(6),
+    lock: Duration::from_secs(5),
     turn: Duration::from_millis(100),
 };
 

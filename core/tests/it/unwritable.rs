@@ -13,7 +13,7 @@ use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
 use crate::proxy::{Mode, Proxy};
-use crate::scenes::{self, engine_behind_proxy};
+use crate::scenes::{self, PATIENT, engine_behind_proxy};
 use crate::scenes::{fix_session, key_of, part_of, unnumbered, unwritable_part_of};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
@@ -89,7 +89,7 @@ fn part_after(session: &str, chain: &FixChain, before: u64) -> FixPart {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_passes_over_a_message_whose_order_could_not_be_parked() {
     let harness = scenes::harness().await;
-    let limits = WriterLimits { statement: Duration::from_secs(2), ..WriterLimits::default() };
+    let limits = WriterLimits { statement: Duration::from_secs(3), ..WriterLimits::default() };
     let (engine, proxy) = engine_behind_proxy(&harness, limits).await;
     let (session, tenant) = (fix_session(&harness, &harness.tenant, "ACME").await, &harness.tenant);
     for statement in [
@@ -151,7 +151,8 @@ async fn independent_bad_units_are_separated_from_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_waits_for_a_lock_fails_alone() {
     let harness = scenes::harness().await;
-    let limits = WriterLimits { lock: Duration::from_secs(1), ..WriterLimits::default() };
+    // A transaction has time for the lock's limit more than once.
+    let limits = WriterLimits { lock: Duration::from_secs(3), ..PATIENT };
     let (engine, _proxy) = engine_behind_proxy(&harness, limits).await;
     let locked = harness.accept(order("000123450008")).await.reference;
     let mut operator = harness.pool().begin().await.unwrap();

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use dvp_core::context::now;
+
 /// Long enough for a busy machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const BETWEEN: Duration = Duration::from_millis(10);
@@ -10,7 +12,7 @@ const BETWEEN: Duration = Duration::from_millis(10);
 /// Asks until there is an answer.
 ///
 /// # Panics
-/// When there is none after a minute.
+/// When there is none after two minutes.
 pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -25,7 +27,16 @@ pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn
 /// Looks until it is so.
 ///
 /// # Panics
-/// When it is not after a minute.
+/// When it is not after two minutes.
 pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     wait_for(what, || std::future::ready(is_so().then_some(()))).await;
+}
+
+/// Waits for the next day (UTC) when this one is about to end: for tests of what belongs to one day.
+pub async fn wait_past_midnight() {
+    const ENDS: u64 = 120;
+    let left = 86_400 - now().unix_secs() % 86_400;
+    if left < ENDS {
+        tokio::time::sleep(Duration::from_secs(left)).await;
+    }
 }
