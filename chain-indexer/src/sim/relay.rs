@@ -4,11 +4,13 @@
 //! makes blocks of any transactions in any order, forks, loses its answers and fails; the relayer is killed at an
 //! await, its transaction is aborted by a failing statement, and accounts are taken out of service. Required: every
 //! command takes effect exactly once, abandoned ones never do, every nonce is used and none blocks others, nothing is
-//! broadcast that was not committed, and no transaction offers more than the cap.
+//! broadcast that was not committed, no transaction offers more than the cap, and no command is reopened while its event
+//! waits at the payout gate.
 //!
 //! The indexer's part is played by its store functions, block by block; the indexer has its own simulator.
 
 mod contracts;
+mod gates;
 mod node;
 mod oracle;
 mod run;

@@ -30,8 +30,6 @@ const CAP: u128 = 30_000_000_000;
 const LEASE: Duration = Duration::from_secs(3_600);
 /// Rounds after the last disturbance, within which everything must be done.
 const ROUNDS_TO_THE_END: u32 = 400;
-/// More facts than wait at the gate.
-const GATED: i64 = 10_000;
 /// The part of the waiting facts that the endpoints agree on by the next time.
 const LIFTED_PER_MILLE: u64 = 400;
 
@@ -75,7 +73,7 @@ pub async fn run_relay_seed(database: &SimDatabase, seed: u64) -> Result<RelayOu
     }
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -101,7 +99,7 @@ pub(super) struct Run<'a> {
     node: Node,
     rng: Rng,
     /// Decides when gates are lifted: the other choices of a seed stay as they are.
-    gate_rng: Rng,
+    pub(super) gate_rng: Rng,
     accounts: Vec<Account>,
     orders: Vec<Order>,
     /// Receipts whose anchoring was abandoned with an account and taken over by another one.
@@ -135,7 +133,8 @@ impl<'a> Run<'a> {
         let orders = orders(seed, &mut rng);
         let (abandoned_anchors, outcome) = (BTreeSet::new(), RelayOutcome::default());
         let gate_rng = Rng::new(seed ^ 0x6a7e);
-        let run = Self { database, config, node, rng, gate_rng, accounts, orders, abandoned_anchors, outcome };
+        let run =
+            Self { database, config, node, rng, gate_rng, accounts, orders, abandoned_anchors, outcome };
         run.begin().await?;
         Ok(run)
     }
@@ -436,44 +435,6 @@ impl<'a> Run<'a> {
             .map_err(text)?;
         tx.commit().await.map_err(text)?;
         Ok(Cursor { version: from.version + 1, ..to })
-    }
-
-    /// The endpoints agree on some of the waiting facts.
-    async fn lift_gates(&mut self, per_mille: u64) -> Result<(), String> {
-        let mut tx = self.database.admin.begin().await.map_err(text)?;
-        let waiting = store::list_new_fills(&mut tx, self.config.chain_id, GATED).await.map_err(text)?;
-        let ids = waiting.iter().map(|fill| fill.id);
-        let agreed: Vec<i64> = ids.filter(|_| self.gate_rng.chance(per_mille)).collect();
-        store::lift_gates(&mut tx, &agreed).await.map_err(text)?;
-        tx.commit().await.map_err(text)
-    }
-
-    /// The commands in transactions whose event waits at the gate.
-    async fn gated(&self) -> Result<Vec<i64>, String> {
-        sqlx::query_scalar(
-            "select command.id
-             from chain_command command
-             join chain_fact waiting on waiting.entity = command.entity and waiting.gate is not null
-             where command.state = 'sent' and waiting.retracted_at is null
-               and command.trouble is distinct from 'its transaction left it out'
-               and chain_goal_reached(command.kind, waiting.kind)",
-        )
-        .fetch_all(&self.database.admin)
-        .await
-        .map_err(text)
-    }
-
-    /// A turn must not take them for left out by their transactions.
-    async fn check_gated(&self, gated: &[i64]) -> Result<(), String> {
-        let left_out: Option<i64> = sqlx::query_scalar(
-            "select id from chain_command
-             where id = any($1) and state = 'pending' and trouble = 'its transaction left it out' limit 1",
-        )
-        .bind(gated)
-        .fetch_optional(&self.database.admin)
-        .await
-        .map_err(text)?;
-        left_out.map_or(Ok(()), |id| Err(format!("command {id} was reopened while its event waits at the gate")))
     }
 }
 
