@@ -3,21 +3,22 @@
 //! fill. The payment for a lock on another chain passes it likewise, by its own token and amount. The end of a lock with
 //! a fill, on which its release depends, waits for that agreement only.
 //!
-//! An undecided fill is checked again later. The reading of the chain waits for [`PATIENCE`] at most when too few endpoints
-//! answer, and for [`GRACE`] a block when some do not.
+//! An undecided fill is checked again later. A few blocks are compared at a time, and no more of them after [`BUDGET`]:
+//! the reading of the chain waits for that time and [`PATIENCE`] at most, whichever endpoint does not answer.
 
 use super::{IndexError, Indexer, decode};
 use crate::gate::Wait;
 use crate::orders;
 use crate::reader::ChainReader;
 use alloy::eips::BlockId;
-use alloy::primitives::B256;
+use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Filter;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill};
 use dvp_store::lease::Lease;
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use metrics::{counter, gauge};
 use std::collections::{HashMap, HashSet};
@@ -25,10 +26,14 @@ use std::time::{Duration, Instant};
 
 /// Fills checked together.
 const PAGE: i64 = 512;
+/// Blocks compared at the same time.
+const TOGETHER: usize = 8;
+/// No further block is compared after this part of a step. The rest is for the next step.
+const BUDGET: Duration = Duration::from_secs(1);
 /// The time limit of an endpoint's answer about a block's events.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How much longer the other endpoints are waited for once more than half have the same events: one of them may have
-/// others, which is an alarm.
+/// How much longer the other endpoints are waited for once a block is decided: one of them may have other events, which
+/// is an alarm.
 const GRACE: Duration = Duration::from_millis(200);
 /// After endpoints disagreed, or did not answer, they are queried again after this many steps or this time.
 const ASK_AGAIN_STEPS: u32 = 16;
@@ -57,6 +62,16 @@ enum BlockComparison {
     Same,
     Other,
     Nothing,
+}
+
+/// A block with events of a fill, which names the order in logs.
+type Compared<'a> = ((BlockNumber, B256), &'a PassableFill);
+
+/// The numbers of endpoints with the same events of a block, and with others.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    same: usize,
+    other: usize,
 }
 
 impl GateKeeper {
@@ -189,6 +204,7 @@ impl<R: ChainReader> Indexer<R> {
 
     async fn let_pass(&mut self, lease: &Lease, heights: Heights) -> Result<u64, IndexError> {
         let (chain_id, mut after, mut passed) = (self.config.chain_id, 0, 0);
+        let until = Instant::now() + BUDGET;
         loop {
             let mut conn = self.pool.acquire().await?;
             let mut page = store::list_passable_fills(&mut conn, chain_id, heights, after, PAGE).await?;
@@ -196,12 +212,8 @@ impl<R: ChainReader> Indexer<R> {
             let Some(last) = page.last() else { return Ok(passed) };
             after = last.id;
             page.sort_by_key(|fill| self.gate.doubted_at(fill));
-            let mut ids = Vec::with_capacity(page.len());
-            for fill in &page {
-                if self.is_agreed(fill).await? {
-                    ids.push(fill.id);
-                }
-            }
+            self.compare(&page, until).await?;
+            let ids: Vec<i64> = page.iter().filter(|fill| self.is_agreed(fill)).map(|fill| fill.id).collect();
             if ids.is_empty() {
                 continue;
             }
@@ -213,62 +225,88 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// Whether enough endpoints have the lock and the fill.
-    async fn is_agreed(&mut self, fill: &PassableFill) -> Result<bool, IndexError> {
-        if self.endpoints.len() == 1 {
-            return Ok(true);
-        }
-        for &block in &fill.blocks {
-            if !self.gate.agreed.contains(&block.1) && !self.agree_on(block, fill).await? {
-                self.gate.refused = Some((Instant::now(), 0));
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    fn is_agreed(&self, fill: &PassableFill) -> bool {
+        self.endpoints.len() == 1 || fill.blocks.iter().all(|(_, hash)| self.gate.agreed.contains(hash))
     }
 
-    async fn agree_on(
-        &mut self,
-        block: (BlockNumber, B256),
-        fill: &PassableFill,
-    ) -> Result<bool, IndexError> {
-        // Queried just now for another fill.
-        if self.gate.refused.is_some() {
-            return Ok(false);
+    /// Compares the fills' blocks that are not agreed on, until endpoints disagree or the time is over.
+    async fn compare(&mut self, fills: &[PassableFill], until: Instant) -> Result<(), IndexError> {
+        if self.endpoints.len() == 1 {
+            return Ok(());
         }
-        let deployment = &self.config.deployment;
-        let contracts = [deployment.settler, deployment.escrow, deployment.payouts];
+        let mut met = HashSet::new();
+        let mut blocks: Vec<Compared<'_>> = Vec::new();
+        for fill in fills {
+            for &block in &fill.blocks {
+                if !self.gate.agreed.contains(&block.1) && met.insert(block.1) {
+                    blocks.push((block, fill));
+                }
+            }
+        }
+        for together in blocks.chunks(TOGETHER) {
+            if self.gate.refused.is_some() || Instant::now() >= until {
+                break;
+            }
+            let ours = self.our_events(together).await?;
+            let requested = together.iter().zip(&ours).map(|((block, _), ours)| self.ask_all(block.1, ours));
+            let tallies = join_all(requested).await;
+            for (&(block, fill), tally) in together.iter().zip(tallies) {
+                self.decide(block, fill, tally);
+            }
+        }
+        Ok(())
+    }
+
+    async fn our_events(&self, blocks: &[Compared<'_>]) -> Result<Vec<Vec<KeptEvent>>, IndexError> {
+        let addresses = self.gated_contracts().map(|contract| contract.to_vec());
         let mut conn = self.pool.acquire().await?;
-        let addresses = contracts.map(|contract| contract.to_vec());
-        let ours = store::list_block_events(&mut conn, self.config.chain_id, block, &addresses).await?;
-        drop(conn);
-        let filter = Filter::new().at_block_hash(block.1).address(contracts.to_vec());
+        let mut events = Vec::with_capacity(blocks.len());
+        for (block, _) in blocks {
+            events.push(store::list_block_events(&mut conn, self.config.chain_id, *block, &addresses).await?);
+        }
+        Ok(events)
+    }
+
+    const fn gated_contracts(&self) -> [Address; 3] {
+        let deployment = &self.config.deployment;
+        [deployment.settler, deployment.escrow, deployment.payouts]
+    }
+
+    /// Asks all endpoints about a block's events. Once more than half have the same, or can no longer have, the rest is
+    /// waited for only briefly.
+    async fn ask_all(&self, hash: B256, ours: &[KeptEvent]) -> Tally {
+        let filter = Filter::new().at_block_hash(hash).address(self.gated_contracts().to_vec());
         let filter = filter.event_signature(decode::topics());
         let endpoints = self.endpoints.len();
         let mut requested: FuturesUnordered<_> =
-            (0..endpoints).map(|at| self.said(at, block.1, &filter, &ours)).collect();
-        let (mut same, mut other) = (0, 0);
+            (0..endpoints).map(|at| self.said(at, hash, &filter, ours)).collect();
+        let mut tally = Tally::default();
         let mut until = tokio::time::Instant::now() + PATIENCE;
         while let Ok(Some(said)) = tokio::time::timeout_at(until, requested.next()).await {
-            same += usize::from(said == BlockComparison::Same);
-            other += usize::from(said == BlockComparison::Other);
-            if same * 2 > endpoints {
+            tally.same += usize::from(said == BlockComparison::Same);
+            tally.other += usize::from(said == BlockComparison::Other);
+            if tally.same * 2 > endpoints || (tally.same + requested.len()) * 2 <= endpoints {
                 until = until.min(tokio::time::Instant::now() + GRACE);
             }
         }
-        drop(requested);
+        tally
+    }
+
+    fn decide(&mut self, block: (BlockNumber, B256), fill: &PassableFill, Tally { same, other }: Tally) {
         if other > 0 {
             self.dispute(block, fill, other);
         }
-        if same * 2 <= endpoints {
-            let (chain, number, hash) = (&self.config.name, block.0, block.1);
-            let intent_id = fill.intent_id.as_deref();
-            tracing::warn!(chain, intent_id, %number, %hash, same, endpoints,
-                           "too few endpoints confirm a fill or the end of a lock; its order waits, will retry");
-            self.gate.doubt(block.1);
-            return Ok(false);
+        let endpoints = self.endpoints.len();
+        if same * 2 > endpoints {
+            self.gate.agree(block.1);
+            return;
         }
-        self.gate.agree(block.1);
-        Ok(true)
+        let (chain, number, hash) = (&self.config.name, block.0, block.1);
+        let intent_id = fill.intent_id.as_deref();
+        tracing::warn!(chain, intent_id, %number, %hash, same, endpoints,
+                       "too few endpoints confirm a fill or the end of a lock; its order waits, will retry");
+        self.gate.doubt(block.1);
+        self.gate.refused = Some((Instant::now(), 0));
     }
 
     /// Raises the alarm, once for each block.

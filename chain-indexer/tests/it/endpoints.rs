@@ -51,7 +51,27 @@ struct Wrong {
     blind_to_ends: AtomicBool,
     /// It never answers about events.
     hangs: AtomicBool,
+    /// Such calls that wait, and the most at a time.
+    hanging: AtomicU64,
+    most_hanging: AtomicU64,
     lie: OnceLock<Lie>,
+}
+
+/// A call that waits for ever, until its caller gives it up.
+struct Hanging<'a>(&'a Wrong);
+
+impl<'a> Hanging<'a> {
+    fn begin(wrong: &'a Wrong) -> Self {
+        let hanging = wrong.hanging.fetch_add(1, Ordering::Relaxed) + 1;
+        wrong.most_hanging.fetch_max(hanging, Ordering::Relaxed);
+        Self(wrong)
+    }
+}
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        self.0.hanging.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The end of one lock is told as the end of another, under the same number.
@@ -155,6 +175,7 @@ impl ChainReader for Node {
 
     async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
         if self.wrong.hangs.load(Ordering::Relaxed) {
+            let _hanging = Hanging::begin(&self.wrong);
             std::future::pending::<()>().await;
         }
         let mut logs = self.inner.logs(filter).await?;
@@ -180,7 +201,7 @@ impl ChainReader for Node {
 }
 
 /// Steps until the indexer is idle, and some more.
-async fn rest(indexer: &mut Indexer<Node>, lease: &Lease) {
+pub(crate) async fn rest(indexer: &mut Indexer<impl ChainReader>, lease: &Lease) {
     let mut idle = 0;
     while idle < 20 {
         match indexer.step(lease).await.unwrap() {
@@ -527,17 +548,27 @@ async fn a_batch_is_judged_but_for_the_release_that_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_hangs_does_not_delay_each_block() {
-    let chain = Chain::new(Scene::new().await).await;
+    const ORDERS: u8 = 24;
+    let mut chain = Chain::new(Scene::new().await).await;
     let mut orders = Vec::new();
-    for id in 1..=10 {
+    for id in 1..=ORDERS {
         orders.push(releasing(&chain, id).await);
     }
+    // All are read, and none passes before the steps of the gate change.
+    let gate = std::mem::replace(&mut chain.config.payout_gate, PayoutGate::new(Vec::new()));
+    let lease = chain.lease("reader").await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    rest(&mut indexer, &lease).await;
+
+    chain.config.payout_gate = gate;
     let nodes = [(); 3].map(|()| Node::of(&chain));
     nodes[2].wrong.hangs.store(true, Ordering::Relaxed);
     let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), nodes.to_vec()).unwrap();
-    let lease = chain.lease("reader").await;
-    // Twenty blocks: with three seconds for each it would be a minute.
-    tokio::time::timeout(Duration::from_secs(40), rest(&mut indexer, &lease)).await.unwrap();
+    chain.mined(1).await;
+    // Two blocks an order: with 0.2 seconds for each, it would be ten seconds.
+    tokio::time::timeout(Duration::from_secs(8), indexer.step(&lease)).await.unwrap().unwrap();
+    assert!(nodes[2].wrong.most_hanging.load(Ordering::Relaxed) > 1, "blocks are compared together");
+    rest(&mut indexer, &lease).await;
     for order in orders {
         assert_eq!(open(&chain, order.id).await.len(), 2, "its lock and its fill");
     }
