@@ -15,7 +15,8 @@
 //! - a command is in one live transaction at most;
 //! - a transaction that cannot be found is not a failed one: nothing is abandoned because of a missing answer;
 //! - a command fails only when the contracts' state at a confirmed block proves that it can never succeed and its goal
-//!   is not reached at that block; any other refusal is retried and reported to operators;
+//!   is not reached at that block, one that releases or returns a filled lock only when more than half of the endpoints
+//!   show it; any other refusal is retried and reported to operators;
 //! - a payment that was signed fails only at a final block after its last second: until then its transaction may still be
 //!   included, whatever the newest block says of it;
 //! - a reverted block makes its transactions open again: the same bytes are broadcast again, except for commands that

@@ -11,8 +11,11 @@ use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use dvp_domain::chain::{BlockNumber, ChainCommand};
 use dvp_store::chain::{self as store, CommandRow};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// The time limit of the other endpoints' answers. The relayer's turn waits for them.
 const OTHERS_WITHIN: Duration = Duration::from_secs(2);
@@ -32,6 +35,13 @@ const fn releases(command: &ChainCommand) -> bool {
         command,
         ChainCommand::Settle { .. } | ChainCommand::ReturnFilled { .. } | ChainCommand::Refund { .. }
     )
+}
+
+/// The numbers of endpoints that agree with the one in use, itself included, and that contradict it.
+#[derive(Debug, Clone, Copy)]
+struct Tally {
+    agree: usize,
+    contradict: usize,
 }
 
 /// A refused payment, and a final block.
@@ -86,17 +96,12 @@ impl Relayer {
     /// A filled lock's funds are owed, so that it is given up only when more than half of the endpoints say that its
     /// command can never succeed. When more than half say otherwise, the relayer goes on with another endpoint.
     async fn put_to_the_vote(&self, question: Question<'_>, deep: BlockId, never: Outlook) -> Outlook {
-        let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
-        let answers = others.map(|(_, endpoint)| {
-            tokio::time::timeout(OTHERS_WITHIN, self.outlook_at(&endpoint.provider, question, deep))
-        });
-        let answers = futures_util::future::join_all(answers).await;
-        let answers: Vec<Outlook> = answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect();
-        let agree = answers.iter().filter(|answer| matches!(answer, Outlook::Never { .. })).count();
-        if (agree + 1) * 2 > self.endpoints.len() {
+        let asked = self.others().map(|provider| self.outlook_at(provider, question, deep));
+        let tally = self.tally(asked, |outlook| matches!(outlook, Outlook::Never { .. })).await;
+        if self.is_majority(tally.agree) {
             return never;
         }
-        if (answers.len() - agree) * 2 > self.endpoints.len() {
+        if self.is_majority(tally.contradict) {
             self.is_outvoted.store(true, Ordering::Relaxed);
             return Outlook::NotYet("the other endpoints contradict the refusal".to_owned());
         }
@@ -135,13 +140,72 @@ impl Relayer {
 
     /// Whether the endpoint in use and the others that say the same are more than half of them.
     async fn is_never_paid_elsewhere(&self, payment: Payment) -> bool {
+        let asked = self.others().map(|provider| self.payment_at(provider, payment));
+        let tally = self.tally(asked, |state| matches!(state, PaymentState::NeverPaid)).await;
+        self.is_majority(tally.agree)
+    }
+
+    /// A command that the endpoint in use shows as done, without an event of it in the index. When the index has passed
+    /// a block at which that endpoint shows it as done, one of the two is wrong: the relayer goes on with another
+    /// endpoint if more than half contradict this one. `true`: an operator must look at it.
+    pub(super) async fn is_done_in_doubt(
+        &self,
+        row: &CommandRow,
+        command: &ChainCommand,
+    ) -> Result<bool, RelayError> {
+        if !releases(command) {
+            return Ok(false);
+        }
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let Some(cursor) = store::find_cursor(&mut conn, chain_id).await? else { return Ok(false) };
+        let hash = store::find_known_hash(&mut conn, chain_id, cursor.facts_number).await?;
+        let is_indexed = store::has_goal_event(&mut conn, chain_id, row.id).await?;
+        drop(conn);
+        let Some(hash) = hash.filter(|_| !is_indexed) else { return Ok(false) };
+        let at = BlockId::hash(hash);
+        let shown = |provider| self.outlook_by_state(provider, row, command, at);
+        // A node without the state of that block shows nothing.
+        if !matches!(shown(self.provider()).await, Ok(Outlook::Reached)) {
+            return Ok(false);
+        }
+        let tally = self.tally(self.others().map(shown), |outlook| *outlook == Outlook::Reached).await;
+        let is_outvoted = self.is_majority(tally.contradict);
+        if is_outvoted {
+            self.is_outvoted.store(true, Ordering::Relaxed);
+        }
+        Ok(!is_outvoted)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &DynProvider> {
         let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
-        let answers = others.map(|(_, endpoint)| {
-            tokio::time::timeout(OTHERS_WITHIN, self.payment_at(&endpoint.provider, payment))
-        });
-        let answers = futures_util::future::join_all(answers).await;
-        let agree = answers.iter().filter(|answer| matches!(answer, Ok(Ok(PaymentState::NeverPaid)))).count();
-        (agree + 1) * 2 > self.endpoints.len()
+        others.map(|(_, endpoint)| &endpoint.provider)
+    }
+
+    /// Waits for the other endpoints' answers until more than half of all agree or contradict.
+    async fn tally<T, E>(
+        &self,
+        asked: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
+        agrees: impl Fn(&T) -> bool,
+    ) -> Tally {
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let until = Instant::now() + OTHERS_WITHIN;
+        // The endpoint in use.
+        let mut tally = Tally { agree: 1, contradict: 0 };
+        while !self.is_majority(tally.agree.max(tally.contradict))
+            && let Ok(Some(answer)) = timeout_at(until, asked.next()).await
+        {
+            match answer {
+                Ok(answer) if agrees(&answer) => tally.agree += 1,
+                Ok(_) => tally.contradict += 1,
+                Err(_) => {}
+            }
+        }
+        tally
+    }
+
+    const fn is_majority(&self, endpoints: usize) -> bool {
+        endpoints * 2 > self.endpoints.len()
     }
 
     /// What an endpoint says about a payment at a block.

@@ -331,7 +331,7 @@ impl Relayer {
                     }
                     None => self.wait(std::slice::from_ref(row)).await?,
                 },
-                Outlook::Reached => self.complete(row).await?,
+                Outlook::Reached => self.complete(row, command).await?,
                 Outlook::NotYet(reason) => {
                     tracing::debug!(kind = row.kind.name(), reason, "not yet");
                     self.wait(std::slice::from_ref(row)).await?;
@@ -366,13 +366,18 @@ impl Relayer {
     }
 
     /// The goal is reached: the indexer has stored the event before the command was inserted, or will soon.
-    async fn complete(&self, row: &CommandRow) -> Result<(), RelayError> {
+    async fn complete(&self, row: &CommandRow, command: &ChainCommand) -> Result<(), RelayError> {
         let mut tx = self.pool.begin().await?;
         let chain_id = self.config.chain_id;
-        if !store::complete_command(&mut tx, chain_id, row.id).await? {
+        let is_done = store::complete_command(&mut tx, chain_id, row.id).await?;
+        if !is_done {
             store::defer_commands(&mut tx, &[row.id], REACHED_MS).await?;
         }
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        if !is_done && self.is_done_in_doubt(row, command).await? {
+            return self.trouble(row, "an endpoint shows it as done, and the index has no event of it").await;
+        }
+        Ok(())
     }
 
     /// The command waits for the maker's deposit, and for nobody else: it is hidden until the indexer has seen one.

@@ -2,24 +2,27 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::endpoints::releasing;
+use crate::endpoints::{releasing, rest};
 use crate::support::answers::{Answers, serve};
 use crate::support::{Chain, Scene, vault};
-use alloy::primitives::B256;
+use alloy::primitives::{B256, U256};
 use alloy::providers::{DynProvider, Provider as _};
+use dvp_chain_indexer::indexer::Indexer;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
 use dvp_store::chain as store;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// `IntentSettler.State.Cancelled`.
+/// `IntentSettler.State`.
+const SETTLED: u64 = 3;
 const CANCELLED: u64 = 4;
 
-/// Says that a settlement was cancelled.
+/// Gives another state of a settlement.
 struct Liar {
     upstream: DynProvider,
     about: B256,
+    state: u64,
 }
 
 impl Answers for Liar {
@@ -28,47 +31,59 @@ impl Answers for Liar {
         // A view's input is its selector and the id; a call that changes the state has more.
         let input = call["params"][0]["input"].as_str().unwrap_or_default();
         if method == "eth_call" && input.len() == 74 && input.ends_with(&format!("{:x}", self.about)) {
-            return json!({"jsonrpc": "2.0", "id": id, "result": B256::from(alloy::primitives::U256::from(CANCELLED))});
+            return json!({"jsonrpc": "2.0", "id": id, "result": B256::from(U256::from(self.state))});
         }
         let result: Value = self.upstream.raw_request(method.into(), call["params"].clone()).await.unwrap();
         json!({"jsonrpc": "2.0", "id": id, "result": result})
     }
 }
 
-/// Turns of a relayer whose first endpoint says that order 1 was cancelled, over so many that do not. Returns the state
-/// of its release.
-async fn released(chain: &mut Chain, honest: usize) -> String {
+/// Turns of a relayer whose first endpoint gives this state of order 1, over so many that do not. Returns the state of its
+/// release and whether it is in trouble.
+async fn released(chain: &mut Chain, told: u64, honest: usize) -> (String, bool) {
     let order = releasing(chain, 1).await;
-    let url = serve(Arc::new(Liar { upstream: chain.scene.provider.clone(), about: order.id })).await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    let reading = chain.lease("reader").await;
+    chain.mined(8).await;
+    rest(&mut indexer, &reading).await;
+
+    let liar = Liar { upstream: chain.scene.provider.clone(), about: order.id, state: told };
     chain.config.further_rpc_urls = vec![chain.scene.node.rpc_url(); honest];
-    chain.config.rpc_url = url;
+    chain.config.rpc_url = serve(Arc::new(liar)).await;
     let account = chain.scene.relayer.clone();
     let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
     let lease = chain.lease("relayer").await;
-    chain.mined(8).await;
-    sqlx::query("update chain_command set state = 'done' where kind <> 'settle'")
-        .execute(&chain.pool())
-        .await
-        .unwrap();
     for _ in 0..3 {
         sqlx::query("update chain_command set not_before = now()").execute(&chain.pool()).await.unwrap();
         relayer.turn(&lease).await.unwrap();
         chain.mined(1).await;
     }
-    let state = "select state from chain_command where kind = 'settle'";
-    sqlx::query_scalar(state).fetch_one(&chain.pool()).await.unwrap()
+    let state = "select state, trouble is not null from chain_command where kind = 'settle'";
+    sqlx::query_as(state).fetch_one(&chain.pool()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_one_of_three_endpoints_calls_impossible_is_sent() {
     let mut chain = Chain::new(Scene::new().await).await;
-    assert_eq!(released(&mut chain, 2).await, "sent");
+    assert_eq!(released(&mut chain, CANCELLED, 2).await.0, "sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_about_which_two_endpoints_disagree_stays_open() {
     let mut chain = Chain::new(Scene::new().await).await;
-    assert_eq!(released(&mut chain, 1).await, "pending");
+    assert_eq!(released(&mut chain, CANCELLED, 1).await, ("pending".to_owned(), true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_three_endpoints_calls_done_is_sent() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    assert_eq!(released(&mut chain, SETTLED, 2).await.0, "sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_two_endpoints_calls_done_is_reported() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    assert_eq!(released(&mut chain, SETTLED, 1).await, ("pending".to_owned(), true));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,6 +112,21 @@ pub async fn complete_command(
     Ok(complete_late_commands(tx, chain_id, Some(id)).await? > 0)
 }
 
+/// Whether an event that reaches the command's goal is in a canonical block, at whatever depth and gate.
+pub async fn has_goal_event(conn: &mut PgConnection, chain_id: u64, id: i64) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar(
+        "select exists (
+             select from chain_command command
+             join chain_log log on log.chain_id = $1 and log.entity = command.entity and log.canonical
+             where command.id = $2 and chain_goal_reached(command.kind, log.fact ->> 'kind'))",
+    )
+    .bind(bigint(chain_id))
+    .bind(id)
+    .fetch_one(conn)
+    .await?;
+    Ok(found)
+}
+
 /// As [`complete_command`]: for all open commands, or for one.
 pub(super) async fn complete_late_commands(
     tx: &mut PgTransaction<'_>,
