@@ -8,13 +8,27 @@ use super::SlotState;
 use crate::StoreError;
 use crate::chain::bigint;
 
+/// How long a command waits after a transaction that did not carry it out, by the number of earlier ones in a block.
+macro_rules! wait_after_failures {
+    () => {
+        "interval '1 second'
+                 * least(case when command.kind in ('fill', 'settle', 'cancel', 'return_filled', 'refund')
+                              then 60 else 600 end,
+                         power(2, least(10, (
+                             select count(*) from slot_command failed
+                             join nonce_slot earlier using (chain_id, signer, nonce)
+                             where failed.command_id = command.id and not failed.live and failed.dropped_at is null
+                               and earlier.state in ('mined', 'final')))))"
+    };
+}
+
 /// One of the slot's attempts is in a block; `is_final`: in a final block, unless another block of its number is
 /// indexed, because a node may still report an abandoned fork. When it failed, its commands are open again; anchors
 /// wait for [`judge_slots`].
 ///
-/// Commands that a transaction did not carry out are due after a second, doubled each time, up to ten minutes: each
-/// transaction costs gas, and a contract that is called may succeed in every simulation and fail in the block. Those
-/// about a lock, whose timelock approaches, wait for a minute at most.
+/// Commands that a transaction did not carry out are due after a second, doubled with each such transaction, up to ten
+/// minutes: each costs gas, and a contract that is called may succeed in every simulation and fail in the block. Those
+/// about a lock, whose timelock approaches, wait for a minute at most. Earlier refusals cost no gas and do not count.
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -24,7 +38,7 @@ pub async fn mark_mined(
     succeeded: bool,
     is_final: bool,
 ) -> Result<(), StoreError> {
-    sqlx::query(
+    sqlx::query(concat!(
         "with known as (
              select $7 and not exists (
                  select from chain_block block
@@ -48,12 +62,12 @@ pub async fn mark_mined(
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction reverted',
              troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + interval '1 second'
-                 * least(case when kind in ('fill', 'settle', 'cancel', 'return_filled', 'refund') then 60 else 600 end,
-                         power(2, least(tries, 10)))
+             not_before = clock_timestamp() + ",
+        wait_after_failures!(),
+        "
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
-    )
+    ))
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(nonce))
@@ -157,7 +171,7 @@ async fn give_up(
 /// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
 /// still be anchored.
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
-    let reopened = sqlx::query(
+    let reopened = sqlx::query(concat!(
         "with passed as (
              select slot.nonce
              from nonce_slot slot, chain_cursor cursor
@@ -195,12 +209,12 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
          update chain_command command
          set state = 'pending', tries = tries + 1, trouble = 'its transaction left it out',
              troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + interval '1 second'
-                 * least(case when kind in ('fill', 'settle', 'cancel', 'return_filled', 'refund') then 60 else 600 end,
-                         power(2, least(tries, 10)))
+             not_before = clock_timestamp() + ",
+        wait_after_failures!(),
+        "
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
-    )
+    ))
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .execute(conn)
