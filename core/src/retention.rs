@@ -109,6 +109,7 @@ enum Subject {
     Idempotency,
     Nonces,
     PermitHolds,
+    PublishedPermits,
     QuoteRequests,
     FirmQuotes,
     FixMessages,
@@ -128,7 +129,7 @@ enum Subject {
 }
 
 impl Subject {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::Partitions,
         Self::Events,
         Self::Deliveries,
@@ -137,6 +138,7 @@ impl Subject {
         Self::Idempotency,
         Self::Nonces,
         Self::PermitHolds,
+        Self::PublishedPermits,
         Self::QuoteRequests,
         Self::FirmQuotes,
         Self::FixMessages,
@@ -165,6 +167,7 @@ impl Subject {
             Self::Idempotency => "idempotency",
             Self::Nonces => "nonces",
             Self::PermitHolds => "permit_holds",
+            Self::PublishedPermits => "published_permits",
             Self::QuoteRequests => "quote_requests",
             Self::FirmQuotes => "firm_quotes",
             Self::FixMessages => "fix_messages",
@@ -194,6 +197,7 @@ impl Subject {
             Self::Idempotency => retention::delete_idempotency(conn, ages.idempotency, ROWS).await,
             Self::Nonces => retention::delete_nonces(conn, ROWS).await,
             Self::PermitHolds => retention::delete_permit_holds(conn, ROWS).await,
+            Self::PublishedPermits => retention::delete_published_permits(conn, ROWS).await,
             Self::QuoteRequests => retention::delete_quote_requests(conn, ages.quotes, ROWS).await,
             Self::FirmQuotes => retention::delete_firm_quotes(conn, ages.quotes, ROWS).await,
             Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,

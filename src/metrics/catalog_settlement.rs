@@ -32,6 +32,7 @@ const SUBJECT: Label = (
         "idempotency",
         "nonces",
         "permit_holds",
+        "published_permits",
         "quote_requests",
         "firm_quotes",
         "fix_messages",

@@ -32,12 +32,13 @@ const PASSED_OVER_MAX: u64 = 16;
 
 /// Fewer rows than an index is worth: a table of a history must have more, or be listed here.
 const FEW: i64 = 400;
-const THIN: [(&str, &str); 9] = [
+const THIN: [(&str, &str); 10] = [
     ("bank_recall", "made by operators"),
     ("fix_order_copy", "of orders of FIX sessions that moved to another cell"),
     ("idempotency", "kept for a day"),
     ("moved_event", "of orders of FIX sessions that moved to another cell"),
     ("partner_deposit", "entered by operators"),
+    ("permit_published", "of orders that failed before their lock, until the permit expires"),
     ("request_nonce", "kept for an hour"),
     ("simulated_rail", "the books of the simulated rails, which stand for the world outside"),
     ("webhook_attempt", "kept for 15 days, of deliveries that failed at first"),

@@ -34,6 +34,12 @@ pub enum PermitDefect {
     NonceHeld { next: u128 },
     #[error("permit.nonce leaves a gap: the wallet's next is {next}")]
     NonceGap { next: u128 },
+    /// The permit of an order whose lock failed: its transaction made the signature public.
+    #[error(
+        "permit.signature is public: it was given for another order that was not locked, of another partner or payee; \
+         sign one with another deadline"
+    )]
+    Published,
     #[error("permit.token: the wallet's balance is {held}, its pending orders and this one lock {needed}")]
     Balance { held: u128, needed: u128 },
     #[error(
@@ -72,7 +78,7 @@ pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Opt
 }
 
 /// A permit's signature as the permit contract accepts it: `v` is 27 or 28, `s` is not above half of the curve's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PermitSignature([u8; 65]);
 
 impl PermitSignature {

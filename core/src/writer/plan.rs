@@ -6,6 +6,7 @@ use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, Swa
 use dvp_domain::event::EventType;
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
+use dvp_domain::ledger::PostingReason;
 use dvp_domain::receipt;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step};
@@ -146,7 +147,12 @@ fn gather_effect(
             on(rows, payout_chain, transfer_command(context, terms, next, now)?);
         }
         Effect::SettleBy(at) => due(rows, EffectKind::Timelock, *at),
-        Effect::Post(posting) => rows.post(&reference, version, posting)?,
+        Effect::Post(posting) => {
+            if posting.reason == PostingReason::LockLost {
+                rows.publish_permit(terms, chain_id);
+            }
+            rows.post(&reference, version, posting)?;
+        }
     }
     Ok(())
 }

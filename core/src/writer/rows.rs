@@ -26,6 +26,7 @@ use dvp_store::orders::executions::{self, Execution, MatchedExecution};
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::intents::{IntentRow, Tenant};
 use dvp_store::orders::permits::{self, PermitHold};
+use dvp_store::orders::published_permits::{self, PublishedPermit};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 
@@ -47,6 +48,8 @@ pub(super) struct Rows {
     pub timers_dropped: Vec<String>,
     /// Permit holds released because the settlement ended without a lock.
     pub permits_dropped: Vec<PermitHold>,
+    /// Permits that are public, and whose order has no lock.
+    pub permits_published: Vec<PublishedPermit>,
     /// Permit holds whose tokens the chain has taken.
     pub permits_locked: Vec<PermitHold>,
     /// Permit holds of filled range orders, which held the order's cap.
@@ -132,9 +135,18 @@ impl Rows {
         let Some(hold) = PermitHold::of(terms, chain_id) else { return };
         if matches!(next, State::Cancelled | State::Expired | State::Failed { .. }) {
             self.permits_dropped.push(hold);
+            // Before its lock was requested, nothing was published.
+            if matches!(next, State::Failed { .. }) {
+                self.publish_permit(terms, chain_id);
+            }
         } else {
             self.permits_locked.push(hold);
         }
+    }
+
+    /// The order's permit is known from a transaction, and does not have its lock.
+    pub(super) fn publish_permit(&mut self, terms: &Terms, chain_id: i64) {
+        self.permits_published.extend(PublishedPermit::of(terms, chain_id));
     }
 
     /// A command of an order, on its chain.
@@ -200,6 +212,9 @@ impl Rows {
         }
         if !self.permits_dropped.is_empty() {
             permits::delete(conn, &self.permits_dropped).await?;
+        }
+        if !self.permits_published.is_empty() {
+            published_permits::insert(conn, &self.permits_published).await?;
         }
         if !self.permits_locked.is_empty() {
             permits::mark_locked(conn, &self.permits_locked).await?;

@@ -104,7 +104,7 @@ pub(super) fn decide_one<'a>(
     if let Some(exceeded) = known.limits.exceeded(&amounts) {
         return rejected(Reason::Limit(exceeded));
     }
-    if rests && !known.may_rest(tenant) {
+    if rests && !known.may_rest(asked) {
         return rejected(Reason::Limit(Exceeded { scope: LimitScope::Partner, period: Period::Open }));
     }
     known.used_references.extend(client_key);
@@ -127,7 +127,7 @@ pub(super) fn decide_one<'a>(
 /// Decides under every control. The permit and the limits of the order as a whole are checked by the caller.
 fn decide_as_new(
     context: &Context,
-    known: &BatchSnapshot,
+    known: &mut BatchSnapshot,
     rows: &Rows,
     submission: &Submission,
     now: Timestamp,
@@ -187,7 +187,7 @@ const fn unpayable(why: DestinationRefusal) -> Unpayable {
 /// come too late.
 fn in_time(
     context: &Context,
-    known: &BatchSnapshot,
+    known: &mut BatchSnapshot,
     submission: &Submission,
     decision: Decision,
     now: Timestamp,

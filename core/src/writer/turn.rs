@@ -37,7 +37,8 @@ impl Ahead {
             return None;
         }
         let permits = [&rows.permits, &rows.permits_dropped, &rows.permits_locked, &rows.permits_settled];
-        let wallets = permits.into_iter().flatten().map(PermitHold::wallet);
+        let published = rows.permits_published.iter().map(|one| (one.id.chain_id, one.id.owner.clone()));
+        let wallets = permits.into_iter().flatten().map(PermitHold::wallet).chain(published);
         Some(Self { balances: rows.balances.clone(), wallets: wallets.collect() })
     }
 

@@ -12,6 +12,7 @@ pub mod legacy;
 pub mod listing;
 pub mod operations;
 pub mod permits;
+pub mod published_permits;
 pub mod quote_holds;
 pub mod quotes;
 pub mod rail_calls;

@@ -38,13 +38,24 @@ pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, S
     delete(conn, statement, APART, limit).await
 }
 
-/// Deletes permit nonces that the chain has used for so long that no cached wallet data is older.
+/// Deletes permit nonces that the chain has used for so long that no cached wallet data is older, and that no
+/// reorganization removes them any more.
 pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    const BEHIND: Duration = Duration::from_secs(600);
+    const BEHIND: Duration = Duration::from_secs(3600);
     let statement = "delete from permit_use where ctid = any(array( \
                          select ctid from permit_use where locked_at < now() - make_interval(secs => $1) \
                          order by locked_at limit $2))";
     delete(conn, statement, BEHIND, limit).await
+}
+
+/// Deletes published permits that have expired, even by a chain whose clock is slow.
+pub async fn delete_published_permits(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    const APART: Duration = Duration::from_secs(3600);
+    let statement = "delete from permit_published where ctid = any(array( \
+                         select ctid from permit_published \
+                         where deadline < extract(epoch from now() - make_interval(secs => $1))::int8 \
+                         order by deadline limit $2))";
+    delete(conn, statement, APART, limit).await
 }
 
 /// Deletes the sums of days that no limit counts any more.

@@ -16,11 +16,12 @@ use dvp_domain::intent::{Bounds, IntentRequest, Permit};
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
 use dvp_store::chain::commands::count_open;
+use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order_by};
+use dvp_testing::orders::{Terms, order_at, order_by};
 use dvp_testing::wait::wait_for;
 
 /// The harness's chain.
@@ -51,7 +52,11 @@ fn of(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
 }
 
 fn paid_to(wallet: &PrivateKeySigner, nonce: u128, account: &str) -> IntentRequest {
-    order_by(wallet, nonce, &Terms { input: ("USDC", AMOUNT), output: "USD", account })
+    order_by(wallet, nonce, &terms(account))
+}
+
+fn terms(account: &str) -> Terms<'_> {
+    Terms { input: ("USDC", AMOUNT), output: "USD", account }
 }
 
 async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> Outcome {
@@ -61,7 +66,11 @@ async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> O
 
 /// The reference of an accepted order, or the defect of its permit.
 async fn decide(harness: &Harness, engine: &Engine, request: IntentRequest) -> Result<String, PermitDefect> {
-    match submit(harness, engine, request).await {
+    decided(submit(harness, engine, request).await)
+}
+
+fn decided(outcome: Outcome) -> Result<String, PermitDefect> {
+    match outcome {
         Outcome::Accepted(accepted) => Ok(accepted.reference),
         Outcome::Refused(Refusal::InvalidPermit(defect)) => Err(defect),
         other => panic!("{other:?}"),
@@ -183,6 +192,79 @@ async fn a_cancelled_orders_nonce_is_the_next_one_again() {
     assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(PermitDefect::NonceGap { next: 0 }));
     decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
     decide(&harness, &engine, of(&wallet, 2)).await.unwrap();
+}
+
+/// The relayer gives a lock up whose transaction was sent.
+async fn fail_lock(harness: &Harness, reference: &str) {
+    let (entity, _) = harness.command(reference, "create").await;
+    let failed = ChainFact::CommandFailed {
+        command: "create".into(),
+        code: "lock_rejected".into(),
+        message: "LockDeadlinePassed".into(),
+    };
+    harness.report_fact(&entity, &failed).await;
+    harness.wait_for_state(reference, "failed").await;
+}
+
+/// The same permit in a new order.
+fn again(request: &IntentRequest) -> IntentRequest {
+    let id = uuid::Uuid::new_v4().to_string();
+    IntentRequest { client_reference: Some(format!("ref-{id}")), intent_id: id, ..request.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_that_a_failed_lock_made_public_is_its_partners_and_its_payees() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let engine = engine(&harness, RICH);
+    let wallet = PrivateKeySigner::random();
+    let first = of(&wallet, 0);
+    let reference = decide(&harness, &engine, first.clone()).await.unwrap();
+    fail_lock(&harness, &reference).await;
+    let before = reserved(&harness).await;
+    let tenant = harness.other_tenant().await;
+    let live = Tenant { livemode: true, ..harness.tenant.clone() };
+    for tenant in [tenant, live] {
+        let command = SubmitCommand { tenant, request: again(&first), idempotency: None, fix: None };
+        assert_eq!(decided(engine.submit(command).await.unwrap().outcome), Err(PermitDefect::Published));
+    }
+    // The partner's own end users can read it, too.
+    let mut stolen = again(&first);
+    stolen.beneficiary.as_mut().unwrap().account = Some("000123456780".into());
+    assert_eq!(decide(&harness, &engine, stolen).await, Err(PermitDefect::Published));
+    let mut stolen = again(&first);
+    stolen.output_recipient = Some("0x00000000000000000000000000000000000000aa".into());
+    assert_eq!(decide(&harness, &engine, stolen).await, Err(PermitDefect::Published));
+    assert_eq!(reserved(&harness).await, before);
+    // Its own order may be tried again, more than once.
+    for _ in 0..2 {
+        let reference = decide(&harness, &engine, again(&first)).await.unwrap();
+        fail_lock(&harness, &reference).await;
+    }
+    assert_eq!(harness.count("select count(*) from permit_published").await, 1);
+    // A new signature is a new permission.
+    let other = order_at(now().plus_millis(5_000), &wallet, 0, &terms("000123456780"));
+    decide(&harness, &engine, other).await.unwrap();
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_whose_lock_a_reorganization_removed_is_its_partners() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let engine = engine(&harness, RICH);
+    let request = of(&PrivateKeySigner::random(), 0);
+    // Its conversion is not answered.
+    let reference = decide(&harness, &engine, request.clone()).await.unwrap();
+    harness.play_until(&reference, |kind| kind == "create").await;
+    let (entity, _) = harness.command(&reference, "create").await;
+    harness.report_fact(&entity, &ChainFact::LockLost).await;
+    harness.wait_for_count("select count(*) from permit_published", 1).await;
+    // Long after the lock.
+    sqlx::query("delete from permit_use").execute(harness.pool()).await.unwrap();
+    let tenant = harness.other_tenant().await;
+    let command = SubmitCommand { tenant, request: again(&request), idempotency: None, fix: None };
+    assert_eq!(decided(engine.submit(command).await.unwrap().outcome), Err(PermitDefect::Published));
 }
 
 #[tokio::test(flavor = "multi_thread")]

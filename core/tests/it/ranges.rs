@@ -23,7 +23,7 @@ use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::ranges::RESTING_MAX;
+use dvp_store::orders::ranges::{RESTING_MAX, WALLET_RESTING_MAX};
 use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::market::north;
@@ -425,6 +425,45 @@ async fn later_orders_of_a_wallet_wait_behind_a_resting_one_or_are_refused() {
     harness.accept(of_wallet(&wallet, 2)).await;
     let poor = harness.submit(of_wallet(&wallet, 4)).await;
     assert!(matches!(poor, Outcome::Refused(Refusal::InvalidPermit(_))), "{poor:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_has_a_hundred_resting_orders_at_most() {
+    let (harness, price) = scene(100_000_000).await;
+    let wallet = PrivateKeySigner::random();
+    let behind = |nonce: u128| ranged(of_wallet(&wallet, nonce), 10_000, 9_500, 600_000);
+    let most = u128::try_from(WALLET_RESTING_MAX).unwrap();
+    let mut references = Vec::new();
+    for nonce in 0..most {
+        references.push(resting(&harness, behind(nonce)).await.reference);
+    }
+    let refused = harness.submit(behind(most)).await;
+    let open = Reason::Limit(Exceeded { scope: LimitScope::Partner, period: Period::Open });
+    assert!(matches!(refused, Outcome::Rejected { reason, .. } if reason == open), "{refused:?}");
+    resting(&harness, patient()).await;
+    // All would be filled in a minute: an order behind them can still be locked.
+    harness.accept(of_wallet(&wallet, most)).await;
+    let extra = "insert into permit_use (chain_id, owner, nonce, token, amount, reference) \
+                 select chain_id, owner, $1::numeric, token, 1, 'other' from permit_use where reference = $2";
+    let pool = harness.pool();
+    let next = (most + 1).to_string();
+    sqlx::query(extra).bind(&next).bind(&references[0]).execute(pool).await.unwrap();
+    let rests = "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
+                                            min_output, received_at, deadline) \
+                 select 'other', input_asset, output_asset, actor, max_input, target_output, min_output, received_at, \
+                        deadline from resting_range where reference = $1";
+    sqlx::query(rests).bind(&references[0]).execute(pool).await.unwrap();
+    let refused = harness.submit(of_wallet(&wallet, most + 2)).await;
+    assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
+    sqlx::query("delete from resting_range where reference = 'other'").execute(pool).await.unwrap();
+    harness.accept(of_wallet(&wallet, most + 2)).await;
+    price.set(&harness, "1.1");
+    started(&harness).await;
+    for reference in &references {
+        harness.wait_for_state(reference, "accepted").await;
+    }
+    // They make place.
+    resting(&harness, ranged(of_wallet(&wallet, most + 3), 12_000, 9_500, 600_000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,9 +11,10 @@ use dvp_domain::limit::Limits;
 use dvp_domain::liquidity::{Ask, Holdings, Market, Snapshot, Unlimited};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
-use dvp_domain::permit::PermitDefect;
+use dvp_domain::permit::{self, PermitDefect};
 use dvp_domain::quote::FirmTerms;
 use dvp_domain::range::Meeting;
+use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::beneficiaries::{self, Destinations};
 use dvp_store::controls::{self, Controls};
@@ -21,8 +22,9 @@ use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::permits::{self, PermitHold};
+use dvp_store::orders::published_permits::{self, PermitId};
 use dvp_store::orders::quotes::{self, FirmQuote};
-use dvp_store::orders::ranges::{self, NewRestingRange, RESTING_MAX};
+use dvp_store::orders::ranges::{self, NewRestingRange, RESTING_MAX, WALLET_RESTING_MAX};
 use dvp_store::orders::resting_orders;
 use dvp_store::{StoreError, limits};
 use sqlx::PgConnection;
@@ -48,6 +50,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(in crate::writer) destinations: Destinations,
     /// The holds of the paying wallets, by chain and owner.
     pub(super) pending: HashMap<(i64, String), PendingPermits>,
+    /// The orders for which permits of submissions were published before.
+    pub(super) published: HashMap<PermitId, Terms>,
     pub(super) quotes: HashMap<String, FirmQuote>,
     /// The holds of open firm quotes on the locked balances.
     pub(in crate::writer) holds: QuoteHolds,
@@ -56,6 +60,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) taken: HashMap<i64, Minor>,
     /// The amounts that settlements which ended unpaid return to resting orders.
     pub(super) given_back: HashMap<i64, Minor>,
+    /// When orders that rest would be filled at the prices of this batch, of those that were looked at.
+    pub(super) met: HashMap<String, Option<Timestamp>>,
     /// How many orders rest of each tenant with a new range order, those of this batch among them.
     pub(super) resting: HashMap<Tenant, i64>,
     /// The sources' offers, the same for the whole batch.
@@ -73,12 +79,30 @@ impl BatchSnapshot {
         self.closed.contains(&unit.flow.tenant.partner_id)
     }
 
-    /// Whether a submission's permit has a nonce that its wallet has used, or that a live order holds.
-    pub(super) fn has_known_nonce(&self, submission: &Submission) -> bool {
+    /// Whether a submission's permit was published, or has a nonce that its wallet has used, or that a live order holds.
+    pub(super) fn has_known_permit(&self, submission: &Submission) -> bool {
         let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
-        nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
-            nonce < wallet.facts.nonce
-                || self.pending.get(&wallet.key.wallet()).is_some_and(|pending| pending.holds(nonce))
+        self.published_for(submission).is_some()
+            || nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
+                nonce < wallet.facts.nonce
+                    || self.pending.get(&wallet.key.wallet()).is_some_and(|pending| pending.holds(nonce))
+            })
+    }
+
+    /// The order for which a submission's permit was published before.
+    fn published_for(&self, submission: &Submission) -> Option<&Terms> {
+        permit_id(submission).and_then(|id| self.published.get(&id))
+    }
+
+    /// Whether a submission's permit is public as another partner's, or for another payee.
+    fn is_anothers_permit(&self, submission: &Submission) -> bool {
+        let Submission { tenant, request, .. } = submission;
+        self.published_for(submission).is_some_and(|terms| {
+            let same_tenant =
+                terms.partner_id.to_string() == tenant.partner_id && terms.livemode == tenant.livemode;
+            let same_payee = terms.request.beneficiary == request.beneficiary
+                && terms.request.delivery_wallet() == request.delivery_wallet();
+            !(same_tenant && same_payee)
         })
     }
 
@@ -98,7 +122,8 @@ impl BatchSnapshot {
         if is_stopped { Decision::Rejected(Reason::NoLiquidity) } else { decision }
     }
 
-    /// Whether the permit has the wallet's next nonce, and the wallet's free balance covers `amount`.
+    /// Whether the permit is the partner's to use and has the wallet's next nonce, and the wallet's free balance covers
+    /// `amount`.
     pub(super) fn check_wallet(
         &mut self,
         submission: &Submission,
@@ -107,6 +132,9 @@ impl BatchSnapshot {
         let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
             return Ok(());
         };
+        if self.is_anothers_permit(submission) {
+            return Err(PermitDefect::Published);
+        }
         let KnownWallet { key, facts } = wallet;
         let pending = self.pending.entry(key.wallet()).or_default();
         pending.check_nonce(facts, permit.nonce.get())?;
@@ -124,10 +152,14 @@ impl BatchSnapshot {
         pending.check_held(facts, &key.token, permit.nonce.get(), amount.get())
     }
 
-    /// Counts one more resting order of a tenant, unless it has as many as it may have.
-    pub(super) fn may_rest(&mut self, tenant: &Tenant) -> bool {
-        let resting = self.resting.entry(tenant.clone()).or_default();
-        let may = *resting < RESTING_MAX;
+    /// Counts one more resting order of a tenant, unless it or the wallet has as many as it may have.
+    pub(super) fn may_rest(&mut self, submission: &Submission) -> bool {
+        let of_wallet = submission.wallet.as_ref().map_or(0, |wallet| {
+            let pending = self.pending.get(&wallet.key.wallet());
+            pending.map_or(0, |pending| pending.resting_before(wallet.facts.nonce, u128::MAX).count())
+        });
+        let resting = self.resting.entry(submission.tenant.clone()).or_default();
+        let may = *resting < RESTING_MAX && of_wallet < WALLET_RESTING_MAX;
         *resting = resting.saturating_add(i64::from(may));
         may
     }
@@ -137,9 +169,10 @@ impl BatchSnapshot {
         self.pending.entry(hold.wallet()).or_default().end_rest(hold);
     }
 
-    /// Whether the orders that rest with a nonce before the submission's would be filled by then, at present prices.
+    /// Whether the orders that rest with a nonce before the submission's would be filled by then, at present prices. Not
+    /// behind more than a wallet may have: orders of a release without that bound wait for one another.
     pub(super) fn is_next_by(
-        &self,
+        &mut self,
         context: &Context,
         submission: &Submission,
         lock_by: u64,
@@ -149,19 +182,19 @@ impl BatchSnapshot {
             return true;
         };
         let Some(pending) = self.pending.get(&wallet.key.wallet()) else { return true };
+        let before = || pending.resting_before(wallet.facts.nonce, permit.nonce.get());
+        if before().nth(WALLET_RESTING_MAX).is_some() {
+            return false;
+        }
         let market =
             Market { registry: &context.registry, snapshot: &self.snapshot, holdings: &Unlimited, now };
-        pending.resting_before(wallet.facts.nonce, permit.nonce.get()).all(|rested| {
-            let find = |symbol: &str| context.registry.find(symbol);
-            let Some((input, output)) = find(&rested.input_asset).zip(find(&rested.output_asset)) else {
-                return false;
+        let met = &mut self.met;
+        before().all(|rested| {
+            let at = match met.get(&rested.reference) {
+                Some(known) => *known,
+                None => *met.entry(rested.reference.clone()).or_insert(met_at(&market, rested)),
             };
-            let ask = Ask { input, output, actor: rested.actor, firm: false };
-            match rested.range.meet(&market, &ask) {
-                Meeting::Now(_) => true,
-                Meeting::Later { at, .. } => at < rested.range.deadline && at.unix_secs() < lock_by,
-                Meeting::Never | Meeting::NoLiquidity => false,
-            }
+            at.is_some_and(|at| at < rested.range.deadline && at.unix_secs() < lock_by)
         })
     }
 
@@ -282,8 +315,13 @@ pub(in crate::writer) async fn load(
         known.turns = legacy::lock_turns(conn, &turns).await?;
     }
     known.pending = load_pending(conn, submissions).await?;
+    // After the holds: an order that ends meanwhile leaves its hold or its published permit.
+    let permits: Vec<PermitId> = submissions.iter().filter_map(|s| permit_id(s)).collect();
+    if !permits.is_empty() {
+        known.published = published_permits::find(conn, &permits).await?;
+    }
     // The permit of a repeated submission is held or used: the answer is that it is a repetition.
-    let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
+    let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_permit(s);
     let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
     if !repeated.is_empty() {
         look_for_repeats(conn, &repeated, &mut known).await?;
@@ -357,6 +395,25 @@ async fn load_destinations(
         return Ok(Destinations::new());
     }
     beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
+}
+
+/// When a resting order would be filled at the market's prices. `None`: never.
+fn met_at(market: &Market<'_>, rested: &NewRestingRange) -> Option<Timestamp> {
+    let find = |symbol: &str| market.registry.find(symbol);
+    let (input, output) = find(&rested.input_asset).zip(find(&rested.output_asset))?;
+    match rested.range.meet(market, &Ask { input, output, actor: rested.actor, firm: false }) {
+        Meeting::Now(_) => Some(market.now),
+        Meeting::Later { at, .. } => Some(at),
+        Meeting::Never | Meeting::NoLiquidity => None,
+    }
+}
+
+/// The permit of a submission whose wallet was read.
+fn permit_id(submission: &Submission) -> Option<PermitId> {
+    let (permit, wallet) = (submission.request.permit.as_ref()?, submission.wallet.as_ref()?);
+    let (chain_id, owner) = wallet.key.wallet();
+    let signature = permit::signature(permit).ok()?;
+    Some(PermitId { chain_id, owner, nonce: permit.nonce.get(), signature })
 }
 
 /// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.

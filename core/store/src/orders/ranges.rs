@@ -15,6 +15,10 @@ use crate::StoreError;
 /// The orders of a tenant that may rest: nothing is reserved for them, and each is in memory.
 pub const RESTING_MAX: i64 = 10_000;
 
+/// The orders of a wallet that may rest: they are filled in the order of their permits' nonces, so that each is looked at
+/// for those behind it.
+pub const WALLET_RESTING_MAX: usize = 100;
+
 /// What rests, without its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRestingRange {
