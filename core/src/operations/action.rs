@@ -170,7 +170,9 @@ impl Action {
                 Some("the bank has the payment's file: ask, and repeat nothing")
             }
             Self::MarkPaid { leg: LegKind::Payout, .. } if is_unpaid_debt(execution) => {
-                standing.and_then(PaymentStanding::against_paid_debt)
+                let is_booked = standing.and_then(PaymentStanding::against_unpaid).is_some();
+                let is_early = !is_booked && !execution.state.is_released_debt();
+                standing.and_then(PaymentStanding::against_paid_debt).or(is_early.then_some(NOT_RELEASED))
             }
             Self::MarkPaid { leg: LegKind::Payout, .. } => standing.and_then(PaymentStanding::against_paid),
             Self::Fail { leg: LegKind::Payout, .. } | Self::ReturnDebt { .. } | Self::Return { .. } => {
@@ -212,9 +214,7 @@ impl Action {
             }
             Self::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
             Self::ReturnDebt { .. } => {
-                let is_owed =
-                    matches!(execution.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
-                return unless(is_owed, "its input to be given back");
+                return unless(execution.state.is_released_debt(), "its input to be given back");
             }
             Self::MarkReturned { .. } => {
                 let is_paid = matches!(execution.state, State::Completed { reversal: None, .. })
@@ -289,6 +289,9 @@ impl Action {
         }
     }
 }
+
+const NOT_RELEASED: &str = "the funds were not released yet, and may go back to the user: the debt is paid another way \
+                            when its execution has a settle transaction";
 
 /// Whether a rail's payout has failed and its output is still owed: it may have been paid all the same, or be paid
 /// another way.

@@ -233,6 +233,35 @@ async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_payout_is_paid_another_way_only_once_its_funds_were_released() {
+    let (harness, _, reference) = stuck().await;
+    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
+    sqlx::query(near).execute(harness.pool()).await.unwrap();
+    harness.wait_for_state(&reference, "owing").await;
+    long_ago(&harness).await;
+    for operator in ["jo", "mika"] {
+        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+        decide_by(&harness, operator, &reference, fail).await;
+    }
+    let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
+    harness.wait_for_count(failed, 1).await;
+    // The release is not included: at the timelock anyone returns the lock to the user.
+    let at = Utc::now();
+    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let early = resolve(&mut conn, &resolution(&reference, paid())).await;
+    assert!(matches!(early, Err(ResolveError::Contradicted(_))), "{early:?}");
+    assert_eq!(harness.count("select count(*) from approval").await, 1, "the one of the failure");
+    harness.play_until(&reference, |kind| kind == "settle").await;
+    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
+    harness.wait_for_count(settled, 1).await;
+    decide(&harness, &reference, paid()).await;
+    harness.wait_for_state(&reference, "completed").await;
+    assert_eq!(harness.account("debt", "USD").await, "0");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unpaid_debt_ends_when_two_operators_have_returned_its_input() {
     let (harness, _, reference) = stuck().await;
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";

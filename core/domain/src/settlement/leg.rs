@@ -123,6 +123,12 @@ impl State {
         }
     }
 
+    /// Whether the output of a failed payout may be paid another way, or its input be returned: the funds were released.
+    /// Until then they may still go back to the user, at the timelock at the latest.
+    pub const fn is_released_debt(&self) -> bool {
+        matches!(self, Self::Owing { settle_tx: Some(_), failure: Some(_), .. })
+    }
+
     /// Whether operators' finding about a leg changes the settlement: one that it waits for, or the payment of a debt
     /// whose payout has failed.
     pub const fn takes(&self, leg: LegKind, finding: &RailAnswer) -> bool {

@@ -68,6 +68,9 @@ impl<S: Service> Model for Protocol<S> {
         vec![
             Property::always(NEVER_BOTH, |_, world: &World<S>| !world.maker_has_both()),
             Property::always(ONCE, |_, world: &World<S>| world.bank_received <= 1),
+            Property::always("the beneficiary is paid once", |_, world: &World<S>| {
+                !world.beneficiary_is_paid_twice()
+            }),
             Property::always(COMMITTED, |_, world: &World<S>| {
                 world.bank != Bank::Paid || matches!(world.slot, Slot::Filled | Slot::Settled)
             }),
@@ -95,6 +98,7 @@ impl<S: Service> Model for Protocol<S> {
             Property::sometimes("a debt that is paid", |_, world: &World<S>| {
                 world.was_owing && world.is_end("completed", Slot::Settled)
             }),
+            Property::sometimes("a debt that is paid another way", |_, world: &World<S>| world.debt_paid),
             Property::sometimes("a debt that is given back", |_, world: &World<S>| world.debt_returned),
             Property::sometimes("a lock that was lost", |_, world: &World<S>| {
                 world.slot == Slot::None && world.service.name() == "payout_failed"

@@ -108,11 +108,10 @@ impl World {
         self.office.verdicts.insert(leg, verdict);
     }
 
-    /// Operators pay what is owed for a failed payout, once its funds were released, and record it.
+    /// Operators pay what is owed for a failed payout, when they may, and record it.
     fn pay_debt(&mut self) {
-        let is_unpaid = matches!(self.db.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
         // The chain says what became of a payment in tokens.
-        if !is_unpaid || self.terms.crosses() {
+        if !self.db.state.is_released_debt() || self.terms.crosses() {
             return;
         }
         let happened = Happened::Payout { answer: done(self.now), at: at(self.now) };

@@ -96,6 +96,10 @@ impl Service for Before {
         self.state == State::Paying
     }
 
+    fn is_released_debt(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &'static str {
         match self.state {
             State::Locking => "locking",

@@ -24,6 +24,8 @@ pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then;
     /// The payout was requested, and no answer about it is recorded.
     fn awaits_first_answer(&self) -> bool;
+    /// Operators may pay the output of a failed payout another way.
+    fn is_released_debt(&self) -> bool;
     /// As the state is stored.
     fn name(&self) -> &'static str;
 
@@ -103,6 +105,10 @@ impl Service for Current {
 
     fn awaits_first_answer(&self) -> bool {
         matches!(self.0, State::Paying { .. }) && self.0.provider_reference().is_none()
+    }
+
+    fn is_released_debt(&self) -> bool {
+        self.0.is_released_debt()
     }
 
     fn name(&self) -> &'static str {

@@ -127,11 +127,13 @@ pub(super) enum ModelAction {
     CarefulOperatorSigns,
     CarelessOperatorSigns,
     DebtGivenBack,
+    /// Operators pay the output of a failed payout another way, when they may.
+    DebtPaid,
     UserCancels,
     AnybodyRefunds,
 }
 
-const ACTIONS: [ModelAction; 32] = [
+const ACTIONS: [ModelAction; 33] = [
     ModelAction::Tick,
     ModelAction::Mined(Command::Create),
     ModelAction::Mined(Command::Fill),
@@ -160,6 +162,7 @@ const ACTIONS: [ModelAction; 32] = [
     ModelAction::CarefulOperatorSigns,
     ModelAction::CarelessOperatorSigns,
     ModelAction::DebtGivenBack,
+    ModelAction::DebtPaid,
     ModelAction::UserCancels,
     ModelAction::AnybodyRefunds,
     ModelAction::GivenUp(Command::Settle),
@@ -202,6 +205,8 @@ pub(super) struct World<S> {
     pub(super) cancelled_by_user: bool,
     pub(super) returned_by_operators: bool,
     pub(super) debt_returned: bool,
+    /// Beside the bank's payment.
+    pub(super) debt_paid: bool,
 }
 
 impl<S: Service> World<S> {
@@ -227,6 +232,7 @@ impl<S: Service> World<S> {
             cancelled_by_user: false,
             returned_by_operators: false,
             debt_returned: false,
+            debt_paid: false,
         }
     }
 
@@ -245,13 +251,20 @@ impl<S: Service> World<S> {
 
     /// The maker has the input again, and the beneficiary has the output.
     pub(super) fn maker_has_both(&self) -> bool {
-        self.bank == Bank::Paid && (self.slot == Slot::Returned || self.debt_returned)
+        let is_paid = self.bank == Bank::Paid || self.debt_paid;
+        is_paid && (self.slot == Slot::Returned || self.debt_returned)
+    }
+
+    /// The beneficiary has the output from the bank and another way.
+    pub(super) fn beneficiary_is_paid_twice(&self) -> bool {
+        self.bank == Bank::Paid && self.debt_paid
     }
 
     /// No action remains: what was owed is paid, or is a debt in the books and pages an operator.
     pub(super) fn is_settled_up(&self) -> bool {
         match (self.bank, self.slot) {
             (Bank::Paid, slot) => slot == Slot::Settled && self.service.name() == "completed",
+            (_, slot) if self.debt_paid => slot == Slot::Settled && self.service.name() == "completed",
             (_, Slot::None | Slot::Returned) => true,
             (_, Slot::Settled) => self.service.is_owing() || self.debt_returned,
             (_, Slot::Locked | Slot::Filled) => false,
@@ -284,6 +297,7 @@ impl<S: Service> World<S> {
             ModelAction::CarefulOperatorSigns
             | ModelAction::CarelessOperatorSigns
             | ModelAction::DebtGivenBack
+            | ModelAction::DebtPaid
             | ModelAction::UserCancels
             | ModelAction::AnybodyRefunds => self.people(action),
         }
@@ -539,6 +553,10 @@ impl<S: Service> World<S> {
             ModelAction::DebtGivenBack => {
                 self.step(Happened::DebtReturned { done: done(), at: at(self.clock) })?;
                 self.debt_returned = true;
+            }
+            ModelAction::DebtPaid if self.service.is_released_debt() => {
+                self.step(Happened::Payout { answer: RailAnswer::Done(done()), at: at(self.clock) })?;
+                self.debt_paid = true;
             }
             ModelAction::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
                 self.cancelled_by_user = true;
