@@ -11,6 +11,8 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest};
 use dvp_store::ledger::balances;
+use dvp_store::orders::effects;
+use dvp_store::orders::executions::{self, StateChange};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::quotes::NewFirmQuote;
 use futures_util::future::join_all;
@@ -183,4 +185,42 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_id() {
     }
     assert!(references.values().all(|times| *times == 1));
     harness.check_books().await;
+}
+
+/// A cancel and a worker's step of one order: the order's row is locked before its due work, so that none waits for the
+/// other.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_row_of_an_order_is_locked_before_its_due_work() {
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123450008")).await.reference;
+    let pool = harness.pool();
+    let due = "select id, fence from effect where reference = $1 and kind = 'lock'";
+    let claim: (i64, i64) = sqlx::query_as(due).bind(&reference).fetch_one(pool).await.unwrap();
+    let mut cancel = pool.begin().await.unwrap();
+    let changed = "update execution set version = version + 1 where reference = $1";
+    sqlx::query(changed).bind(&reference).execute(&mut *cancel).await.unwrap();
+    let step = tokio::spawn({
+        let (pool, reference) = (pool.clone(), reference.clone());
+        async move {
+            let mut worker = pool.begin().await.unwrap();
+            let execution = executions::find_by_reference(&mut worker, &reference).await.unwrap().unwrap();
+            let change = StateChange {
+                reference: &reference,
+                version: execution.version,
+                state: &execution.state,
+                last_sequence: execution.last_sequence,
+                last_occurred_at: execution.last_occurred_at,
+                claim: Some(claim),
+            };
+            let updated = executions::update(&mut worker, &[change]).await.unwrap();
+            worker.commit().await.unwrap();
+            updated
+        }
+    });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    harness.wait_for_count(waits, 1).await;
+    sqlx::query("set local lock_timeout = '1s'").execute(&mut *cancel).await.unwrap();
+    effects::delete_timers(&mut cancel, &[&reference]).await.unwrap();
+    cancel.commit().await.unwrap();
+    assert!(step.await.unwrap().is_empty(), "the order has changed since the worker read it");
 }

@@ -66,17 +66,23 @@ pub struct StateChange<'a> {
 }
 
 /// Updates executions; returns the references whose version, and claim, was unchanged. The others were changed concurrently.
-/// The claimed work is locked, so that no decision of operators takes the claim away before the transaction ends.
+/// The claimed work is locked, so that no decision of operators takes the claim away before the transaction ends; after the
+/// executions, as whoever ends an order with its due work does.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
     let rows: Vec<(String,)> = sqlx::query_as(
-        "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
+        "with locked as materialized ( \
+             select reference from execution where reference = any($1) order by reference for no key update), \
+         claimed as materialized ( \
+             select id, fence from effect \
+             where id = any($8) and (select count(*) from locked) > 0 order by id for update) \
+         update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
                 last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
                 terminal_at = coalesce(e.terminal_at, case when c.terminal then now() end) \
          from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[], \
                      $8::int8[], $9::int8[]) \
               as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at, effect, fence) \
          where e.reference = c.reference and e.version = c.version \
-           and (c.effect is null or exists (select from effect f where f.id = c.effect and f.fence = c.fence for update)) \
+           and (c.effect is null or exists (select from claimed f where f.id = c.effect and f.fence = c.fence)) \
          returning e.reference",
     )
     .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
