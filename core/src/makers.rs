@@ -8,7 +8,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::text::is_id;
 use dvp_store::approvals::Approval;
 use dvp_store::makers::{self, Maker};
-use dvp_store::orders::resting_orders::{self, LEVELS_MAX, NewRestingOrder, RestingOrderRow};
+use dvp_store::orders::resting_orders::{self, LEVELS_MAX, NewRestingOrder, PlacedBy, RestingOrderRow};
 use dvp_store::{PgConnection, StoreError};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -140,15 +140,18 @@ pub async fn place(
         output_asset: output.clone(),
         rate: *rate,
         amount: *amount,
-        client_order_id: Some(client_order_id.clone()),
+        placed_by: Some(PlacedBy {
+            partner_id: maker.partner_id.clone(),
+            client_order_id: client_order_id.clone(),
+        }),
     };
     match resting_orders::insert(conn, &new).await? {
         Some(id) => {
             let placed = resting_orders::find(conn, &maker.provider_id, id).await?;
             Ok((placed.ok_or(MakerError::Unknown)?, true))
         }
-        // A concurrent repetition.
-        None => Ok((standing(conn, maker, placing).await?.ok_or(MakerError::Unknown)?, false)),
+        // A concurrent repetition, or the maker has changed since the caller found it.
+        None => Ok((standing(conn, maker, placing).await?.ok_or(MakerError::NotMaker)?, false)),
     }
 }
 

@@ -328,7 +328,7 @@ pub(super) fn resting(wallet: &str) -> anyhow::Result<Vec<NewRestingOrder>> {
             output_asset: output.into(),
             rate: rate.parse().map_err(|error| anyhow!("rate {rate}: {error}"))?,
             amount: Minor::new(amount),
-            client_order_id: None,
+            placed_by: None,
         })
     };
     [

@@ -18,8 +18,8 @@ pub struct Maker {
 }
 
 /// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's. The
-/// wallet stays one of the provider's, whatever follows: fills were released to it. What a partner has
-/// open as the maker of another provider, or for another wallet, is cancelled: nobody could cancel it any more, or its
+/// wallet stays one of the provider's, whatever follows: fills were released to it. What is
+/// open for other terms is cancelled, of a former maker of the provider, too: nobody could cancel it any more, or its
 /// fills would be released to a wallet that was given up.
 pub async fn set(
     conn: &mut PgConnection,
@@ -28,19 +28,27 @@ pub async fn set(
     is_ended: bool,
     approval: &str,
 ) -> Result<(), StoreError> {
-    let left: Option<String> = sqlx::query_scalar(
-        "select provider_id from maker where partner_id = $1 and ended_at is null \
-           and ($4 or (provider_id, lower(wallet)) <> ($2, lower($3)))",
+    let is_kept: bool = sqlx::query_scalar(
+        "select exists (select from maker where partner_id = $1 and ended_at is null \
+                          and not $4 and (provider_id, lower(wallet)) = ($2, lower($3)))",
     )
     .bind(partner_id)
     .bind(provider_id)
     .bind(wallet)
     .bind(is_ended)
-    .fetch_optional(&mut *conn)
+    .fetch_one(&mut *conn)
     .await?;
-    if let Some(left) = left {
+    if !is_kept {
+        // Waits for what is being placed for the earlier terms, or returned to them, so that it is cancelled, too.
+        let left: Option<String> = sqlx::query_scalar(
+            "select provider_id from maker where partner_id = $1 and ended_at is null for update",
+        )
+        .bind(partner_id)
+        .fetch_optional(&mut *conn)
+        .await?;
+        let providers: Vec<&str> = left.as_deref().into_iter().chain([provider_id]).collect();
         // Before the audit log is locked, as the writer does.
-        resting_orders::cancel_open(conn, &left).await?;
+        resting_orders::cancel_open(conn, &providers).await?;
     }
     sqlx::query(
         "with wallet as (insert into provider_wallet (provider_id, address) values ($2, lower($3)) \

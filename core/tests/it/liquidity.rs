@@ -234,7 +234,7 @@ pub(crate) async fn rest(harness: &Harness, provider: &str, rate: &str, amount: 
         output_asset: "USD".into(),
         rate: rate.parse().unwrap(),
         amount: Minor::new(amount),
-        client_order_id: None,
+        placed_by: None,
     };
     resting_orders::insert(&mut harness.pool().acquire().await.unwrap(), &level).await.unwrap();
 }

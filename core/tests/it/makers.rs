@@ -273,6 +273,97 @@ async fn a_makers_orders_for_a_wallet_that_it_gave_up_are_not_filled() {
     assert!(resting_orders::lock(&mut conn, &[late]).await.unwrap()[&late].is_zero());
 }
 
+/// A taker's cancellation returns its amount to an order that was placed for earlier terms than those of now.
+async fn check_not_offered_again(harness: &Harness, maker: &Maker, taken: i64, taker: &str) {
+    assert_eq!(rests(harness, maker, taken).await, ("0".into(), None), "it was filled");
+    harness.engine.cancel(&harness.tenant, taker, None).await.unwrap();
+    assert_eq!(rests(harness, maker, taken).await, ("0".into(), Some("0".into())));
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert!(resting_orders::list_open(&mut conn).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_makers_orders_are_not_offered_for_the_next_one_with_its_wallet() {
+    let (harness, maker) = harness().await;
+    let (taken, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    become_maker(&harness, true).await.unwrap_err();
+    let other = harness.other_tenant().await;
+    set_maker_of(&harness, &other.partner_id, ("desk", WALLET), false, false).await.unwrap();
+    check_not_offered_again(&harness, &maker, taken, &taker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maker_that_is_set_again_offers_new_orders_only() {
+    let (harness, maker) = harness().await;
+    let (ended, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
+    let first = harness.accept(order("000123450008")).await.reference;
+    become_maker(&harness, true).await.unwrap_err();
+    let maker = set_maker(&harness, ("desk", WALLET), false, false).await.unwrap();
+    let (changed, _) = place(&harness, &maker, &placing("R-2", "1", 9_995)).await.unwrap();
+    let second = harness.accept(order("000123450008")).await.reference;
+    set_maker(&harness, ("desk", OTHER_WALLET), false, true).await.unwrap();
+    let maker = set_maker(&harness, ("desk", WALLET), false, true).await.unwrap();
+    check_not_offered_again(&harness, &maker, ended, &first).await;
+    check_not_offered_again(&harness, &maker, changed, &second).await;
+    // The same terms again are no change: what is returned is offered.
+    let (kept, _) = place(&harness, &maker, &placing("R-3", "1", 9_995)).await.unwrap();
+    let third = harness.accept(order("000123450008")).await.reference;
+    let maker = set_maker(&harness, ("desk", WALLET), false, true).await.unwrap();
+    harness.engine.cancel(&harness.tenant, &third, None).await.unwrap();
+    assert_eq!(rests(&harness, &maker, kept).await, ("9995".into(), None));
+    harness.check_books().await;
+}
+
+/// Ends the maker while a transaction is open, which is committed half a second later.
+async fn end_beside(harness: &Harness, tx: sqlx::Transaction<'static, sqlx::Postgres>) {
+    let commit = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tx.commit().await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(become_maker(harness, true), commit);
+    assert!(matches!(ended, Err(MakerError::NotMaker)), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_placed_or_returned_while_a_maker_ends_is_cancelled() {
+    let (harness, maker) = harness().await;
+    let (taken, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
+    harness.accept(order("000123450008")).await;
+    let mut tx = harness.pool().begin().await.unwrap();
+    resting_orders::lock(&mut tx, &[taken]).await.unwrap();
+    resting_orders::restore(&mut tx, &[(taken, Minor::new(9_995))].into()).await.unwrap();
+    end_beside(&harness, tx).await;
+    assert_eq!(rests(&harness, &maker, taken).await, ("0".into(), Some("9995".into())));
+
+    let maker = set_maker(&harness, ("desk", WALLET), false, false).await.unwrap();
+    let mut tx = harness.pool().begin().await.unwrap();
+    let (placed, _) = makers::place(&mut tx, &maker, &placing("R-2", "1", 10)).await.unwrap();
+    end_beside(&harness, tx).await;
+    assert_eq!(rests(&harness, &maker, placed.id).await, ("0".into(), Some("10".into())));
+
+    // A request that found the maker before its end.
+    let refused = place(&harness, &maker, &placing("R-3", "1", 10)).await;
+    assert!(matches!(refused, Err(MakerError::NotMaker)), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_return_does_not_wait_for_the_end_of_its_maker_and_is_not_offered() {
+    let (harness, maker) = harness().await;
+    let (taken, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    let mut tx = harness.pool().begin().await.unwrap();
+    sqlx::query("select from maker where partner_id = $1 for update")
+        .bind(&maker.partner_id)
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    let cancelled = harness.engine.cancel(&harness.tenant, &taker, None);
+    tokio::time::timeout(std::time::Duration::from_secs(60), cancelled).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(rests(&harness, &maker, taken).await, ("0".into(), Some("0".into())));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_takers_and_cancellations_neither_lose_nor_add_a_unit() {
     let (harness, maker) = harness().await;

@@ -21,8 +21,16 @@ pub struct NewRestingOrder {
     pub rate: Decimal,
     /// Output in minor units.
     pub amount: Minor,
+    /// `None`: the service's operators place it.
+    pub placed_by: Option<PlacedBy>,
+}
+
+/// The maker that places an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedBy {
+    pub partner_id: String,
     /// The maker's own id of the order.
-    pub client_order_id: Option<String>,
+    pub client_order_id: String,
 }
 
 /// A resting order with a remaining amount.
@@ -63,12 +71,16 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("resting_order", error))
 }
 
-/// Inserts a resting order and returns its id. `None`: its maker has another one with the same own id.
+/// Inserts a resting order and returns its id. `None`: its maker has another one with the same own id, or is not the
+/// provider's maker for this wallet any more. The maker cannot change before the insertion is committed.
 pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Option<i64>, StoreError> {
     let row: Option<(i64,)> = sqlx::query_as(
         "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
                                     client_order_id) \
-         values ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7) \
+         select $1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7 \
+         where $8::text is null \
+            or exists (select from maker m where m.partner_id = $8 and m.provider_id = $1 \
+                         and lower(m.wallet) = lower($2) and m.ended_at is null for share) \
          on conflict on constraint resting_order_client_key do nothing returning id",
     )
     .bind(&new.provider_id)
@@ -77,14 +89,15 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     .bind(&new.output_asset)
     .bind(new.rate.to_string())
     .bind(new.amount.to_string())
-    .bind(&new.client_order_id)
+    .bind(new.placed_by.as_ref().map(|by| &by.client_order_id))
+    .bind(new.placed_by.as_ref().map(|by| &by.partner_id))
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| row.0))
 }
 
 /// The best orders of each pair with a remaining amount. Of makers those of the provider's present one for its present
-/// wallet only, if it is enabled: fills are released to the order's wallet.
+/// terms only, if it is enabled: fills are released to the order's wallet, at the order's rate.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive pair as ( \
@@ -99,9 +112,10 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
              select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
              from resting_order o \
              where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
-               and (o.client_order_id is null or (o.provider_id, lower(o.wallet)) in ( \
-                   select m.provider_id, lower(m.wallet) from maker m join partner p on p.id = m.partner_id \
-                   where m.ended_at is null and p.disabled_at is null)) \
+               and (o.client_order_id is null or exists ( \
+                   select from maker m join partner p on p.id = m.partner_id \
+                   where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
+                     and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null)) \
              order by o.rate desc, o.id limit $1) best",
     )
     .bind(LEVELS_MAX)
@@ -124,13 +138,13 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
 }
 
 /// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled, has
-/// ended, or has another wallet now.
+/// ended, or has other terms now.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "select id, case when client_order_id is not null and not exists ( \
                              select from maker m join partner p on p.id = m.partner_id \
                              where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
-                               and m.ended_at is null and p.disabled_at is null) \
+                               and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null) \
                          then '0' else remaining::text end \
          from resting_order o where id = any($1::int8[]) order by id for update of o",
     )
@@ -157,22 +171,23 @@ pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Resul
 }
 
 /// Returns amounts to locked orders, unless they were cancelled. An order that was wholly taken when its maker ended, or
-/// got another wallet, is cancelled now.
+/// got other terms, is cancelled now. So is one whose maker is being changed: a batch never waits for that.
 pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         given_back.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
     sqlx::query(
-        "update resting_order o \
-         set remaining = case when l.has_maker then o.remaining + t.amount::numeric else 0 end, \
-             cancelled = case when l.has_maker then null else o.remaining end, \
-             cancelled_at = case when l.has_maker then null else clock_timestamp() end \
-         from unnest($1::int8[], $2::text[]) as t (id, amount) \
-         cross join lateral ( \
-             select r.client_order_id is null \
+        // Materialized: a row that is locked now may be free when it is asked for again.
+        "with given as materialized ( \
+             select r.id, t.amount::numeric as amount, r.client_order_id is null \
                  or exists (select from maker m where m.provider_id = r.provider_id \
-                              and lower(m.wallet) = lower(r.wallet) and m.ended_at is null) as has_maker \
-             from resting_order r where r.id = t.id) l \
-         where o.id = t.id and o.cancelled_at is null",
+                              and lower(m.wallet) = lower(r.wallet) and m.orders_from <= r.id and m.ended_at is null \
+                            for key share skip locked) as has_maker \
+             from unnest($1::int8[], $2::text[]) as t (id, amount) join resting_order r on r.id = t.id) \
+         update resting_order o \
+         set remaining = case when g.has_maker then o.remaining + g.amount else 0 end, \
+             cancelled = case when g.has_maker then null else o.remaining end, \
+             cancelled_at = case when g.has_maker then null else clock_timestamp() end \
+         from given g where o.id = g.id and o.cancelled_at is null",
     )
     .bind(ids)
     .bind(amounts)
@@ -195,16 +210,17 @@ pub async fn cancel(conn: &mut PgConnection, provider_id: &str, id: i64) -> Resu
     Ok(done.rows_affected() > 0)
 }
 
-/// Cancels a provider's open orders of its maker. They are locked in id order, as by [`lock`].
-pub async fn cancel_open(conn: &mut PgConnection, provider_id: &str) -> Result<(), StoreError> {
+/// Cancels the open orders of makers of providers. They are locked in id order, as by [`lock`]. A wholly taken one stays
+/// filled until a taker returns an amount: [`restore`] cancels it then.
+pub async fn cancel_open(conn: &mut PgConnection, provider_ids: &[&str]) -> Result<(), StoreError> {
     sqlx::query(
         "update resting_order o set cancelled = o.remaining, remaining = 0, cancelled_at = clock_timestamp() \
          from (select id from resting_order \
-               where provider_id = $1 and client_order_id is not null and remaining > 0 \
+               where provider_id = any($1::text[]) and client_order_id is not null and remaining > 0 \
                order by id for update) mine \
          where o.id = mine.id and o.remaining > 0",
     )
-    .bind(provider_id)
+    .bind(provider_ids)
     .execute(conn)
     .await?;
     Ok(())
