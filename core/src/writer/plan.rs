@@ -7,7 +7,7 @@ use dvp_domain::event::EventType;
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
 use dvp_domain::ledger::PostingReason;
-use dvp_domain::receipt;
+use dvp_domain::receipt::{self, Receipt};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step};
 use dvp_domain::snapshot::snapshot;
@@ -20,6 +20,7 @@ use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::receipts::NewReceipt;
 use serde_json::json;
 
 use super::rows::Rows;
@@ -254,8 +255,46 @@ fn transfer_command(
 /// The receipt's hash is anchored on the order's chain.
 fn issue_receipt(rows: &mut Rows, (terms, chain_id): (&Terms, i64), next: &State, now: Timestamp) {
     let State::Completed { offramp, payout, .. } = next else { return };
-    let receipt = receipt::issue(terms, offramp.as_ref(), payout, now);
+    let (receipt, issued_at) =
+        unlike(&rows.receipts, now, |at| receipt::issue(terms, offramp.as_ref(), payout, at));
     let content_hash = receipt.content_hash.clone();
     rows.command(terms, chain_id, content_hash.clone(), ChainCommand::Anchor { content_hash });
-    rows.receipts.push((terms.reference.to_string(), receipt, now));
+    rows.receipts.push((terms.reference.to_string(), receipt, issued_at));
+}
+
+/// A receipt that differs from the others of its batch: equal orders that one transaction has settled are issued a
+/// millisecond apart.
+fn unlike(
+    others: &[NewReceipt],
+    now: Timestamp,
+    issue: impl Fn(Timestamp) -> Receipt,
+) -> (Receipt, Timestamp) {
+    let mut at = now;
+    loop {
+        let receipt = issue(at);
+        if others.iter().all(|(_, other, _)| other.content_hash != receipt.content_hash) {
+            return (receipt, at);
+        }
+        at = at.plus_millis(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_receipts_of_a_batch_are_issued_a_millisecond_apart() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let of = |order: &str, at: Timestamp| Receipt {
+            body: json!({}),
+            content_hash: format!("{order} at {}", at.millis()),
+        };
+        let mut issued: Vec<NewReceipt> = Vec::new();
+        for (order, after) in [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1)] {
+            let (receipt, at) = unlike(&issued, now, |at| of(order, at));
+            assert_eq!((&receipt, at), (&of(order, at), now.plus_millis(after)));
+            issued.push((order.to_owned(), receipt, at));
+        }
+    }
 }
