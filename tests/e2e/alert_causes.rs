@@ -16,9 +16,11 @@ use crate::alert_scene::Scene;
 use crate::alert_table::{CAUSES, Cause, Expected, Ground};
 
 /// Ages are shorter, and latencies longer: those of a loaded machine are no faults.
-const THRESHOLDS: [Threshold; 12] = [
+const THRESHOLDS: [Threshold; 14] = [
     ("DvpAcceptanceSlow", "> 0.5", "> 1.5"),
     ("DvpCommitSlow", "> 0.1", "> 1"),
+    ("DvpCommitSlow", "> 2", "> 8"),
+    ("DvpPoolExhausted", "> 0 unless", "> 3 unless"),
     ("DvpChainStalled", "> 90", "> 20"),
     ("DvpAnchorBacklog", "> 3600", "> 15"),
     ("DvpSettlementSlow", "> 900", "> 20"),

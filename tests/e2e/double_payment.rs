@@ -161,6 +161,17 @@ async fn ordered(account: &str) -> (Ground, Served, Arc<User>, String) {
     let console = format!("[console]\nlisten = \"127.0.0.1:0\"\nurl = \"{CONSOLE}\"\n");
     ground.write("dvp.toml", &format!("{config}{console}"));
     let keys = ground.furnish();
+    // A conversion that takes two seconds takes ten.
+    let mut conn = PgConnection::connect(ground.database.url()).await.unwrap();
+    sqlx::raw_sql(
+        "create function later() returns trigger language plpgsql as \
+         $$ begin new.first_call := new.first_call + interval '8 s'; return new; end $$; \
+         create trigger later before insert on simulated_rail for each row when (new.leg = 'offramp') \
+         execute function later()",
+    )
+    .execute(&mut conn)
+    .await
+    .unwrap();
     let mut served = ground.serve("api,fix,indexer,worker,console");
     let http = served.ready().await.unwrap();
     let user = Arc::new(User::of(&ground));

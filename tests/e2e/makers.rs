@@ -53,8 +53,12 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     let order = partner.order(&sandbox, 0, "000123450008").await;
     let (status, accepted) = partner.submit(&order).await;
     assert_eq!((status, &accepted["path"]["steps"][0]["type"]), (202, &json!("fiat_gateway")), "{accepted}");
-    assert_eq!(remaining(&sandbox), "10006", "{accepted}");
     let reference = accepted["reference"].as_str().unwrap();
+    // It rests until it is cancelled, and not for ten seconds only.
+    let rests = "update effect set run_at = now() + interval '1 hour' where kind = 'lock' and reference = $1";
+    let done = sqlx::query(rests).bind(reference).execute(&mut sandbox.database().await).await.unwrap();
+    assert_eq!(done.rows_affected(), 1);
+    assert_eq!(remaining(&sandbox), "10006", "{accepted}");
     let cancel =
         ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", "cancel"];
     said(&sandbox, &[&cancel[..], &WHY[..4]].concat());

@@ -10,7 +10,7 @@ use dvp_core::ranges;
 use dvp_domain::reconcile::BreakKind;
 use serde_json::{Value, json};
 
-use dvp_testing::wait::wait_for;
+use dvp_testing::wait::{wait_for, wait_past_midnight};
 
 use crate::harness::{ApiHarness, Call, changed, order};
 use crate::intents::ranged;
@@ -71,6 +71,7 @@ async fn return_payment(harness: &ApiHarness, reference: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     harness.start_workers();
     let mut references = Vec::new();
@@ -116,6 +117,7 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_totals_are_counted_once_for_all_pages() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     for _ in 0..3 {
         harness.submit(&harness.acme, &order()).await.ok(202);
@@ -136,6 +138,7 @@ async fn the_totals_are_counted_once_for_all_pages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_has_the_whole_execution_in_json_and_csv() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     harness.start_workers();
     let mut body = order();
@@ -196,6 +199,7 @@ async fn a_row_has_the_whole_execution_in_json_and_csv() {
 
 #[tokio::test]
 async fn csv_pages_carry_the_cursor_in_a_header() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     for _ in 0..3 {
         harness.submit(&harness.acme, &order()).await.ok(202);
@@ -212,6 +216,7 @@ async fn csv_pages_carry_the_cursor_in_a_header() {
 
 #[tokio::test]
 async fn a_daily_report_is_final_a_minute_after_its_cutoff() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     harness.submit(&harness.acme, &order()).await.ok(202);
     let ask = async |date: &str| {
@@ -236,6 +241,7 @@ async fn a_daily_report_is_final_a_minute_after_its_cutoff() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     // 100 USDC give 99.35, to which the output falls in three seconds.
     let falling = json!({"targetAmountMinor": "10000", "limitAmountMinor": "8000"});
@@ -271,6 +277,7 @@ async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
 
 #[tokio::test]
 async fn bad_dates_ranges_and_cursors_are_refused() {
+    wait_past_midnight().await;
     let harness = ApiHarness::new().await;
     for _ in 0..2 {
         harness.submit(&harness.acme, &order()).await.ok(202);

@@ -62,6 +62,8 @@ async fn pages_list_every_order_once_newest_first_and_the_csv_has_the_same_rows(
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_and_views_choose_orders() {
     let scene = Scene::new().await;
+    // Before the order, which midnight may follow.
+    let now = chrono::Utc::now();
     let open = scene.harness.accept(order("000123456789")).await;
     let reference = open.reference.as_str().to_owned();
     multiply(&scene, &reference, 2).await;
@@ -74,7 +76,6 @@ async fn filters_and_views_choose_orders() {
     }
     let cookie = scene.sign_in("jo", VIEWER).await;
     let (failed, old) = (format!("{reference}_1"), format!("{reference}_2"));
-    let now = chrono::Utc::now();
     let (today, yesterday) = (now.format("%Y-%m-%d"), (now - chrono::TimeDelta::days(1)).format("%Y-%m-%d"));
     let (later, much_earlier) = (now.timestamp_micros(), 1);
     for (query, expected) in [
