@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dvp_store::database::session;
-use dvp_store::orders::effects;
+use dvp_store::orders::effects::{self, Claimed};
 use dvp_store::pauses::{self, Decisions};
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
@@ -282,10 +282,10 @@ async fn attempt(
 
 /// Hands over the unconfirmed work whose rows exist under their first claim, however long the database was unavailable.
 async fn confirm(conn: &mut PgConnection, unconfirmed: &mut Vec<Committing>) -> Result<(), StoreError> {
-    let ids: Vec<i64> = unconfirmed.iter().map(|work| work.claim.id).collect();
-    if !ids.is_empty() {
-        let claimed: HashSet<(i64, i64)> = effects::list_fences(conn, &ids).await?.into_iter().collect();
-        unconfirmed.retain(|work| claimed.contains(&(work.claim.id, work.claim.fence)));
+    if !unconfirmed.is_empty() {
+        let claims: Vec<&Claimed> = unconfirmed.iter().map(|work| &work.claim).collect();
+        let standing: HashSet<i64> = effects::list_standing(conn, &claims).await?.into_iter().collect();
+        unconfirmed.retain(|work| standing.contains(&work.claim.id));
         hand_over(conn, unconfirmed).await?;
     }
     Ok(())

@@ -15,7 +15,9 @@ pub(crate) enum Mode {
     Pass,
     /// The next COMMIT is executed, and its connection ends before the answer.
     CutAtCommit,
-    /// The same with every second COMMIT from now on.
+    /// The next COMMIT does not reach the server, as one that a fail-over loses; from then on [`Mode::Refuse`].
+    LoseCommit,
+    /// The same as [`Mode::CutAtCommit`] with every second COMMIT from now on.
     CutEverySecondCommit,
     /// The next statement that follows a COMMIT outside a transaction is executed, and its connection ends before the
     /// answer.
@@ -67,6 +69,11 @@ impl Proxy {
         self.mode.send_replace(mode);
     }
 
+    /// Waits until the proxy has lost a COMMIT.
+    pub(crate) async fn has_lost(&self) {
+        self.mode.subscribe().wait_for(|mode| *mode == Mode::Refuse).await.unwrap();
+    }
+
     /// Waits until the proxy has cut a connection.
     pub(crate) async fn has_cut(&self) {
         self.mode.subscribe().wait_for(|mode| *mode == Mode::Pass).await.unwrap();
@@ -116,6 +123,10 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link) 
         unread.extend_from_slice(&chunk[..count]);
         while let Some(message) = message(&unread, head) {
             look_at(message, link);
+            if link.has_committed.load(Ordering::SeqCst) && *link.mode.borrow() == Mode::LoseCommit {
+                link.mode.send_replace(Mode::Refuse);
+                return;
+            }
             let length = message.len();
             to.write_all(message).await.unwrap_or(());
             unread.drain(..length);
@@ -146,7 +157,7 @@ fn look_at(message: &[u8], link: &Link) {
             let is_cut = match *link.mode.borrow() {
                 Mode::CutAtCommit => true,
                 Mode::CutEverySecondCommit => is_odd,
-                Mode::Pass | Mode::CutAfterCommit | Mode::Hang | Mode::Refuse => false,
+                Mode::Pass | Mode::CutAfterCommit | Mode::LoseCommit | Mode::Hang | Mode::Refuse => false,
             };
             link.is_cut.store(is_cut, Ordering::SeqCst);
             link.has_committed.store(true, Ordering::SeqCst);

@@ -23,7 +23,7 @@ use crate::proxy::{Mode, Proxy};
 use crate::scenes::{self, engine_behind_proxy};
 use crate::scenes::{fix_session, key_of, part_of};
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
+use dvp_testing::orders::{Terms, order, order_for};
 use dvp_testing::wait::wait_for;
 
 struct Cut {
@@ -245,5 +245,45 @@ async fn work_not_handed_over_is_handed_over_while_nothing_is_written() {
     proxy.has_cut().await;
     harness.wait_for_state(&reference, "releasing").await;
     assert_eq!(harness.count("select max(executed)::int8 from simulated_rail").await, 1);
+    stop.send_replace(true);
+}
+
+/// A fail-over loses a COMMIT and what its sequences have given out: the id of the lost work is given to other work before
+/// the writer asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_a_lost_commit_is_not_handed_over_when_other_work_has_its_id() {
+    let harness = scenes::harness().await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    let stop = watch::Sender::new(false);
+    let used = RailUse::of(rails);
+    tokio::spawn(workflow::run(engine.clone(), used.clone(), used, stop.subscribe()));
+    let euros = || order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
+    let submit =
+        |request| SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
+    // The workers are ready: work is handed over to them.
+    let first = euros();
+    let done = engine.submit(submit(first)).await.unwrap();
+    let Outcome::Accepted(first) = done.outcome else { panic!("{:?}", done.outcome) };
+    harness.wait_for_state(&first.reference, "completed").await;
+    proxy.set(Mode::LoseCommit);
+    let lost = euros();
+    let id = lost.intent_id.clone();
+    assert!(matches!(engine.submit(submit(lost)).await, Err(EngineError::Unavailable(_))));
+    proxy.has_lost().await;
+    assert_eq!(harness.count("select count(*) from execution").await, 1, "{id} was lost");
+    let other = "insert into effect (id, reference, kind, run_at, called, called_at, fence, lease_until) \
+                 overriding system value \
+                 select last_value, $1, 'reversal', now(), true, now(), 1, now() + interval '1 h' from effect_id_seq";
+    sqlx::query(other).bind(&first.reference).execute(harness.pool()).await.unwrap();
+    proxy.set(Mode::Pass);
+    let next = wait_for("the database", || async { engine.submit(submit(euros())).await.ok() }).await;
+    let Outcome::Accepted(next) = next.outcome else { panic!("{:?}", next.outcome) };
+    harness.wait_for_state(&next.reference, "completed").await;
+    let paid = "select count(*) from simulated_rail where leg = 'payout'";
+    assert_eq!(harness.count(paid).await, 2, "the bank was given a payment of no order");
+    harness.check_books().await;
     stop.send_replace(true);
 }

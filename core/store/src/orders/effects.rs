@@ -307,10 +307,20 @@ pub async fn is_claimed(conn: &mut PgConnection, id: i64, fence: i64) -> Result<
     Ok(is_claimed)
 }
 
-/// The present fences of effects that exist.
-pub async fn list_fences(conn: &mut PgConnection, ids: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
-    let fences = sqlx::query_as("select id, fence from effect where id = any($1)").bind(ids);
-    Ok(fences.fetch_all(conn).await?)
+/// The ids of claims that stand as they were inserted. A fail-over may lose the transaction of a claim and the ids that
+/// its sequence had given out, and other work, or the same work of another step, gets the id and the same first fence.
+pub async fn list_standing(conn: &mut PgConnection, claims: &[&Claimed]) -> Result<Vec<i64>, StoreError> {
+    let standing = sqlx::query_scalar(
+        "select e.id from unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::timestamptz[]) \
+                          as c (id, fence, reference, kind, called_at) \
+         join effect e on (e.id, e.fence, e.reference, e.kind, e.called_at) = (c.id, c.fence, c.reference, c.kind, c.called_at)",
+    )
+    .bind(claims.iter().map(|claim| claim.id).collect::<Vec<_>>())
+    .bind(claims.iter().map(|claim| claim.fence).collect::<Vec<_>>())
+    .bind(claims.iter().map(|claim| claim.reference.as_str()).collect::<Vec<_>>())
+    .bind(claims.iter().map(|claim| claim.kind.as_str()).collect::<Vec<_>>())
+    .bind(claims.iter().map(|claim| claim.called_at).collect::<Vec<_>>());
+    Ok(standing.fetch_all(conn).await?)
 }
 
 /// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others. The calls

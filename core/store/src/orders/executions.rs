@@ -73,7 +73,7 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
         "with locked as materialized ( \
              select reference from execution where reference = any($1) order by reference for no key update), \
          claimed as materialized ( \
-             select id, fence from effect \
+             select id, fence, reference from effect \
              where id = any($8) and (select count(*) from locked) > 0 order by id for update) \
          update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
                 last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
@@ -82,7 +82,8 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
                      $8::int8[], $9::int8[]) \
               as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at, effect, fence) \
          where e.reference = c.reference and e.version = c.version \
-           and (c.effect is null or exists (select from claimed f where f.id = c.effect and f.fence = c.fence)) \
+           and (c.effect is null or exists (select from claimed f \
+               where f.id = c.effect and f.fence = c.fence and f.reference = e.reference)) \
          returning e.reference",
     )
     .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
