@@ -76,6 +76,8 @@ pub struct PaymentStanding {
     pub contradicting: Option<PaymentStatus>,
     /// Operators have put that right outside of the service.
     pub is_closed: bool,
+    /// It came back, if it was ever booked.
+    pub came_back: bool,
 }
 
 impl PaymentStanding {
@@ -85,10 +87,11 @@ impl PaymentStanding {
     }
 
     /// Why the debt of a payment that has failed cannot be recorded as paid. One that the bank has refused was booked
-    /// later, or paid another way; one that came back reverses the order once it is paid.
+    /// later, or paid another way; one that came back was not paid.
     pub const fn against_paid_debt(self) -> Option<&'static str> {
         match self.status {
             PaymentStatus::Returned => self.status.against_paid(),
+            _ if self.came_back => PaymentStatus::Returned.against_paid(),
             PaymentStatus::Staged
             | PaymentStatus::Sent
             | PaymentStatus::Pending
@@ -102,10 +105,12 @@ impl PaymentStanding {
         self.is_booked().then_some("the bank has booked the payment")
     }
 
-    /// A payment that was booked after it was refused, or given up, is booked until operators have put that right.
+    /// A payment that was booked after it was refused, or given up, is booked until it comes back or operators have put
+    /// that right.
     fn is_booked(self) -> bool {
         match (self.status, self.contradicting) {
             (PaymentStatus::Returned, _) => false,
+            _ if self.came_back => false,
             (_, Some(PaymentStatus::Paid)) => !self.is_closed,
             (status, _) => status == PaymentStatus::Paid,
         }
@@ -136,7 +141,8 @@ mod tests {
                 _ => [false, false],
             };
             assert_eq!(contradicts, expected, "{status:?}");
-            let standing = PaymentStanding { status, contradicting: None, is_closed: false };
+            let standing =
+                PaymentStanding { status, contradicting: None, is_closed: false, came_back: false };
             assert_eq!(standing.against_unpaid().is_some(), status == PaymentStatus::Paid);
             assert_eq!(standing.against_paid(), status.against_paid());
             let unpaid = matches!(status, PaymentStatus::Refused | PaymentStatus::Returned);
@@ -148,12 +154,14 @@ mod tests {
     fn a_payment_that_was_booked_against_its_orders_end_is_booked_until_that_is_closed() {
         for status in [PaymentStatus::Paid, PaymentStatus::Refused] {
             let contradicting = Some(PaymentStatus::Paid);
-            let open = PaymentStanding { status, contradicting, is_closed: false };
+            let open = PaymentStanding { status, contradicting, is_closed: false, came_back: false };
             assert!(open.against_unpaid().is_some() && open.against_paid_debt().is_none(), "{status:?}");
             let closed = PaymentStanding { is_closed: true, ..open };
             assert_eq!(closed.against_unpaid(), None, "{status:?}");
             let returned = PaymentStanding { status: PaymentStatus::Returned, ..open };
-            assert!(returned.against_unpaid().is_none() && returned.against_paid_debt().is_some());
+            for returned in [returned, PaymentStanding { came_back: true, ..open }] {
+                assert!(returned.against_unpaid().is_none() && returned.against_paid_debt().is_some());
+            }
         }
     }
 }

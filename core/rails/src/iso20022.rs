@@ -58,7 +58,10 @@ pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::intake::{Inbox, ReceivedFile, SETTLES_AFTER};
 use self::schema::{Message, check};
-use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, apply, failure_code};
+use self::status::{
+    Known, Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED,
+    apply, failure_code,
+};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The provider's name on paths and receipts.
@@ -351,22 +354,29 @@ async fn take_word(
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     file.record(tx, &payment.execution, said.word.as_str()).await?;
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
-    let after = apply(payment.status, &said.word, ordered);
+    let known = Known {
+        status: payment.status,
+        booked_late: payment.booked_late_at.is_some(),
+        came_back: payment.returned_at.is_some(),
+    };
+    let is_taken_for_paid = matches!(said.word, Word::Paid { .. } | Word::Returned { .. })
+        && taken_for_paid(tx, &payment.execution).await? == Some(true);
+    let after = apply(known, is_taken_for_paid, &said.word, ordered);
     let id = payment.end_to_end_id.clone();
     if let Some(alarm) = after.alarm {
         error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "payment needs an operator's attention");
         payment.alarm = Some(alarm.to_owned());
         payment.is_alarm_cleared = false;
     }
-    let has_changed = after.status != payment.status;
+    let has_changed = after.now.status != known.status;
     if has_changed {
         info!(
             end_to_end_id = id,
-            from = payment.status.as_str(),
-            to = after.status.as_str(),
+            from = known.status.as_str(),
+            to = after.now.status.as_str(),
             "payment status changed"
         );
-        payment.status = after.status;
+        payment.status = after.now.status;
         match &said.word {
             Word::Paid { at, bank_reference, .. } => {
                 (payment.paid_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
@@ -377,8 +387,21 @@ async fn take_word(
             Word::Returned { reason, .. } => payment.reason = Some(reason.clone()),
             Word::Pending { .. } | Word::TakenForDuplicate => {}
         }
-    } else if after.alarm.is_none() {
+    } else if after.now == known && after.alarm.is_none() {
         return Ok(true);
+    }
+    match &said.word {
+        Word::Paid { at, .. } if after.now.booked_late && !known.booked_late => {
+            payment.booked_late_at = Some(*at);
+        }
+        Word::Returned { at, .. } if after.now.came_back && !known.came_back => {
+            payment.returned_at = Some(*at);
+        }
+        Word::Paid { .. }
+        | Word::Returned { .. }
+        | Word::Pending { .. }
+        | Word::Refused { .. }
+        | Word::TakenForDuplicate => {}
     }
     if let Some((word, contradiction)) = contradiction(tx, &payment, after.alarm).await? {
         error!(
@@ -396,15 +419,13 @@ async fn take_word(
     if matches!(payment.status, PaymentStatus::Refused | PaymentStatus::Returned) {
         recalls::end(tx, &payment).await?;
     }
-    if has_changed
-        && let (PaymentStatus::Returned, Word::Returned { reason, at, .. }) = (payment.status, &said.word)
-    {
+    if let (Some(RETURNED_AFTER_PAID), Word::Returned { reason, at, .. }) = (after.alarm, &said.word) {
         report_return(tx, &payment, reason, *at).await?;
     }
     Ok(true)
 }
 
-/// The settlement applies the return once it is completed.
+/// The settlement applies the return once it is completed, and forgets it when it ends otherwise.
 async fn report_return(
     tx: &mut sqlx::PgTransaction<'_>,
     payment: &BankPayment,
@@ -432,12 +453,22 @@ async fn contradiction(
     match alarm {
         Some(PAID_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_REFUSED))),
         Some(REFUSED_AFTER_PAID) => return Ok(Some((PaymentStatus::Refused, REFUSED_AFTER_PAID))),
+        Some(RETURNED_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_REFUSED))),
+        Some(RETURNED_AFTER_PAID) => return Ok(None),
         Some(_) | None => {}
     }
-    let execution = executions::find_by_reference(tx, &payment.execution).await?;
-    let reported = execution.and_then(|execution| execution.state.taken_for_paid());
+    let reported = taken_for_paid(tx, &payment.execution).await?;
     let status = payment.status;
     Ok(reported.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
+}
+
+/// Whether the settlement's final answer about the payout is that it was paid.
+async fn taken_for_paid(
+    tx: &mut sqlx::PgTransaction<'_>,
+    reference: &str,
+) -> Result<Option<bool>, BankError> {
+    let execution = executions::find_by_reference(tx, reference).await?;
+    Ok(execution.and_then(|execution| execution.state.taken_for_paid()))
 }
 
 /// The rail's answer about a payment to its settlement. A returned payment counts as paid; the return is reported

@@ -13,7 +13,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, Timer};
-use dvp_domain::settlement::{Happened, LegDone};
+use dvp_domain::settlement::{Happened, LegDone, State};
 use dvp_rails::LegKind;
 use dvp_store::beneficiaries::{self, Destinations};
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
@@ -343,7 +343,9 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
         return Ok(StepResult::Ignored);
     }
-    if let Happened::PaymentReturned { done, code, .. } = &happened {
+    if let Happened::PaymentReturned { done, code, .. } = &happened
+        && matches!(execution.state, State::Completed { reversal: None, .. })
+    {
         error!(
             code,
             provider_reference = done.provider_reference,

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! Invariants: `paid`, `refused` and `returned` were reported to the settlement and are not revoked: a contradicting
-//! report changes nothing and raises an alarm. An amount that differs from the ordered one is neither a payment of the
-//! order nor its return: the bank corrects a wrong entry of its own in the same way. Only the return of a payment that
-//! was made may be of less, by what the bank deducts.
+//! report changes nothing and raises an alarm. A refused payment may be booked and come back all the same, in either
+//! order: together that is no payment. Its return is reported when its booking was, or may have been, the reason to
+//! record its order as paid. An amount that differs from the ordered one is neither a payment of the order nor its
+//! return: the bank corrects a wrong entry of its own in the same way. Only the return of a payment that was made may be
+//! of less, by what the bank deducts.
 
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
@@ -24,21 +26,37 @@ pub struct Ordered<'a> {
     pub exponent: u8,
 }
 
+/// What earlier reports have said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    pub status: PaymentStatus,
+    /// It was booked after it had been refused, and before its order was recorded as paid.
+    pub booked_late: bool,
+    /// It came back, if it was ever booked.
+    pub came_back: bool,
+}
+
 /// The effect of a report. An alarm is for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct After {
-    pub status: PaymentStatus,
+    pub now: Known,
     pub alarm: Option<&'static str>,
 }
 
 /// Alarms about contradictory reports.
 pub const PAID_AFTER_REFUSED: &str = "paid after it was refused";
 pub const REFUSED_AFTER_PAID: &str = "refused after it was paid";
+/// The return is reported to the settlement.
+pub const RETURNED_AFTER_PAID: &str = "returned after it was paid";
+/// The payout was recorded as paid without a booking of this payment. It may have been paid another way: operators
+/// decide.
+pub const RETURNED_AFTER_REFUSED: &str = "returned after it was refused, and the payout is recorded as paid";
 
-/// Applies a report.
-pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
-    let quiet = |status| After { status, alarm: None };
-    let alarm = |status, alarm| After { status, alarm: Some(alarm) };
+/// Applies a report. `taken_for_paid`: the settlement has recorded the payout as paid.
+pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'_>) -> After {
+    let status = known.status;
+    let quiet = |status| After { now: Known { status, ..known }, alarm: None };
+    let alarm = |status, alarm| After { now: Known { status, ..known }, alarm: Some(alarm) };
     match word {
         Word::Pending { .. } if status.is_open() => quiet(PaymentStatus::Pending),
         Word::Pending { .. } => quiet(status),
@@ -53,7 +71,11 @@ pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After 
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
                 quiet(PaymentStatus::Paid)
             }
-            PaymentStatus::Refused => alarm(status, PAID_AFTER_REFUSED),
+            PaymentStatus::Refused if known.came_back => quiet(status),
+            PaymentStatus::Refused => {
+                let booked_late = known.booked_late || !taken_for_paid;
+                After { now: Known { booked_late, ..known }, alarm: Some(PAID_AFTER_REFUSED) }
+            }
             PaymentStatus::Returned => quiet(status),
         },
         Word::Refused { .. } => match status {
@@ -64,18 +86,32 @@ pub fn apply(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After 
             PaymentStatus::Returned => quiet(status),
         },
         Word::Returned { amount: Some((amount, currency)), by, .. }
-            if !ordered.comes_back(status, *by, amount, currency) =>
+            if !ordered.comes_back(known, *by, amount, currency) =>
         {
             alarm(status, "another amount was given back than was ordered")
         }
-        Word::Returned { .. } => match status {
-            // It was returned before its payment was reported: it is not paid, and will not be.
-            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
-                quiet(PaymentStatus::Refused)
-            }
-            PaymentStatus::Refused | PaymentStatus::Returned => quiet(status),
-            PaymentStatus::Paid => alarm(PaymentStatus::Returned, "returned after it was paid"),
+        Word::Returned { .. } => returned(known, taken_for_paid),
+    }
+}
+
+/// Applies a return.
+fn returned(known: Known, taken_for_paid: bool) -> After {
+    use PaymentStatus::{Paid, Pending, Refused, Returned, Sent, Staged};
+    let after = |status, alarm| After { now: Known { status, came_back: true, ..known }, alarm };
+    match known.status {
+        Returned => After { now: known, alarm: None },
+        Refused if known.came_back => After { now: known, alarm: None },
+        Paid => after(Returned, Some(RETURNED_AFTER_PAID)),
+        Refused => match (known.booked_late, taken_for_paid) {
+            (false, false) => after(Refused, None),
+            (false, true) => after(Refused, Some(RETURNED_AFTER_REFUSED)),
+            // An approval that was given before may be carried out at this moment: the settlement is told.
+            (true, false) => after(Refused, Some(RETURNED_AFTER_PAID)),
+            (true, true) => after(Returned, Some(RETURNED_AFTER_PAID)),
         },
+        Staged | Sent | Pending if taken_for_paid => after(Returned, Some(RETURNED_AFTER_PAID)),
+        // It was returned before its payment was reported: it is not paid, and will not be.
+        Staged | Sent | Pending => after(Refused, None),
     }
 }
 
@@ -85,14 +121,19 @@ impl Ordered<'_> {
     }
 
     /// Whether a credit gives the payment back.
-    fn comes_back(&self, status: PaymentStatus, by: GivenBack, amount: &str, currency: &str) -> bool {
+    fn comes_back(&self, known: Known, by: GivenBack, amount: &str, currency: &str) -> bool {
         use PaymentStatus::{Paid, Pending, Refused, Returned, Sent, Staged};
-        let is_deducted = match (by, status) {
-            (GivenBack::Return, Paid | Returned) => {
+        let was_made = match known.status {
+            Paid | Returned => true,
+            Refused => known.booked_late,
+            Staged | Sent | Pending => false,
+        };
+        let is_deducted = match by {
+            GivenBack::Return if was_made => {
                 currency == self.currency
                     && minor(amount, self.exponent).is_some_and(|amount| amount < self.amount)
             }
-            (GivenBack::Return, Staged | Sent | Pending | Refused) | (GivenBack::Reversal, _) => false,
+            GivenBack::Return | GivenBack::Reversal => false,
         };
         is_deducted || self.is(amount, currency)
     }

@@ -14,7 +14,7 @@ use super::camt056::{self, RecallRequest, case_of, recall_of};
 use super::instruction::{Debtor, Instruction, uetr};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
-use super::status::{Ordered, apply};
+use super::status::{After, Known, Ordered, apply};
 use super::xml::{Document, Node};
 use crate::{LegKind, RailRequest, Unpayable};
 
@@ -402,14 +402,36 @@ fn the_table_of_statuses_and_reports_is_complete() {
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
     let mut table = String::new();
-    for status in PaymentStatus::ALL {
+    let mut check = |known: Known, taken_for_paid: bool| {
         for (name, word) in &words {
-            let after = apply(status, word, ordered);
-            let alarm = after.alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();
-            table.push_str(&format!("{} + {name} -> {}{alarm}\n", status.as_str(), after.status.as_str()));
+            let After { now, alarm } = apply(known, taken_for_paid, word, ordered);
+            let alarm = alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();
+            let recorded = if taken_for_paid { ", recorded as paid" } else { "" };
+            table.push_str(&format!("{}{recorded} + {name} -> {}{alarm}\n", text(known), text(now)));
         }
+    };
+    let plain = |status| Known { status, booked_late: false, came_back: false };
+    for status in PaymentStatus::ALL {
+        check(plain(status), false);
     }
+    for known in [
+        Known { came_back: true, ..plain(PaymentStatus::Refused) },
+        Known { booked_late: true, ..plain(PaymentStatus::Refused) },
+        Known { booked_late: true, came_back: true, ..plain(PaymentStatus::Refused) },
+    ] {
+        check(known, false);
+    }
+    check(plain(PaymentStatus::Sent), true);
+    check(plain(PaymentStatus::Refused), true);
+    check(Known { booked_late: true, ..plain(PaymentStatus::Refused) }, true);
     expect_file!["statuses.txt"].assert_eq(&table);
+}
+
+fn text(known: Known) -> String {
+    let booked = if known.booked_late { ", booked late" } else { "" };
+    // What has the status is not told twice.
+    let back = if known.came_back && known.status != PaymentStatus::Returned { ", come back" } else { "" };
+    format!("{}{booked}{back}", known.status.as_str())
 }
 
 fn recall_id() -> RecallId {

@@ -35,6 +35,9 @@ pub struct BankPayment {
     pub staged_file: String,
     pub bank_reference: Option<String>,
     pub paid_at: Option<DateTime<Utc>>,
+    /// When it was booked after it had been refused, and before its order was recorded as paid.
+    pub booked_late_at: Option<DateTime<Utc>>,
+    pub returned_at: Option<DateTime<Utc>>,
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
@@ -55,6 +58,8 @@ struct Row {
     staged_file: String,
     bank_reference: Option<String>,
     paid_at: Option<DateTime<Utc>>,
+    booked_late_at: Option<DateTime<Utc>>,
+    returned_at: Option<DateTime<Utc>>,
     reason: Option<String>,
     reason_text: Option<String>,
     alarm: Option<String>,
@@ -75,6 +80,8 @@ impl Row {
             staged_file: self.staged_file,
             bank_reference: self.bank_reference,
             paid_at: self.paid_at,
+            booked_late_at: self.booked_late_at,
+            returned_at: self.returned_at,
             reason: self.reason,
             reason_text: self.reason_text,
             alarm: self.alarm,
@@ -114,7 +121,7 @@ pub async fn find_payment(
 ) -> Result<Option<BankPayment>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
         "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                bank_reference, paid_at, reason, reason_text, alarm, \
+                bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
          from bank_payment where end_to_end_id = $1",
     )
@@ -129,17 +136,18 @@ pub async fn find_standing(
     conn: &mut PgConnection,
     execution: &str,
 ) -> Result<Option<PaymentStanding>, StoreError> {
-    let found: Option<(String, Option<String>, bool)> = sqlx::query_as(
-        "select status, contradicting, closed_at is not null from bank_payment where execution = $1",
+    let found: Option<(String, Option<String>, bool, bool)> = sqlx::query_as(
+        "select status, contradicting, closed_at is not null, returned_at is not null from bank_payment \
+         where execution = $1",
     )
     .bind(execution)
     .fetch_optional(conn)
     .await?;
-    let Some((status, contradicting, is_closed)) = found else { return Ok(None) };
+    let Some((status, contradicting, is_closed, came_back)) = found else { return Ok(None) };
     let parse =
         |text: &str| PaymentStatus::parse(text).ok_or_else(|| StoreError::corrupt("bank_payment", "status"));
     let contradicting = contradicting.as_deref().map(parse).transpose()?;
-    Ok(Some(PaymentStanding { status: parse(&status)?, contradicting, is_closed }))
+    Ok(Some(PaymentStanding { status: parse(&status)?, contradicting, is_closed, came_back }))
 }
 
 /// Records that the bank contradicts how the execution ended.
@@ -279,21 +287,21 @@ pub async fn lock_payment(
     let (sql, id) = match of {
         PaymentSubject::Payment(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where end_to_end_id = $1 for update",
             id,
         ),
         PaymentSubject::Block(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where block_id = $1 for update",
             id,
         ),
         PaymentSubject::Message(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where message_id = $1 for update",
             id,
@@ -307,8 +315,8 @@ pub async fn lock_payment(
 pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> Result<(), StoreError> {
     sqlx::query(
         "update bank_payment set status = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
-                alarm = $7, \
-                alarm_cleared_at = case when $8 then alarm_cleared_at end, updated_at = now() where end_to_end_id = $1",
+                alarm = $7, alarm_cleared_at = case when $8 then alarm_cleared_at end, booked_late_at = $9, \
+                returned_at = $10, updated_at = now() where end_to_end_id = $1",
     )
     .bind(&payment.end_to_end_id)
     .bind(payment.status.as_str())
@@ -318,6 +326,8 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     .bind(&payment.reason_text)
     .bind(&payment.alarm)
     .bind(payment.is_alarm_cleared)
+    .bind(payment.booked_late_at)
+    .bind(payment.returned_at)
     .execute(&mut *conn)
     .await?;
     // A worker that has claimed it may have asked before this answer was here.
