@@ -218,7 +218,7 @@ fn payment(row: &Value) -> Option<Dated> {
     let status = text(row, "status").unwrap_or_default();
     let ids =
         [("end-to-end id", "endToEndId"), ("bank reference", "bankReference"), ("message", "messageId")];
-    let more = [("reason", "reason"), ("alarm", "alarm"), ("paid", "paidAt")];
+    let more = [("reason", "reason"), ("alarm", "alarm"), ("paid", "paidAt"), ("returned", "returnedAt")];
     let tone = if row["alarm"].is_null() { view::tone(&status) } else { "bad" };
     let title = format!("payment ordered: {status}");
     happened(time(row, "orderedAt"), "bank", title, tone, details(row, &ids, &more))
