@@ -80,8 +80,10 @@ const COUNT_EVERY: Duration = Duration::from_secs(15);
 enum Found {
     /// Its file waits in `staging`, and no process has begun to move it to the bank.
     Waiting(BankPayment),
-    /// The bank has its file, or the file is missing.
+    /// The bank has its file, or may have it.
     Followed(BankPayment),
+    /// Its file is missing, and no process has begun to move it to the bank.
+    Missing,
 }
 
 /// Files could not be read or written, or the database did not answer.
@@ -239,10 +241,10 @@ impl BankFiles {
     }
 
     /// Moves the file named by the row to the bank unless that was done, and returns the payment. `None`: there is no
-    /// row, or the move was not begun by `not_after`.
+    /// row or no file, or the move was not begun by `not_after`.
     async fn give(&self, id: &str, not_after: DateTime<Utc>) -> Result<Option<BankPayment>, BankError> {
         match self.follow(id).await? {
-            None => Ok(None),
+            None | Some(Found::Missing) => Ok(None),
             Some(Found::Followed(payment)) => Ok(Some(payment)),
             Some(Found::Waiting(payment)) => {
                 let mut conn = self.pool.acquire().await?;
@@ -267,7 +269,7 @@ impl BankFiles {
         } else if self.folder.is_staged(&payment.staged_file).await? {
             return Ok(Some(Found::Waiting(payment)));
         } else {
-            self.report_missing(payment).await?
+            return self.report_missing(payment).await.map(Some);
         };
         Ok(Some(Found::Followed(followed)))
     }
@@ -282,13 +284,13 @@ impl BankFiles {
     }
 
     /// The staged file is missing, and no process had begun to move it: the bank never got it. Unless another process
-    /// moved it just now.
-    async fn report_missing(&self, payment: BankPayment) -> Result<BankPayment, BankError> {
+    /// moved it just now. No other file is written in its place: this one may be there again later.
+    async fn report_missing(&self, payment: BankPayment) -> Result<Found, BankError> {
         let id = &payment.end_to_end_id;
         let mut conn = self.pool.acquire().await?;
-        let Some(now) = store::find_payment(&mut conn, id).await? else { return Ok(payment) };
+        let Some(now) = store::find_payment(&mut conn, id).await? else { return Ok(Found::Missing) };
         if now.is_giving || now.status != PaymentStatus::Staged {
-            return Ok(now);
+            return Ok(Found::Followed(now));
         }
         if now.alarm.as_deref() != Some(FILE_MISSING) {
             error!(
@@ -300,7 +302,7 @@ impl BankFiles {
             );
             store::raise_alarm(&mut conn, id, FILE_MISSING).await?;
         }
-        Ok(now)
+        Ok(Found::Missing)
     }
 
     async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
@@ -317,6 +319,8 @@ impl BankFiles {
         }
         Ok(match found {
             Some(Found::Followed(payment)) => RailStatus::Known(answer(&payment)),
+            // It is neither confirmed nor denied: it is called again once its file is there again.
+            Some(Found::Missing) => return Err(RailError::Unconfirmed),
             // Timing, pauses and operators decide whether it is called.
             Some(Found::Waiting(_)) | None => RailStatus::NeverSeen,
         })

@@ -14,7 +14,7 @@ use dvp_domain::pause;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::instruction::{Debtor, end_to_end_id};
-use dvp_rails::iso20022::{BankFiles, GIVEN_BEFORE, folder::drop_into};
+use dvp_rails::iso20022::{BankFiles, FILE_MISSING, GIVEN_BEFORE, folder::drop_into};
 use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails::SimulatedRails;
@@ -361,6 +361,82 @@ async fn a_staged_payment_is_not_moved_while_its_rail_is_paused() {
     let by = Decided { operator: "jo", reason: "it is safe" };
     assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
     scene.harness.wait_for_count("select count(*) from bank_payment where status = 'sent'", 1).await;
+    assert_eq!(count(scene.files.folder().outbox()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_staged_file_was_missing_is_given_to_the_bank_once_when_the_file_is_there_again() {
+    let (scene, reference) = BankScene::with_paused_payout().await;
+    let leg = hex::encode(LegKind::Payout.reference(&reference.parse().unwrap()));
+    let ordered = RailRequest { reference: leg, execution: reference.clone(), ..request("e", false) };
+    scene.files.submit(&ordered).await.unwrap();
+    scene.take_back(&end_to_end_id(&ordered.reference)).await;
+    let staging = scene.files.folder().outbox().with_file_name("staging");
+    let away = scene.dir.path().join("away");
+    let file = std::fs::read_dir(&staging).unwrap().next().unwrap().unwrap().file_name();
+    std::fs::rename(staging.join(&file), &away).unwrap();
+    let due = async || {
+        let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
+                      where lease_until is null";
+        sqlx::query(called).execute(scene.harness.pool()).await.unwrap();
+    };
+    wait_for("a query", || async {
+        due().await;
+        let queries = "select count(*) from rail_call where leg = 'payout' and call = 'query'";
+        (scene.harness.count(queries).await >= 1).then_some(())
+    })
+    .await;
+    scene.has_alarm(&reference, FILE_MISSING).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let by = Decided { operator: "jo", reason: "it is safe" };
+    assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
+    std::fs::rename(&away, staging.join(&file)).unwrap();
+    wait_for("the file", || async {
+        due().await;
+        let sent = "select count(*) from bank_payment where status = 'sent'";
+        (scene.harness.count(sent).await == 1).then_some(())
+    })
+    .await;
+    scene.bank.turn().await.unwrap();
+    assert_eq!(scene.bank.count_received().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_concluded_about_a_payment_while_the_folder_is_away() {
+    let scene = BankScene::new().await;
+    let request = request("e", false);
+    scene.files.submit(&request).await.unwrap();
+    scene.take_back(&end_to_end_id(&request.reference)).await;
+    for (part, row) in [("staging", "select 1"), ("given", "delete from bank_payment")] {
+        sqlx::query(row).execute(scene.harness.pool()).await.unwrap();
+        let folder = scene.files.folder().outbox().with_file_name(part);
+        let away = folder.with_file_name("away");
+        std::fs::rename(&folder, &away).unwrap();
+        let status = scene.files.status(&request).await;
+        assert!(matches!(status, Err(RailError::Down(_))), "{part}: {status:?}");
+        std::fs::rename(&away, &folder).unwrap();
+        assert_eq!(scene.files.status(&request).await, Ok(RailStatus::NeverSeen), "{part}");
+    }
+    assert_eq!(scene.harness.count("select count(*) from bank_payment where alarm is not null").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_move_was_begun_does_not_count_as_sent_while_staging_is_away() {
+    let scene = BankScene::new().await;
+    let request = request("e", false);
+    scene.files.submit(&request).await.unwrap();
+    scene.take_back(&end_to_end_id(&request.reference)).await;
+    sqlx::query("update bank_payment set giving_at = now()").execute(scene.harness.pool()).await.unwrap();
+    let staging = scene.files.folder().outbox().with_file_name("staging");
+    let away = staging.with_file_name("away");
+    std::fs::rename(&staging, &away).unwrap();
+    let status = scene.files.status(&request).await;
+    assert!(matches!(status, Err(RailError::Down(_))), "{status:?}");
+    let sent = "select count(*) from bank_payment where status = 'sent'";
+    assert_eq!(scene.harness.count(sent).await, 0);
+    std::fs::rename(&away, &staging).unwrap();
+    scene.files.status(&request).await.unwrap();
+    assert_eq!(scene.harness.count(sent).await, 1);
     assert_eq!(count(scene.files.folder().outbox()).await, 1);
 }
 

@@ -7,7 +7,7 @@ use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_rails::iso20022::xml::BYTES_MAX;
 use dvp_rails::iso20022::{BankFiles, FILE_MISSING};
-use dvp_rails::{Rail as _, RailStatus};
+use dvp_rails::{Rail as _, RailError, RailStatus};
 use dvp_store::orders::bank;
 use tokio::fs;
 
@@ -202,7 +202,7 @@ async fn the_file_that_came_first_is_imported_first_whatever_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_whose_staged_file_is_missing_was_not_sent() {
+async fn a_payment_whose_staged_file_is_missing_was_not_sent_and_is_unconfirmed() {
     let scene = BankScene::new().await;
     let folder = scene.files.folder();
     scene.files.submit(&request("f", false)).await.unwrap();
@@ -216,8 +216,10 @@ async fn a_payment_whose_staged_file_is_missing_was_not_sent() {
         fs::create_dir(part).await.unwrap();
     }
     for _ in 0..2 {
-        let status = scene.files.status(&request("f", false)).await.unwrap();
-        assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
+        let status = scene.files.status(&request("f", false)).await;
+        assert_eq!(status, Err(RailError::Unconfirmed));
+        let answer = scene.files.submit(&request("f", false)).await;
+        assert_eq!(answer, Err(RailError::Unconfirmed), "another file is never written");
     }
     let staged = "select count(*) from bank_payment where status = 'staged'";
     assert_eq!(scene.harness.count(staged).await, 1, "it does not count as sent");

@@ -79,7 +79,7 @@ impl Folder {
 
     /// Whether a file of this name was moved to the bank, or is just being moved.
     pub async fn was_given(&self, name: &str) -> io::Result<bool> {
-        fs::try_exists(self.given(name)).await
+        exists(&self.given(name)).await
     }
 
     fn given(&self, name: &str) -> PathBuf {
@@ -131,7 +131,7 @@ impl Folder {
 
     /// Whether a staged file is still there.
     pub async fn is_staged(&self, staged: &str) -> io::Result<bool> {
-        fs::try_exists(self.root.join("staging").join(staged)).await
+        exists(&self.root.join("staging").join(staged)).await
     }
 
     /// Moves an imported file to `archive`, an `unreadable` one to `quarantine`. A name that exists already gets a
@@ -178,6 +178,16 @@ pub async fn drop_into(folder: &Path, name: &str, content: &[u8]) -> io::Result<
     file.sync_all().await?;
     fs::rename(&hidden, folder.join(name)).await?;
     sync(folder).await
+}
+
+/// Whether a file exists. A folder that is not there itself, because its file system is not mounted, is an error: it
+/// says nothing about its files.
+async fn exists(file: &Path) -> io::Result<bool> {
+    let is_there = fs::try_exists(file).await?;
+    if !is_there && let Some(folder) = file.parent() {
+        fs::metadata(folder).await?;
+    }
+    Ok(is_there)
 }
 
 /// A renamed file survives a power cut only once its directory is synced.
