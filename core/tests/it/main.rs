@@ -10,6 +10,7 @@ mod away;
 mod bands;
 mod bank_files;
 mod bank_intake;
+mod bank_returns;
 mod bank_statements;
 mod beneficiaries;
 mod cells;

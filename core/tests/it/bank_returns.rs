@@ -1,0 +1,169 @@
+//! Payments that come back, in any order with their booking and their refusal, and what operators decide meanwhile.
+
+use chrono::Utc;
+use dvp_core::operations::{Action, ResolveError};
+use dvp_domain::reconcile::BreakKind;
+use dvp_rails::LegKind;
+use dvp_rails::iso20022::folder::drop_into;
+use dvp_testing::wait::wait_for;
+
+use crate::bank_files::BankScene;
+
+const DEBIT: &str = "<CdtDbtInd>DBIT</CdtDbtInd>";
+const CREDIT: &str = "<CdtDbtInd>CRDT</CdtDbtInd>";
+const RETURNED: &str = "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>";
+
+impl BankScene {
+    /// Imports a notification of entries about the only payment: an amount, the entry's indicators and more about the
+    /// payment.
+    pub(crate) async fn notify(&self, name: &str, entries: &[(&str, &str, &str)]) {
+        let id = "select end_to_end_id from bank_payment";
+        let id: String = sqlx::query_scalar(id).fetch_one(self.harness.pool()).await.unwrap();
+        let entry = |(amount, indicators, more): &(&str, &str, &str)| {
+            format!(
+                "<Ntry><Amt Ccy='USD'>{amount}</Amt>{indicators}<Sts><Cd>BOOK</Cd></Sts><BkTxCd/><NtryDtls><TxDtls>\
+                 <Refs><EndToEndId>{id}</EndToEndId></Refs>{more}</TxDtls></NtryDtls></Ntry>"
+            )
+        };
+        let entries: String = entries.iter().map(entry).collect();
+        let content = format!(
+            "<Document xmlns='urn:iso:std:iso:20022:tech:xsd:camt.054.001.08'><BkToCstmrDbtCdtNtfctn><GrpHdr>\
+             <MsgId>{name}</MsgId><CreDtTm>2026-11-21T12:00:40Z</CreDtTm></GrpHdr><Ntfctn><Id>{name}</Id><Acct><Id>\
+             <Othr><Id>400500600</Id></Othr></Id></Acct>{entries}</Ntfctn></BkToCstmrDbtCdtNtfctn></Document>"
+        );
+        drop_into(&self.files.folder().inbox(), name, content.as_bytes()).await.unwrap();
+        assert_eq!(self.files.take_in().await.unwrap(), 1, "{name}");
+    }
+
+    /// An order that was settled without a final answer, whose files are imported by hand; and its amount.
+    async fn with_debt() -> (Self, String, String) {
+        let (scene, reference) = Self::with_files_by_hand("6789").await;
+        let near = "with near as (update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')) \
+                    update effect set run_at = now()";
+        sqlx::query(near).execute(scene.harness.pool()).await.unwrap();
+        scene.harness.wait_for_state(&reference, "owing").await;
+        scene.harness.play_until(&reference, |kind| kind == "settle").await;
+        let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
+        scene.harness.wait_for_count(settled, 1).await;
+        let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
+        let amount = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+        (scene, reference, amount)
+    }
+
+    /// A debt whose payment the bank refuses.
+    async fn with_refused_debt() -> (Self, String, String) {
+        let (scene, reference, amount) = Self::with_debt().await;
+        sqlx::query("update bank_payment set status = 'refused', reason = 'AC04'")
+            .execute(scene.harness.pool())
+            .await
+            .unwrap();
+        scene.has_failed().await;
+        (scene, reference, amount)
+    }
+
+    async fn has_failed(&self) {
+        let failed =
+            "select count(*) from execution where state #>> '{failure,code}' = 'beneficiary_account_closed'";
+        wait_for("the bank's answer", || async {
+            let due = "update effect set run_at = now() where kind = 'payout' and lease_until is null";
+            sqlx::query(due).execute(self.harness.pool()).await.unwrap();
+            (self.harness.count(failed).await == 1).then_some(())
+        })
+        .await;
+    }
+
+    /// Two operators record the debt as paid.
+    async fn mark_paid(&self, reference: &str) {
+        let paid =
+            || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+        assert!(self.decide("jo", reference, paid()).await.unwrap(), "a request");
+        assert!(!self.decide("mika", reference, paid()).await.unwrap());
+        self.harness.wait_for_state(reference, "completed").await;
+    }
+
+    /// The debt of a payment that came back is not recorded as paid, but as returned.
+    async fn ends_as_returned(&self, reference: &str) {
+        let paid =
+            Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+        let refused = self.decide("jo", reference, paid).await;
+        assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
+        let given_back = Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
+        assert!(self.decide("jo", reference, given_back.clone()).await.unwrap(), "a request");
+        assert!(!self.decide("mika", reference, given_back).await.unwrap());
+        self.harness.wait_for_state(reference, "payout_failed").await;
+        assert_eq!(self.harness.account("debt", "USD").await, "0");
+        self.harness.wait_for_count("select count(*) from effect", 0).await;
+        assert_eq!(self.harness.count("select count(*) from event where type = 'payout.reversed'").await, 0);
+        self.harness.check_books().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_whose_payment_came_back_before_it_was_booked_is_returned_and_not_recorded_as_paid() {
+    let (scene, reference, amount) = BankScene::with_debt().await;
+    scene.notify("1.xml", &[(&amount, CREDIT, RETURNED)]).await;
+    scene.has_failed().await;
+    scene.notify("2.xml", &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
+    assert_eq!(scene.alarm(&reference).await, None, "together they say that nothing was paid");
+    assert_eq!(scene.breaks().await, []);
+    scene.ends_as_returned(&reference).await;
+    assert_eq!(scene.breaks().await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_whose_refused_payment_is_booked_and_comes_back_is_returned_and_not_recorded_as_paid() {
+    let (scene, reference, amount) = BankScene::with_refused_debt().await;
+    scene.notify("1.xml", &[(&amount, DEBIT, "")]).await;
+    scene.has_alarm(&reference, "paid after it was refused").await;
+    // The bank has deducted its charge.
+    scene.notify("2.xml", &[("0.01", CREDIT, RETURNED)]).await;
+    scene.has_alarm(&reference, "returned after it was paid").await;
+    scene.ends_as_returned(&reference).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_payment_that_was_booked_recorded_as_paid_and_returned_reverses_its_order() {
+    let (scene, reference, amount) = BankScene::with_refused_debt().await;
+    scene.notify("1.xml", &[(&amount, DEBIT, "")]).await;
+    scene.mark_paid(&reference).await;
+    for name in ["2.xml", "3.xml"] {
+        scene.notify(name, &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
+        scene.has_alarm(&reference, "returned after it was paid").await;
+        scene.harness.wait_for_state(&reference, "reversed").await;
+    }
+    assert_eq!(scene.breaks().await, [BreakKind::PaymentReturned]);
+    assert_ne!(scene.harness.account("debt", "USD").await, "0", "the output is owed again");
+    assert_eq!(scene.harness.count("select count(*) from event where type = 'payout.reversed'").await, 1);
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_was_taken_for_paid_and_comes_back_before_it_is_booked_reverses_its_order() {
+    let (scene, reference) = BankScene::with_files_by_hand("6789").await;
+    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
+    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    scene.harness.wait_for_state(&reference, "releasing").await;
+    let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
+    let amount: String = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+    scene.notify("1.xml", &[(&amount, CREDIT, RETURNED)]).await;
+    scene.has_alarm(&reference, "returned after it was paid").await;
+    scene.notify("2.xml", &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
+    scene.harness.play_chain(&reference).await;
+    scene.harness.wait_for_state(&reference, "reversed").await;
+    assert_eq!(scene.breaks().await, [BreakKind::PaymentReturned]);
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_that_was_paid_another_way_is_not_reversed_by_the_return_of_its_refused_payment() {
+    let (scene, reference, amount) = BankScene::with_refused_debt().await;
+    scene.mark_paid(&reference).await;
+    scene.notify("1.xml", &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
+    let alarm = "returned after it was refused, and the payout is recorded as paid";
+    scene.has_alarm(&reference, alarm).await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted], "operators decide");
+    scene.harness.wait_for_count("select count(*) from effect", 0).await;
+    scene.harness.wait_for_state(&reference, "completed").await;
+    scene.harness.check_books().await;
+}
