@@ -93,7 +93,7 @@ async fn place(harness: &Harness, maker: &Maker, placing: &Placing) -> Result<(i
 /// The remaining and the cancelled amount of an order.
 async fn rests(harness: &Harness, maker: &Maker, id: i64) -> (String, Option<String>) {
     let mut conn = harness.pool().acquire().await.unwrap();
-    let row = resting_orders::find(&mut conn, &maker.provider_id, id).await.unwrap().unwrap();
+    let row = resting_orders::find(&mut conn, maker, id).await.unwrap().unwrap();
     (row.remaining, row.cancelled)
 }
 
@@ -394,6 +394,67 @@ async fn concurrent_takers_and_cancellations_neither_lose_nor_add_a_unit() {
     let left = 120_000 - 9_995 * (kept.len() + taken);
     assert_eq!(rests(&harness, &maker, id).await.0, left.to_string());
     harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_providers_next_maker_sees_its_own_orders_only() {
+    let (harness, maker) = harness().await;
+    let (filled, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
+    let (open, _) = place(&harness, &maker, &placing("R-2", "0.5", 10)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    become_maker(&harness, true).await.unwrap_err();
+    let other = harness.other_tenant().await;
+    let next = set_maker_of(&harness, &other.partner_id, ("desk", WALLET), false, false).await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(resting_orders::list_of(&mut conn, &next, false, None, 10).await.unwrap(), []);
+    for id in [filled, open] {
+        let refused = makers::cancel(&mut conn, &next, id).await;
+        assert!(matches!(refused, Err(MakerError::Unknown)), "{refused:?}");
+    }
+    assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), None), "it is filled");
+    // An id is its maker's own.
+    for placing in [placing("R-1", "1", 9_995), placing("R-2", "0.7", 20)] {
+        let (row, is_new) = makers::place(&mut conn, &next, &placing).await.unwrap();
+        assert!(is_new && ![filled, open].contains(&row.id), "{row:?}");
+    }
+    assert_eq!(resting_orders::list_of(&mut conn, &next, true, None, 10).await.unwrap().len(), 2);
+    // What the release before places is its provider's maker's.
+    let placed = "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
+                                             client_order_id) \
+                  values ('desk', $1, 'USDC', 'USD', 1, 5, 5, 'R-3')";
+    sqlx::query(placed).bind(WALLET).execute(&mut *conn).await.unwrap();
+    let found = resting_orders::find_by_client_id(&mut conn, &next, "R-3").await.unwrap();
+    assert_eq!(found.unwrap().placed, "5");
+    drop(conn);
+    harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_nobody_can_take_hide_no_other_providers() {
+    let (harness, maker) = harness().await;
+    for n in 0..LEVELS_MAX {
+        let mut conn = harness.pool().acquire().await.unwrap();
+        makers::place(&mut conn, &maker, &placing(&format!("M-{n}"), "1000", 1)).await.unwrap();
+    }
+    for (provider, count) in [("south", 3), ("west", LEVELS_MAX)] {
+        for n in 0..count {
+            rest(&harness, provider, &format!("0.{}", 1000 + n), 10).await;
+        }
+    }
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let open = resting_orders::list_open(&mut conn).await.unwrap();
+    let of = |provider: &str| open.iter().filter(|one| one.provider_id == provider).count();
+    assert_eq!((open.len(), of("south")), (usize::try_from(LEVELS_MAX).unwrap(), 3));
+    assert!(
+        (98..=99).contains(&of("desk")) && (98..=99).contains(&of("west")),
+        "{} {}",
+        of("desk"),
+        of("west")
+    );
+    assert!(open.is_sorted_by(|one, next| (next.rate, one.id) <= (one.rate, next.id)), "the best first");
+    // Each provider's best are among them.
+    assert!(open.iter().any(|one| one.provider_id == "west" && one.rate.to_string() == "0.1199"), "{open:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

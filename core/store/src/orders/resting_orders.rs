@@ -8,6 +8,7 @@ use rust_decimal::Decimal;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::makers::Maker;
 
 /// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub struct RestingOrderRow {
     pub cancelled_at: Option<DateTime<Utc>>,
 }
 
-/// The largest number of offered orders of one pair: the best, and of equal rates the oldest.
+/// The largest number of offered orders of one pair.
 pub const LEVELS_MAX: i64 = 200;
 
 const COLUMNS: &str = "id, client_order_id, input_asset, output_asset, rate::text as rate, placed::text as placed, \
@@ -76,8 +77,8 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
 pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Option<i64>, StoreError> {
     let row: Option<(i64,)> = sqlx::query_as(
         "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
-                                    client_order_id) \
-         select $1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7 \
+                                    client_order_id, partner_id) \
+         select $1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7, $8 \
          where $8::text is null \
             or exists (select from maker m where m.partner_id = $8 and m.provider_id = $1 \
                          and lower(m.wallet) = lower($2) and m.ended_at is null for share) \
@@ -96,27 +97,37 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount. Of makers those of the provider's present one for its present
-/// terms only, if it is enabled: fills are released to the order's wallet, at the order's rate.
+/// The best orders of each pair with a remaining amount, by turns of the providers: first the best of each, so that none
+/// hides the others', whatever its rates. Of makers those of the provider's present one for its present terms only, if it
+/// is enabled: fills are released to the order's wallet, at the order's rate.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
-        "with recursive pair as ( \
-             (select input_asset, output_asset from resting_order where remaining > 0 \
-              order by input_asset, output_asset limit 1) \
+        "with recursive book as ( \
+             (select input_asset, output_asset, provider_id from resting_order where remaining > 0 \
+              order by input_asset, output_asset, provider_id limit 1) \
              union all \
-             select next.* from pair cross join lateral ( \
-                 select o.input_asset, o.output_asset from resting_order o \
-                 where o.remaining > 0 and (o.input_asset, o.output_asset) > (pair.input_asset, pair.output_asset) \
-                 order by o.input_asset, o.output_asset limit 1) next) \
-         select best.* from pair cross join lateral ( \
-             select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
-             from resting_order o \
-             where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
-               and (o.client_order_id is null or exists ( \
-                   select from maker m join partner p on p.id = m.partner_id \
-                   where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
-                     and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null)) \
-             order by o.rate desc, o.id limit $1) best",
+             select next.* from book cross join lateral ( \
+                 select o.input_asset, o.output_asset, o.provider_id from resting_order o \
+                 where o.remaining > 0 and (o.input_asset, o.output_asset, o.provider_id) \
+                       > (book.input_asset, book.output_asset, book.provider_id) \
+                 order by o.input_asset, o.output_asset, o.provider_id limit 1) next), \
+         best as ( \
+             select p.*, row_number() over (partition by p.input_asset, p.output_asset, p.provider_id \
+                                            order by p.rate desc, p.id) as turn \
+             from book cross join lateral ( \
+                 select o.* from resting_order o \
+                 where o.remaining > 0 and (o.input_asset, o.output_asset, o.provider_id) \
+                       = (book.input_asset, book.output_asset, book.provider_id) \
+                   and (o.client_order_id is null or exists ( \
+                       select from maker m join partner p on p.id = m.partner_id \
+                       where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
+                         and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null)) \
+                 order by o.rate desc, o.id limit $1) p), \
+         offered as ( \
+             select *, row_number() over (partition by input_asset, output_asset order by turn, rate desc, id) as place \
+             from best) \
+         select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text from offered \
+         where place <= $1 order by input_asset, output_asset, offered.rate desc, id",
     )
     .bind(LEVELS_MAX)
     .fetch_all(conn)
@@ -196,15 +207,16 @@ pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) 
     Ok(())
 }
 
-/// Cancels a provider's order: its remaining amount is no longer offered. `false`: there is no such order, or it was
-/// cancelled before.
-pub async fn cancel(conn: &mut PgConnection, provider_id: &str, id: i64) -> Result<bool, StoreError> {
+/// Cancels an order that a maker has placed: its remaining amount is no longer offered. `false`: there is no such order,
+/// or it was cancelled before.
+pub async fn cancel(conn: &mut PgConnection, maker: &Maker, id: i64) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update resting_order set cancelled = remaining, remaining = 0, cancelled_at = clock_timestamp() \
-         where id = $1 and provider_id = $2 and cancelled_at is null",
+         where id = $1 and provider_id = $2 and partner_id = $3 and cancelled_at is null",
     )
     .bind(id)
-    .bind(provider_id)
+    .bind(&maker.provider_id)
+    .bind(&maker.partner_id)
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
@@ -226,26 +238,30 @@ pub async fn cancel_open(conn: &mut PgConnection, provider_ids: &[&str]) -> Resu
     Ok(())
 }
 
-/// A provider's order.
+/// An order that a maker has placed.
 pub async fn find(
     conn: &mut PgConnection,
-    provider_id: &str,
+    maker: &Maker,
     id: i64,
 ) -> Result<Option<RestingOrderRow>, StoreError> {
-    let sql = format!("select {COLUMNS} from resting_order where id = $1 and provider_id = $2");
-    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql));
-    Ok(found.bind(id).bind(provider_id).fetch_optional(conn).await?)
+    let sql =
+        format!("select {COLUMNS} from resting_order where id = $1 and provider_id = $2 and partner_id = $3");
+    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id);
+    Ok(found.bind(&maker.provider_id).bind(&maker.partner_id).fetch_optional(conn).await?)
 }
 
-/// The order of a provider with the maker's own id.
+/// The order with the maker's own id.
 pub async fn find_by_client_id(
     conn: &mut PgConnection,
-    provider_id: &str,
+    maker: &Maker,
     client_order_id: &str,
 ) -> Result<Option<RestingOrderRow>, StoreError> {
-    let sql = format!("select {COLUMNS} from resting_order where provider_id = $1 and client_order_id = $2");
-    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql));
-    Ok(found.bind(provider_id).bind(client_order_id).fetch_optional(conn).await?)
+    let sql = format!(
+        "select {COLUMNS} from resting_order \
+         where provider_id = $1 and partner_id = $2 and client_order_id = $3"
+    );
+    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&maker.provider_id);
+    Ok(found.bind(&maker.partner_id).bind(client_order_id).fetch_optional(conn).await?)
 }
 
 /// The number of a provider's orders with a remaining amount in a pair.
@@ -261,20 +277,19 @@ pub async fn count_open(
     Ok(count.bind(provider_id).bind(input).bind(output).fetch_one(conn).await?)
 }
 
-/// A provider's orders, newest first: all, or those with a remaining amount, before an id.
+/// The orders that a maker has placed, newest first: all, or those with a remaining amount, before an id.
 pub async fn list_of(
     conn: &mut PgConnection,
-    provider_id: &str,
+    maker: &Maker,
     is_open: bool,
     before: Option<i64>,
     limit: i64,
 ) -> Result<Vec<RestingOrderRow>, StoreError> {
     let sql = format!(
         "select {COLUMNS} from resting_order \
-         where provider_id = $1 and (remaining > 0 or not $2) and ($3::int8 is null or id < $3) \
-         order by id desc limit $4"
+         where provider_id = $1 and partner_id = $2 and (remaining > 0 or not $3) and ($4::int8 is null or id < $4) \
+         order by id desc limit $5"
     );
-    let rows =
-        sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(provider_id).bind(is_open).bind(before).bind(limit);
-    Ok(rows.fetch_all(conn).await?)
+    let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&maker.provider_id).bind(&maker.partner_id);
+    Ok(rows.bind(is_open).bind(before).bind(limit).fetch_all(conn).await?)
 }
