@@ -1,7 +1,7 @@
 //! Legacy orders: each waits for the moment that its strategy selects, and is then executed as an intent.
 //!
 //! ```text
-//! pending ─┐                      ┌─> rejected (constraints unmet, no liquidity)
+//! pending ─┐                      ┌─> rejected (constraints unmet, no liquidity, instruction replaced)
 //! queued  ─┼─> solving ─> submitting ─> submitted (executing, settled, …: the status of its execution)
 //! (epoch)  │      └─> expired     └─> solving (a later window)
 //!          └─> cancelled, until submitting
@@ -271,7 +271,8 @@ async fn submit(
             | Refusal::Unpayable(_)
             | Refusal::NotHeld
             | Refusal::PartnerMoving
-            | Refusal::TooManyWaiting,
+            | Refusal::TooManyWaiting
+            | Refusal::Redirected,
         )
         | Outcome::Unfilled(_)
         | Outcome::Written
@@ -319,7 +320,8 @@ fn settlement(pref: &str) -> SettlementType {
 }
 
 /// The intent of an attempt: the actor is the partner, the output goes to the recipient of the partner's standing
-/// instruction.
+/// instruction. The writer refuses it when the instruction names another one by then: the order is not redirected either,
+/// because its partner has agreed to the account of its acceptance.
 fn intent(
     engine: &Engine,
     order: &ClaimedLegacyIntent,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::legacy::turns;
+use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -105,6 +106,45 @@ async fn scheduled_orders_wait_and_optimized_orders_compare_prices() {
     for order in [&scheduled, &optimized] {
         assert_eq!(status(&harness, order).await["status"], "executing");
     }
+}
+
+/// What was accepted for one account is never paid to it when the instruction names another one by then, also when that
+/// is being committed.
+#[tokio::test]
+async fn a_replaced_standing_instruction_ends_the_orders_that_wait_for_it() {
+    let harness = prefunded().await;
+    let scheduled = changed(older(), "/strategy", Some(json!("scheduled")));
+    let first = create(&harness, &scheduled).await;
+    let replace = "update settlement_instruction set account = account || '2' where asset = 'EUR'";
+    let due =
+        "update legacy_intent set run_at = now(), expires_at = now() + interval '1 h' where stage = 'queued'";
+    sqlx::query(replace).execute(harness.pool()).await.unwrap();
+    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 1);
+
+    let second = create(&harness, &scheduled).await;
+    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    let mut replacing = harness.pool().begin().await.unwrap();
+    sqlx::query(replace).execute(&mut *replacing).await.unwrap();
+    let engine = harness.engine.clone();
+    let (evaluated, ()) = tokio::join!(turns(&engine), async {
+        wait_for("the writer", || async {
+            let waiting = "select count(*) from pg_locks where not granted";
+            (harness.count(waiting).await > 0 || harness.count("select count(*) from execution").await > 0)
+                .then_some(())
+        })
+        .await;
+        replacing.commit().await.unwrap();
+    });
+    assert_eq!(evaluated.unwrap(), 1);
+    for order in [&first, &second] {
+        let ended = status(&harness, order).await;
+        assert_eq!(
+            (&ended["status"], &ended["rejection"]),
+            (&json!("rejected"), &json!("CONSTRAINTS_NOT_MET"))
+        );
+    }
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
 }
 
 /// Copies of the only order, of a partner, due at a time.

@@ -95,6 +95,9 @@ fn log_outcome(outcome: &Outcome) {
         Outcome::Refused(Refusal::TooManyWaiting) => {
             info!("legacy order refused: the tenant has too many that wait")
         }
+        Outcome::Refused(Refusal::Redirected) => {
+            info!("legacy order refused: the standing instruction was replaced")
+        }
         Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing) => info!("idempotency key in use"),
         Outcome::Unfilled(why) => info!(why = why.as_str(), "resting order not filled"),
         Outcome::Refused(Refusal::NotHeld) => info!("firm quote refused: its output cannot be held"),

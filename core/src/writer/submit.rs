@@ -61,6 +61,10 @@ pub(super) fn decide_one<'a>(
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
         return Ok((Outcome::Refused(Refusal::DuplicateIntent), None));
     }
+    // After the repetition: an attempt that was executed stays executed.
+    if known.is_redirected(asked) {
+        return Ok((Outcome::Refused(Refusal::Redirected), None));
+    }
     let client_key = request.client_reference.clone().map(|reference| (tenant.clone(), reference));
     if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
         return Ok((Outcome::Refused(Refusal::DuplicateClientReference), None));

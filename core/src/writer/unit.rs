@@ -250,6 +250,8 @@ pub enum Refusal {
     PartnerMoving,
     /// The tenant has as many waiting legacy orders as it may have.
     TooManyWaiting,
+    /// The standing instruction names another account than when the legacy order was accepted.
+    Redirected,
 }
 
 impl Refusal {
@@ -264,6 +266,7 @@ impl Refusal {
             Self::PartnerDisabled => "partner_disabled",
             Self::PartnerMoving => "partner_moving",
             Self::TooManyWaiting => "too_many_waiting",
+            Self::Redirected => "redirected",
         }
     }
 }

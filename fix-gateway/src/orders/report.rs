@@ -154,7 +154,9 @@ impl ReportContent {
                 Refusal::PartnerMoving => {
                     other("partner moves to another cell, send a new order later".to_owned())
                 }
-                Refusal::NotHeld | Refusal::TooManyWaiting => other("not accepted".to_owned()),
+                Refusal::NotHeld | Refusal::TooManyWaiting | Refusal::Redirected => {
+                    other("not accepted".to_owned())
+                }
             },
             Outcome::Unfilled(_) | Outcome::Written | Outcome::KeyUsed(_) => other("not accepted".to_owned()),
         }

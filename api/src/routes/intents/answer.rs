@@ -72,6 +72,8 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
         Outcome::Refused(Refusal::PartnerDisabled) => ApiError::ApiKeyDisabled.stored(),
         Outcome::Refused(Refusal::PartnerMoving) => ApiError::PartnerMoving.stored(),
         Outcome::Refused(Refusal::TooManyWaiting) => ApiError::TooManyWaiting.stored(),
+        // Of a legacy order's turn, which answers no request.
+        Outcome::Refused(Refusal::Redirected) => ApiError::Internal(String::new()).stored(),
         Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
         Outcome::Written | Outcome::Unfilled(_) => ApiError::Internal(String::new()).stored(),
     }

@@ -68,8 +68,9 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) snapshot: Arc<Snapshot>,
     /// Quotes used by this batch, with their executions.
     pub(super) consumed: Vec<(String, String)>,
-    /// Legacy orders with a valid lease, and those that this batch executed, with their executions.
-    pub(super) turns: HashSet<HeldTurn>,
+    /// Legacy orders with a valid lease, with whether each still has the account of its standing instruction, and those
+    /// that this batch executed, with their executions.
+    pub(super) turns: HashMap<HeldTurn, bool>,
     pub(super) executed: Vec<(HeldTurn, String)>,
 }
 
@@ -200,7 +201,12 @@ impl BatchSnapshot {
 
     /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
     pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
-        submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
+        submission.turn.as_ref().is_none_or(|turn| self.turns.contains_key(turn))
+    }
+
+    /// Whether a submission is of a legacy order whose standing instruction names another account by now.
+    pub(super) fn is_redirected(&self, submission: &Submission) -> bool {
+        submission.turn.as_ref().is_some_and(|turn| self.turns.get(turn) == Some(&false))
     }
 
     /// A settlement has ended unpaid.

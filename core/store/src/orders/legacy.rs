@@ -1,6 +1,6 @@
 //! Legacy orders, and the standing instructions by which they settle.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
@@ -307,16 +307,17 @@ pub async fn update(
     Ok(done.rows_affected() == 1)
 }
 
-/// The attempts that are still valid. Their orders cannot be claimed before the transaction ends.
+/// The attempts that are still valid, each with whether its order's account is still the one that the standing instruction
+/// names. Until the transaction ends, their orders cannot be claimed and the instructions cannot be replaced.
 pub async fn lock_turns(
     conn: &mut PgConnection,
     turns: &[&HeldTurn],
-) -> Result<HashSet<HeldTurn>, StoreError> {
+) -> Result<HashMap<HeldTurn, bool>, StoreError> {
     let (partners, modes) = intents::tenants(turns.iter().map(|turn| &turn.tenant));
     let ids: Vec<&str> = turns.iter().map(|turn| turn.intent_id.as_str()).collect();
     let versions: Vec<i64> = turns.iter().map(|turn| turn.version).collect();
-    let rows: Vec<(String, bool, String, i64)> = sqlx::query_as(
-        "select l.partner_id, l.livemode, l.intent_id, l.version from legacy_intent l \
+    let rows: Vec<(String, bool, String, i64, String, String)> = sqlx::query_as(
+        "select l.partner_id, l.livemode, l.intent_id, l.version, l.target, l.account from legacy_intent l \
          join unnest($1::text[], $2::bool[], $3::text[], $4::int8[]) as turn (p, m, i, v) \
               on (l.partner_id, l.livemode, l.intent_id, l.version) = (p, m, i, v) \
          where l.stage = 'submitting' order by 1, 2, 3 for update of l",
@@ -325,12 +326,26 @@ pub async fn lock_turns(
     .bind(modes)
     .bind(ids)
     .bind(versions)
+    .fetch_all(&mut *conn)
+    .await?;
+    // A statement of its own: it sees what was committed while this transaction waited for the orders.
+    let instructed: Vec<(String, bool, String, String)> = sqlx::query_as(
+        "select partner_id, livemode, asset, account from settlement_instruction \
+         where (partner_id, livemode, asset) in (select * from unnest($1::text[], $2::bool[], $3::text[])) \
+         order by 1, 2, 3 for share",
+    )
+    .bind(rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>())
+    .bind(rows.iter().map(|row| row.1).collect::<Vec<_>>())
+    .bind(rows.iter().map(|row| row.4.as_str()).collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
-    let held = |(partner_id, livemode, intent_id, version)| {
-        let tenant = Tenant { partner_id, livemode };
-        HeldTurn { tenant, intent_id, version }
-    };
+    let instructed: HashSet<(String, bool, String, String)> = instructed.into_iter().collect();
+    let held =
+        |(partner_id, livemode, intent_id, version, target, account): (String, bool, String, _, _, _)| {
+            let is_instructed = instructed.contains(&(partner_id.clone(), livemode, target, account));
+            let tenant = Tenant { partner_id, livemode };
+            (HeldTurn { tenant, intent_id, version }, is_instructed)
+        };
     Ok(rows.into_iter().map(held).collect())
 }
 
