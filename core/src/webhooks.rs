@@ -17,6 +17,7 @@ use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
 use dvp_store::ids;
 use dvp_store::moves;
+use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
 use dvp_store::orders::events::{self, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::StoredResponse;
@@ -44,6 +45,27 @@ const CLOCKS_APART: chrono::TimeDelta = chrono::TimeDelta::seconds(60);
 pub struct Owner {
     pub key_id: String,
     pub tenant: Tenant,
+}
+
+/// Deactivates an endpoint for an operator, who is an entry of the audit log. Returns whether it was active; `None`: there
+/// is no such endpoint.
+pub async fn disable(
+    conn: &mut PgConnection,
+    endpoint_id: &str,
+    (operator, reason): (&str, &str),
+) -> Result<Option<bool>, StoreError> {
+    let mut tx = conn.begin().await?;
+    let Some(was_active) = endpoints::deactivate(&mut tx, endpoint_id).await? else { return Ok(None) };
+    let record = ConsoleRecord {
+        operator,
+        action: ConsoleAction::Acted,
+        route: "dvp webhook",
+        subject: &format!("{endpoint_id} disabled: {reason}"),
+        source: "command line",
+    };
+    operators::record(&mut tx, &record).await?;
+    tx.commit().await?;
+    Ok(Some(was_active))
 }
 
 /// A command. URLs and types have been validated.

@@ -37,6 +37,11 @@ pub(crate) enum WebhookCommand {
     /// Give an endpoint to another key of the same partner and environment, such as the one that follows it.
     #[command(after_help = "Example:\n  dvp webhook move --from key_… --to key_… --dir .dvp")]
     Move(WebhookMove),
+    /// Stop deliveries to an endpoint. Its partner can activate it again; revoke the key of one that it does not trust.
+    #[command(
+        after_help = "Example:\n  dvp webhook disable ep_… --operator jo --reason 'unknown host' --dir .dvp"
+    )]
+    Disable(WebhookDisable),
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +121,19 @@ pub(crate) struct WebhookDeliveries {
     pub event_id: Option<String>,
     #[arg(long, default_value_t = 20)]
     pub limit: u16,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookDisable {
+    pub endpoint_id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
     #[command(flatten)]
     pub place: PlaceArgs,
 }

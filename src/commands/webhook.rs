@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::access::Access;
 use crate::cli::{
-    GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookMove, WebhookTrigger, WebhookVerify,
+    GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookDisable, WebhookMove, WebhookTrigger,
+    WebhookVerify,
 };
 use crate::output::print;
 use crate::sandbox_dir::read_ready;
@@ -35,6 +36,7 @@ pub(crate) async fn run(command: WebhookCommand) -> anyhow::Result<ExitCode> {
         WebhookCommand::Deliveries(args) => log(args).await?,
         WebhookCommand::Notices(place) => notices(place).await?,
         WebhookCommand::Move(args) => give(args).await?,
+        WebhookCommand::Disable(args) => disable(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -177,4 +179,15 @@ async fn give(args: WebhookMove) -> anyhow::Result<()> {
     }
     let value = json!({"from": args.from, "to": args.to});
     print(args.place.json, &value, || vec![format!("the endpoint belongs to {}", args.to)])
+}
+
+async fn disable(args: WebhookDisable) -> anyhow::Result<()> {
+    let (id, operator, reason) = (&args.endpoint_id, args.operator.trim(), args.reason.trim());
+    ensure!(!operator.is_empty() && !reason.is_empty(), "give --operator and --reason");
+    let mut access = Access::open(&args.place).await?;
+    let disabled = dvp_core::webhooks::disable(&mut access.conn, id, (operator, reason)).await?;
+    let changed = disabled.with_context(|| format!("there is no endpoint {id}"))?;
+    let already = if changed { "" } else { " already" };
+    let value = json!({"endpointId": id, "isActive": false, "changed": changed});
+    print(args.place.json, &value, || vec![format!("{id} is inactive{already}")])
 }

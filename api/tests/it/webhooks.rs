@@ -1,5 +1,8 @@
 //! Webhook management: one endpoint a key, secrets shown once, URL rules, repetitions.
 
+use dvp_core::webhooks::disable;
+use dvp_store::orders::feed;
+use dvp_store::partners;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, ApiHarness, Call, Keys, order};
@@ -300,4 +303,40 @@ async fn changes_for_a_partner_that_moves_are_refused_but_for_those_that_name_th
     let changed = harness.send(&change.with("X-Dvp-Cell", "00a")).await.ok(200);
     assert_eq!(changed["subscribedTypes"], json!(["payout.failed"]));
     assert_eq!(harness.send(&remove.with("X-Dvp-Cell", "00a")).await.ok(200)["isActive"], false);
+}
+
+#[tokio::test]
+async fn the_endpoint_of_a_revoked_key_gets_no_further_events() {
+    let harness = ApiHarness::new().await;
+    register(&harness, &harness.acme, URL).await;
+    harness.submit(&harness.acme, &order()).await.ok(202);
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert!(!feed::list_routed(&mut conn, 0, i64::MAX).await.unwrap().is_empty());
+    let find = "select key_id, is_active from webhook_endpoint";
+    let (key, is_active): (String, bool) = sqlx::query_as(find).fetch_one(&mut *conn).await.unwrap();
+    assert!(is_active);
+    assert!(partners::disable_key(&mut conn, &key).await.unwrap());
+    assert!(!feed::list_routed(&mut conn, 0, i64::MAX).await.unwrap().is_empty(), "it may be enabled again");
+    assert!(partners::revoke_key(&mut conn, &key).await.unwrap());
+    let (_, is_active): (String, bool) = sqlx::query_as(find).fetch_one(&mut *conn).await.unwrap();
+    assert!(!is_active);
+    assert!(feed::list_routed(&mut conn, 0, i64::MAX).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_operator_disables_an_endpoint_which_its_partner_can_activate_again() {
+    let harness = ApiHarness::new().await;
+    let registered = register(&harness, &harness.acme, URL).await;
+    let id = registered["endpointId"].as_str().unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let by = ("jo", "unknown host");
+    assert_eq!(disable(&mut conn, "ep_other", by).await.unwrap(), None);
+    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(true));
+    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(false));
+    assert_eq!(shown(&harness, &harness.acme).await.ok(200)["isActive"], false);
+    let recorded =
+        "select count(*) from console_record where operator = 'jo' and subject like '%unknown host'";
+    assert_eq!(harness.count(recorded).await, 2);
+    let on = manage(&harness.acme, "PATCH", PATH, &json!({"isActive": true}));
+    assert_eq!(harness.send(&on).await.ok(200)["isActive"], true);
 }

@@ -195,6 +195,15 @@ pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), 
     Ok(())
 }
 
+/// Deactivates an endpoint. Returns whether it was active; `None`: there is no such endpoint.
+pub async fn deactivate(conn: &mut PgConnection, id: &str) -> Result<Option<bool>, StoreError> {
+    let was_active = sqlx::query_scalar(
+        "with before as (select id, is_active from webhook_endpoint where id = $1 for update) \
+         update webhook_endpoint w set is_active = false from before where w.id = before.id returning before.is_active",
+    );
+    Ok(was_active.bind(id).fetch_optional(conn).await?)
+}
+
 /// Writes an endpoint's secrets after a rotation.
 pub async fn update_secrets(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
     let (next, expires) = endpoint.secrets.next.clone().unzip();
