@@ -1,49 +1,119 @@
-//! The number of attempts in a minute, of all sources together: a bound of load.
+//! Attempts in a minute, of each source and of all together: a bound of load.
+//!
+//! Invariants: a source's count is its own; the total refuses none of the sources from which an operator has signed in; the
+//! memory is bounded.
 
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Sources that are counted in a minute. The attempts of further ones count in the total only.
+const SOURCES_MAX: usize = 10_000;
+/// Sources that are remembered because an operator has signed in from them.
+const KNOWN_MAX: usize = 1_000;
 
 /// Attempts, with the time since which they are counted.
 #[derive(Debug)]
 pub(crate) struct Attempts {
-    per_minute: u32,
-    counted: Mutex<Option<(Instant, u32)>>,
+    per_source: u32,
+    /// Of all sources from which nobody has signed in.
+    in_total: u32,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    since: Instant,
+    total: u32,
+    sources: HashMap<IpAddr, u32>,
+    known: HashSet<IpAddr>,
 }
 
 impl Attempts {
-    pub(crate) const fn new(per_minute: u32) -> Self {
-        Self { per_minute, counted: Mutex::new(None) }
+    pub(crate) fn new(per_source: u32, in_total: u32) -> Self {
+        let counted =
+            Counted { since: Instant::now(), total: 0, sources: HashMap::new(), known: HashSet::new() };
+        Self { per_source, in_total, counted: Mutex::new(counted) }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.is_none_or(|(since, count)| is_over(since) || count < self.per_minute)
+    /// Whether another attempt of a source is within both bounds.
+    pub(crate) fn has_room(&self, source: IpAddr) -> bool {
+        self.with(|counted| self.is_free(counted, network(source)))
     }
 
-    pub(crate) fn count(&self) {
+    /// Counts an attempt. Returns whether it is within both bounds; one that is not, is not counted.
+    pub(crate) fn count(&self, source: IpAddr) -> bool {
+        let source = network(source);
+        self.with(|counted| {
+            if !self.is_free(counted, source) {
+                return false;
+            }
+            if !counted.known.contains(&source) {
+                counted.total = counted.total.saturating_add(1);
+            }
+            if counted.sources.len() < SOURCES_MAX || counted.sources.contains_key(&source) {
+                let of_source = counted.sources.entry(source).or_default();
+                *of_source = of_source.saturating_add(1);
+            }
+            true
+        })
+    }
+
+    /// An operator has signed in from a source.
+    pub(crate) fn know(&self, source: IpAddr) {
+        self.with(|counted| {
+            if counted.known.len() < KNOWN_MAX {
+                counted.known.insert(network(source));
+            }
+        });
+    }
+
+    fn is_free(&self, counted: &Counted, source: IpAddr) -> bool {
+        let of_source = counted.sources.get(&source).copied().unwrap_or_default();
+        of_source < self.per_source && (counted.total < self.in_total || counted.known.contains(&source))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Counted) -> T) -> T {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        *counted = match *counted {
-            Some((since, count)) if !is_over(since) => Some((since, count.saturating_add(1))),
-            Some(_) | None => Some((Instant::now(), 1)),
-        };
+        if counted.since.elapsed() >= Duration::from_secs(60) {
+            counted.since = Instant::now();
+            counted.total = 0;
+            counted.sources.clear();
+        }
+        work(&mut counted)
     }
 }
 
-fn is_over(since: Instant) -> bool {
-    since.elapsed() >= Duration::from_secs(60)
+/// An IPv4 address, or the network of an IPv6 address, whose every address one host can have.
+fn network(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => source,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     #[test]
-    fn a_minute_has_room_for_so_many_attempts() {
-        let attempts = Attempts::new(3);
-        for _ in 0..3 {
-            assert!(attempts.has_room());
-            attempts.count();
-        }
-        assert!(!attempts.has_room());
+    fn each_source_has_room_for_so_many_attempts_in_a_minute() {
+        let attempts = Attempts::new(2, 3);
+        let [one, same, other, third] = ["2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"].map(address);
+        assert!(attempts.count(one) && attempts.count(same));
+        assert!(!attempts.has_room(one) && !attempts.count(same));
+        assert!(attempts.count(other));
+        assert!(!attempts.has_room(third), "the total");
+        attempts.know(third);
+        assert!(attempts.count(third) && attempts.count(third));
+        assert!(!attempts.count(third), "its own");
     }
 }

@@ -102,10 +102,10 @@ pub(crate) struct ChainLoad {
     pub wait: Duration,
 }
 
-/// Failed sign-ins in a minute, of all sources together.
-const FAILURES: u32 = 120;
-/// Challenges for sign-ins in a minute.
-const CHALLENGES: u32 = 600;
+/// Failed sign-ins in a minute of one source, and of all together.
+const FAILURES: (u32, u32) = (60, 120);
+/// Challenges for sign-ins in a minute of one source, and of all together.
+const CHALLENGES: (u32, u32) = (60, 600);
 /// The time between two samples of a chain's backlog.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How long the rows of the home page are used for all operators while nothing changes, and at least.
@@ -118,9 +118,9 @@ impl Console {
         let settings = Arc::new(settings);
         Self {
             pulse: Pulse::new(),
-            failures: Arc::new(Attempts::new(FAILURES)),
+            failures: Arc::new(Attempts::new(FAILURES.0, FAILURES.1)),
             passwords: Arc::default(),
-            challenges: Arc::new(Attempts::new(CHALLENGES)),
+            challenges: Arc::new(Attempts::new(CHALLENGES.0, CHALLENGES.1)),
             overview,
             loads: Arc::default(),
             settings,

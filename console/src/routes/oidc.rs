@@ -34,12 +34,13 @@ pub(crate) struct Begin {
 /// Sends the browser to the provider.
 pub(crate) async fn begin(
     State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
     query: Result<Query<Begin>, QueryRejection>,
 ) -> Result<Response, PageError> {
-    if !console.challenges.has_room() {
+    if !console.challenges.count(access::source(peer, &console.settings.proxies, &headers)) {
         return Err(PageError::TooMany);
     }
-    console.challenges.count();
     let Begin { next } = query.map(|Query(query)| query).unwrap_or_default();
     match leave(&console, next.clone()).await {
         Ok((address, cookie)) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&address)).into_response()),
@@ -97,7 +98,7 @@ pub(crate) async fn callback(
 ) -> Result<Response, PageError> {
     let Callback { code, state, error } = query.map(|Query(query)| query).unwrap_or_default();
     let source = access::source(peer, &console.settings.proxies, &headers);
-    if !console.failures.has_room() {
+    if !console.failures.has_room(source) {
         return Err(PageError::TooMany);
     }
     let returned = async {

@@ -124,7 +124,7 @@ async fn with_link(
     next: &str,
 ) -> Result<Response, PageError> {
     const PROBLEM: &str = "The sign-in link is unknown, was used, or has expired, or its code is wrong.";
-    if !console.failures.has_room() {
+    if !console.failures.has_room(source) {
         return Err(PageError::TooMany);
     }
     let token_of_session = new_token().map_err(|_| PageError::Internal)?;
@@ -155,13 +155,13 @@ async fn with_link(
 /// A challenge for any passkey of the console.
 pub(crate) async fn challenge(
     State(console): State<Console>,
+    Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     access::check_origin(&console, &Method::POST, &headers)?;
-    if !console.challenges.has_room() {
+    if !console.challenges.count(access::source(peer, &console.settings.proxies, &headers)) {
         return Err(PageError::TooMany);
     }
-    console.challenges.count();
     let mut conn = console.looking_up().await?;
     account::challenge(match RelyingParty::of(&console.settings) {
         Ok(party) => party.challenge(&mut conn, Purpose::SignIn).await,
@@ -187,9 +187,7 @@ pub(crate) async fn with_passkey(
     access::check_origin(&console, &Method::POST, &headers)?;
     let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let source = access::source(peer, &console.settings.proxies, &headers);
-    if !console.failures.has_room() {
-        return Err(PageError::TooMany);
-    }
+    // Whatever failed before: a challenge is used once, so that an attempt costs a look-up, and a passkey is not guessed.
     match passkey_session(&console, &headers, source, &form.answer).await {
         Ok(cookie) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(&form.next))).into_response()),
         Err(PasskeyError::Store(error)) => Err(error.into()),
@@ -253,7 +251,7 @@ pub(crate) async fn with_password(
     let Form(PasswordSignIn { name, password, code, next }) =
         form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let source = access::source(peer, &console.settings.proxies, &headers);
-    if !console.failures.has_room() {
+    if !console.failures.has_room(source) {
         return Err(PageError::TooMany);
     }
     let typed = Typed { name, password, code };
@@ -307,6 +305,8 @@ pub(super) async fn begin(
     begun: Begun<'_>,
 ) -> Result<HeaderValue, StoreError> {
     let Begun { found, method, route, subject, source } = begun;
+    console.failures.know(source);
+    console.challenges.know(source);
     let source = source.to_string();
     if let Some(earlier) = cookies::session_of(console, headers) {
         sessions::end_session(conn, &earlier).await?;
@@ -320,7 +320,8 @@ pub(super) async fn begin(
     Ok(cookies::session_cookie(console, token))
 }
 
-/// Records a sign-in that failed. `operator` is empty when it is not known.
+/// Records a sign-in that failed, or refuses to after too many: neither the audit log nor the service's log grows with
+/// every request of a stranger. `operator` is empty when it is not known.
 pub(super) async fn fail(
     console: &Console,
     conn: &mut PgConnection,
@@ -328,13 +329,16 @@ pub(super) async fn fail(
     route: &str,
     source: IpAddr,
     reason: &str,
-) -> Result<(), StoreError> {
-    console.failures.count();
+) -> Result<(), PageError> {
+    if !console.failures.count(source) {
+        return Err(PageError::TooMany);
+    }
     let source = source.to_string();
     warn!(source, operator, route, reason, "a sign-in to the console failed");
     let action = ConsoleAction::Failed;
     operators::record(conn, &ConsoleRecord { operator, action, route, subject: reason, source: &source })
-        .await
+        .await?;
+    Ok(())
 }
 
 /// A path of the console; anything else is its home.

@@ -213,3 +213,38 @@ async fn a_live_deployment_has_no_sessions_of_reusable_links() {
     let error = made.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().constraint(), Some("operator_session_fits_deployment"));
 }
+
+/// Failures of others are refused and no longer recorded; a passkey signs in, also behind their address.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_sign_ins_of_strangers_keep_no_passkey_out() {
+    let (scene, mut passkey, _) = registered().await;
+    let answer = scene.sign(&mut passkey).await;
+    for stranger in 0..40 {
+        let address = format!("198.51.100.{stranger}");
+        for _ in 0..4 {
+            scene.post_by(&address, "/login/passkey", &[("answer", "{}")]).await;
+        }
+    }
+    let mut last = StatusCode::OK;
+    for _ in 0..70 {
+        last = scene.post("/login/passkey", &[("answer", "{}")], "").await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    let failed = scene.records().await.iter().filter(|(_, action, ..)| action == "failed").count();
+    assert_eq!(failed, 120 + 60, "the audit log does not grow with every failure");
+    let signed_in = scene.sign_in_with(&answer).await;
+    assert_eq!(scene.get("/", &signed_in).await.status, StatusCode::OK);
+}
+
+/// Challenges that one address requests leave those of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn challenges_for_a_stranger_leave_some_for_operators() {
+    let (scene, mut passkey, _) = registered().await;
+    let mut last = StatusCode::OK;
+    for _ in 0..650 {
+        last = scene.post_by("198.51.100.1", "/login/passkey/challenge", &[]).await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    let answer = scene.sign(&mut passkey).await;
+    assert!(!scene.sign_in_with(&answer).await.is_empty());
+}

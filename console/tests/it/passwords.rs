@@ -211,3 +211,16 @@ async fn the_password_is_removed_when_a_passkey_is_left_and_its_secret_is_reseal
     let gone = scene.sign_in_as("jo", PASSWORD, &app.code()).await;
     assert!(gone.body.contains("Name, password or code is wrong."), "{}", gone.body);
 }
+
+/// An address has its own failures: others sign in with a password while it is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_of_one_address_do_not_count_for_another() {
+    let (scene, app, _) = registered().await;
+    let mut last = StatusCode::OK;
+    for _ in 0..130 {
+        last = scene.post_by("198.51.100.1", "/login", &[("token", "unknown")]).await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    let signed_in = scene.sign_in_as("jo", PASSWORD, &app.code()).await;
+    assert_eq!(signed_in.status, StatusCode::SEE_OTHER, "{}", signed_in.body);
+}

@@ -157,19 +157,20 @@ impl Scene {
         cookie: &str,
         origin: Option<&str>,
     ) -> Answer {
-        let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-        let request = Request::post(path)
-            .header(header::COOKIE, cookie)
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        let request = match origin {
-            Some(origin) => request.header(header::ORIGIN, origin),
-            None => request,
-        };
-        self.send(request.body(Body::from(form)).unwrap()).await
+        self.send(form_of(path, fields, cookie, origin)).await
     }
 
-    async fn send(&self, mut request: Request<Body>) -> Answer {
-        let peer: SocketAddr = PEER.parse().unwrap();
+    /// A form of the console's own page from an address.
+    pub(crate) async fn post_by(&self, peer: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
+        self.send_by(&format!("{peer}:1000"), form_of(path, fields, "", Some(ORIGIN))).await
+    }
+
+    async fn send(&self, request: Request<Body>) -> Answer {
+        self.send_by(PEER, request).await
+    }
+
+    async fn send_by(&self, peer: &str, mut request: Request<Body>) -> Answer {
+        let peer: SocketAddr = peer.parse().unwrap();
         request.extensions_mut().insert(dvp_console::access::Peer(peer));
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = answer.into_parts();
@@ -188,4 +189,16 @@ impl Scene {
             .await
             .unwrap()
     }
+}
+
+fn form_of(path: &str, fields: &[(&str, &str)], cookie: &str, origin: Option<&str>) -> Request<Body> {
+    let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let request = Request::post(path)
+        .header(header::COOKIE, cookie)
+        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    let request = match origin {
+        Some(origin) => request.header(header::ORIGIN, origin),
+        None => request,
+    };
+    request.body(Body::from(form)).unwrap()
 }
