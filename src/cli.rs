@@ -102,7 +102,8 @@ pub(crate) use self::transfer::{
     TransferList, TransferReject, TransferRequest, TransferShow, TransferWhy,
 };
 pub(crate) use self::webhook::{
-    WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
+    WebhookCommand, WebhookDeliveries, WebhookDisable, WebhookListen, WebhookMove, WebhookTrigger,
+    WebhookVerify,
 };
 
 /// Quotes, intents and their settlement, over REST and FIX.

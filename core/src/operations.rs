@@ -16,6 +16,7 @@ pub mod bank_alarms;
 
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::ids::RecallId;
+use dvp_domain::payment::PaymentStanding;
 use dvp_domain::recall::INFORMATION_MAX;
 use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::State;
@@ -385,6 +386,10 @@ async fn carry_out(
         (Action::MarkPaid { leg: LegKind::Payout, .. }, Some(verdict))
             if action::is_unpaid_debt(execution) =>
         {
+            let standing = bank::find_standing(conn, reference).await?;
+            if standing.and_then(PaymentStanding::against_unpaid).is_none() {
+                bank::mark_debt_paid(conn, reference).await?;
+            }
             return due(conn, reference, EffectKind::Payout, verdict).await;
         }
         // No due work would apply it any more. What was not sent is not sent.

@@ -105,6 +105,12 @@ impl PaymentStanding {
         self.is_booked().then_some("the bank has booked the payment")
     }
 
+    /// Whether the bank has made a payment that it had refused, which stays refused, and has not given it back.
+    pub fn is_booked_after_refusal(self) -> bool {
+        let is_booked = self.contradicting == Some(PaymentStatus::Paid) && !self.came_back;
+        self.status == PaymentStatus::Refused && is_booked
+    }
+
     /// A payment that was booked after it was refused, or given up, is booked until it comes back or operators have put
     /// that right.
     fn is_booked(self) -> bool {

@@ -376,6 +376,8 @@ pub struct OpenRecall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BankWord {
     Paid,
+    /// After its debt was recorded as paid: it was, or the beneficiary has it twice.
+    PaidAgain,
     Refused,
 }
 

@@ -59,8 +59,8 @@ use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::intake::{Inbox, ReceivedFile, SETTLES_AFTER};
 use self::schema::{Message, check};
 use self::status::{
-    Known, Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED,
-    apply, failure_code,
+    Known, Ordered, PAID_AFTER_DEBT, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_DEBT,
+    RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED, apply, failure_code,
 };
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
@@ -362,6 +362,7 @@ async fn take_word(
         status: payment.status,
         booked_late: payment.booked_late_at.is_some(),
         came_back: payment.returned_at.is_some(),
+        debt_paid: payment.is_debt_paid,
     };
     let is_taken_for_paid = matches!(said.word, Word::Paid { .. } | Word::Returned { .. })
         && taken_for_paid(tx, &payment.execution).await? == Some(true);
@@ -420,7 +421,12 @@ async fn take_word(
         store::mark_contradicted(tx, &id, word).await?;
     }
     store::update_payment(tx, &payment).await?;
-    if matches!(payment.status, PaymentStatus::Refused | PaymentStatus::Returned) {
+    let has_ended = match payment.status {
+        PaymentStatus::Returned => true,
+        PaymentStatus::Refused => !store::is_booked_after_refusal(tx, &payment.execution).await?,
+        PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => false,
+    };
+    if has_ended {
         recalls::end(tx, &payment).await?;
     }
     if let (Some(RETURNED_AFTER_PAID), Word::Returned { reason, at, .. }) = (after.alarm, &said.word) {
@@ -458,11 +464,17 @@ async fn contradiction(
         Some(PAID_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_REFUSED))),
         Some(REFUSED_AFTER_PAID) => return Ok(Some((PaymentStatus::Refused, REFUSED_AFTER_PAID))),
         Some(RETURNED_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_REFUSED))),
+        Some(PAID_AFTER_DEBT) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_DEBT))),
+        Some(RETURNED_AFTER_DEBT) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_DEBT))),
         Some(RETURNED_AFTER_PAID) => return Ok(None),
         Some(_) | None => {}
     }
     let reported = taken_for_paid(tx, &payment.execution).await?;
     let status = payment.status;
+    if status == PaymentStatus::Refused && payment.is_debt_paid {
+        // It was paid another way.
+        return Ok(None);
+    }
     Ok(reported.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
 }
 

@@ -178,7 +178,7 @@ impl Action {
             Self::Fail { leg: LegKind::Payout, .. } | Self::ReturnDebt { .. } | Self::Return { .. } => {
                 standing.and_then(PaymentStanding::against_unpaid)
             }
-            Self::Recall { .. } => against_recall(&execution.state, status),
+            Self::Recall { .. } => against_recall(&execution.state, standing),
             Self::Retry { .. }
             | Self::MarkPaid { leg: LegKind::Offramp, .. }
             | Self::Fail { leg: LegKind::Offramp, .. }
@@ -300,11 +300,14 @@ pub(super) fn is_unpaid_debt(execution: &Execution) -> bool {
 }
 
 /// Why the bank is not asked to give a payment back.
-fn against_recall(state: &State, standing: Option<PaymentStatus>) -> Option<&'static str> {
+fn against_recall(state: &State, standing: Option<PaymentStanding>) -> Option<&'static str> {
     if matches!(state, State::Completed { reversal: Some(_), .. }) {
         return Some("the payment has come back: there is nothing to recall");
     }
-    match standing {
+    if standing.is_some_and(PaymentStanding::is_booked_after_refusal) {
+        return None;
+    }
+    match standing.map(|standing| standing.status) {
         Some(PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid) => None,
         Some(PaymentStatus::Refused) => Some("the bank has refused the payment: there is nothing to recall"),
         Some(PaymentStatus::Returned) => Some("the payment has come back: there is nothing to recall"),

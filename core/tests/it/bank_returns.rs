@@ -2,6 +2,7 @@
 
 use chrono::Utc;
 use dvp_core::operations::{Action, ResolveError};
+use dvp_domain::recall::RecallReason;
 use dvp_domain::reconcile::BreakKind;
 use dvp_rails::LegKind;
 use dvp_rails::iso20022::folder::drop_into;
@@ -166,4 +167,96 @@ async fn a_debt_that_was_paid_another_way_is_not_reversed_by_the_return_of_its_r
     scene.harness.wait_for_count("select count(*) from effect", 0).await;
     scene.harness.wait_for_state(&reference, "completed").await;
     scene.harness.check_books().await;
+}
+
+/// A debt whose payment is without an answer, and that two operators have recorded as paid by another payment.
+async fn with_debt_paid_another_way(scene: &BankScene, reference: &str) {
+    for operator in ["jo", "mika"] {
+        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+        scene.decide(operator, reference, fail).await.unwrap();
+    }
+    let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
+    scene.harness.wait_for_count(failed, 1).await;
+    pay_another_way(scene, reference).await;
+}
+
+async fn pay_another_way(scene: &BankScene, reference: &str) {
+    let at = Utc::now();
+    for operator in ["jo", "mika"] {
+        let paid = Action::MarkPaid { leg: LegKind::Payout, provider_reference: "WIRE2".into(), at };
+        scene.decide(operator, reference, paid).await.unwrap();
+    }
+    scene.harness.wait_for_state(reference, "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break_and_its_return_reverses_nothing()
+ {
+    let (scene, reference, amount) = BankScene::with_debt().await;
+    with_debt_paid_another_way(&scene, &reference).await;
+    assert_eq!(scene.breaks().await, []);
+    scene.notify("booked.xml", &[(&amount, DEBIT, "")]).await;
+    scene
+        .has_alarm(
+            &reference,
+            "booked after its debt was recorded as paid: the beneficiary may have it twice",
+        )
+        .await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    scene.notify("again.xml", &[(&amount, DEBIT, "")]).await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    // The other payment stands.
+    scene.notify("back.xml", &[(&amount, CREDIT, RETURNED)]).await;
+    scene.has_alarm(&reference, "returned, and its debt was recorded as paid before it was booked").await;
+    assert_eq!(scene.harness.count("select count(*) from effect").await, 0, "no return is reported");
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    for operator in ["jo", "mika"] {
+        scene.decide(operator, &reference, Action::CloseContradiction).await.unwrap();
+    }
+    assert_eq!(scene.breaks().await, []);
+    scene.harness.wait_for_state(&reference, "completed").await;
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break() {
+    let (scene, reference, amount) = BankScene::with_refused_debt().await;
+    pay_another_way(&scene, &reference).await;
+    assert_eq!(scene.breaks().await, []);
+    scene.notify("booked.xml", &[(&amount, DEBIT, "")]).await;
+    scene.has_alarm(&reference, "paid after it was refused").await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    // What was paid twice is recalled.
+    let recall = || Action::Recall { reason: RecallReason::Duplicate, information: None };
+    assert!(scene.decide("jo", &reference, recall()).await.unwrap(), "a request");
+    assert!(!scene.decide("mika", &reference, recall()).await.unwrap());
+    scene.notify("again.xml", &[(&amount, DEBIT, "")]).await;
+    assert_eq!(scene.files.send_recalls().await.unwrap(), 1);
+    scene.notify("back.xml", &[(&amount, CREDIT, RETURNED)]).await;
+    let ended = "select count(*) from bank_recall where status = 'recalled'";
+    scene.harness.wait_for_count(ended, 1).await;
+    let again = scene.decide("jo", &reference, recall()).await;
+    assert!(matches!(again, Err(ResolveError::Contradicted(_))), "{again:?}");
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_refusal_of_a_payment_whose_debt_was_paid_another_way_is_no_break() {
+    let (scene, reference, _) = BankScene::with_debt().await;
+    with_debt_paid_another_way(&scene, &reference).await;
+    let id = "select end_to_end_id from bank_payment";
+    let id: String = sqlx::query_scalar(id).fetch_one(scene.harness.pool()).await.unwrap();
+    let refusal = format!(
+        "<Document xmlns='urn:iso:std:iso:20022:tech:xsd:pain.002.001.10'><CstmrPmtStsRpt><GrpHdr><MsgId>S1</MsgId>\
+         <CreDtTm>2026-11-21T12:00:40</CreDtTm></GrpHdr><OrgnlGrpInfAndSts><OrgnlMsgId>M{id}</OrgnlMsgId>\
+         <OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId><GrpSts>ACCP</GrpSts></OrgnlGrpInfAndSts><OrgnlPmtInfAndSts>\
+         <OrgnlPmtInfId>P{id}</OrgnlPmtInfId><TxInfAndSts><OrgnlEndToEndId>{id}</OrgnlEndToEndId><TxSts>RJCT</TxSts>\
+         <StsRsnInf><Rsn><Cd>AC04</Cd></Rsn></StsRsnInf></TxInfAndSts></OrgnlPmtInfAndSts></CstmrPmtStsRpt></Document>"
+    );
+    drop_into(&scene.files.folder().inbox(), "refused.xml", refusal.as_bytes()).await.unwrap();
+    assert_eq!(scene.files.take_in().await.unwrap(), 1);
+    let refused = "select count(*) from bank_payment where status = 'refused'";
+    assert_eq!(scene.harness.count(refused).await, 1);
+    assert_eq!(scene.alarm(&reference).await, None);
+    assert_eq!(scene.breaks().await, []);
 }

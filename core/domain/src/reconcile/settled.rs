@@ -175,9 +175,14 @@ fn paid_out(found: &mut Findings<'_>, booked: &Booked) {
 /// A payment that the bank and the execution record differently: money is lost, or is owed and missing.
 fn bank(found: &mut Findings<'_>, booked: &Booked) {
     let detail = match (booked.bank, booked.state.taken_for_paid()) {
-        (Some(BankWord::Paid), Some(false)) => "the bank has paid, and the payout is recorded as failed",
+        (Some(BankWord::Paid | BankWord::PaidAgain), Some(false)) => {
+            "the bank has paid, and the payout is recorded as failed"
+        }
+        (Some(BankWord::PaidAgain), Some(true)) => {
+            "the bank has paid after the debt was recorded as paid, perhaps another way"
+        }
         (Some(BankWord::Refused), Some(true)) => "the bank has refused, and the payout is recorded as paid",
-        (Some(BankWord::Paid | BankWord::Refused) | None, _) => return,
+        (Some(BankWord::Paid | BankWord::PaidAgain | BankWord::Refused) | None, _) => return,
     };
     let detail = format!("{}: {detail}", booked.state.name());
     found.add(BreakKind::DecisionContradicted, SuggestedAction::Page, detail);
@@ -235,7 +240,8 @@ fn recall(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
 
 /// The order ended unpaid, and the bank does not say otherwise, or its payment was returned.
 fn is_back(booked: &Booked) -> bool {
-    let is_unpaid = booked.state.taken_for_paid() == Some(false) && booked.bank != Some(BankWord::Paid);
+    let is_unpaid = booked.state.taken_for_paid() == Some(false)
+        && !matches!(booked.bank, Some(BankWord::Paid | BankWord::PaidAgain));
     is_unpaid || matches!(booked.state, State::Completed { reversal: Some(_), .. })
 }
 

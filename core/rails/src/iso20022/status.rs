@@ -34,6 +34,8 @@ pub struct Known {
     pub booked_late: bool,
     /// It came back, if it was ever booked.
     pub came_back: bool,
+    /// Its debt was recorded as paid before it was booked.
+    pub debt_paid: bool,
 }
 
 /// The effect of a report. An alarm is for operators.
@@ -52,6 +54,11 @@ pub const RETURNED_AFTER_PAID: &str = "returned after it was paid";
 /// decide.
 pub const RETURNED_AFTER_REFUSED: &str = "returned after it was refused, and the payout is recorded as paid";
 
+/// The debt of the failed payout was recorded as paid, by this payment or another one: operators find out.
+pub const PAID_AFTER_DEBT: &str =
+    "booked after its debt was recorded as paid: the beneficiary may have it twice";
+pub const RETURNED_AFTER_DEBT: &str = "returned, and its debt was recorded as paid before it was booked";
+
 /// Applies a report. `taken_for_paid`: the settlement has recorded the payout as paid.
 pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'_>) -> After {
     let status = known.status;
@@ -68,6 +75,11 @@ pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'
             alarm(status, "another amount was booked than was ordered")
         }
         Word::Paid { .. } => match status {
+            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending
+                if known.debt_paid && taken_for_paid =>
+            {
+                alarm(PaymentStatus::Paid, PAID_AFTER_DEBT)
+            }
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
                 quiet(PaymentStatus::Paid)
             }
@@ -101,6 +113,9 @@ fn returned(known: Known, taken_for_paid: bool) -> After {
     match known.status {
         Returned => After { now: known, alarm: None },
         Refused if known.came_back => After { now: known, alarm: None },
+        Staged | Sent | Pending | Paid if known.debt_paid && taken_for_paid => {
+            after(Returned, Some(RETURNED_AFTER_DEBT))
+        }
         Paid => after(Returned, Some(RETURNED_AFTER_PAID)),
         Refused => match (known.booked_late, taken_for_paid) {
             (false, false) => after(Refused, None),

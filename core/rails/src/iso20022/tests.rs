@@ -410,7 +410,7 @@ fn the_table_of_statuses_and_reports_is_complete() {
             table.push_str(&format!("{}{recorded} + {name} -> {}{alarm}\n", text(known), text(now)));
         }
     };
-    let plain = |status| Known { status, booked_late: false, came_back: false };
+    let plain = |status| Known { status, booked_late: false, came_back: false, debt_paid: false };
     for status in PaymentStatus::ALL {
         check(plain(status), false);
     }
@@ -424,6 +424,9 @@ fn the_table_of_statuses_and_reports_is_complete() {
     check(plain(PaymentStatus::Sent), true);
     check(plain(PaymentStatus::Refused), true);
     check(Known { booked_late: true, ..plain(PaymentStatus::Refused) }, true);
+    for status in [PaymentStatus::Sent, PaymentStatus::Paid, PaymentStatus::Refused] {
+        check(Known { debt_paid: true, ..plain(status) }, true);
+    }
     expect_file!["statuses.txt"].assert_eq(&table);
 }
 
@@ -431,7 +434,8 @@ fn text(known: Known) -> String {
     let booked = if known.booked_late { ", booked late" } else { "" };
     // What has the status is not told twice.
     let back = if known.came_back && known.status != PaymentStatus::Returned { ", come back" } else { "" };
-    format!("{}{booked}{back}", known.status.as_str())
+    let debt = if known.debt_paid { ", debt paid" } else { "" };
+    format!("{}{booked}{back}{debt}", known.status.as_str())
 }
 
 fn recall_id() -> RecallId {

@@ -38,6 +38,8 @@ pub struct BankPayment {
     /// When it was booked after it had been refused, and before its order was recorded as paid.
     pub booked_late_at: Option<DateTime<Utc>>,
     pub returned_at: Option<DateTime<Utc>>,
+    /// Its debt was recorded as paid while it was not booked.
+    pub is_debt_paid: bool,
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
@@ -60,6 +62,7 @@ struct Row {
     paid_at: Option<DateTime<Utc>>,
     booked_late_at: Option<DateTime<Utc>>,
     returned_at: Option<DateTime<Utc>>,
+    is_debt_paid: bool,
     reason: Option<String>,
     reason_text: Option<String>,
     alarm: Option<String>,
@@ -82,6 +85,7 @@ impl Row {
             paid_at: self.paid_at,
             booked_late_at: self.booked_late_at,
             returned_at: self.returned_at,
+            is_debt_paid: self.is_debt_paid,
             reason: self.reason,
             reason_text: self.reason_text,
             alarm: self.alarm,
@@ -121,7 +125,7 @@ pub async fn find_payment(
 ) -> Result<Option<BankPayment>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
         "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
+                bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
          from bank_payment where end_to_end_id = $1",
     )
@@ -150,6 +154,15 @@ pub async fn find_standing(
     Ok(Some(PaymentStanding { status: parse(&status)?, contradicting, is_closed, came_back }))
 }
 
+/// Records that the debt of an execution's payment is recorded as paid, and that the bank has not booked the payment.
+pub async fn mark_debt_paid(conn: &mut PgConnection, execution: &str) -> Result<(), StoreError> {
+    sqlx::query("update bank_payment set debt_paid_at = now() where execution = $1")
+        .bind(execution)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// Records that the bank contradicts how the execution ended.
 pub async fn mark_contradicted(
     conn: &mut PgConnection,
@@ -174,6 +187,11 @@ pub async fn close_contradiction(conn: &mut PgConnection, execution: &str) -> Re
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// [`PaymentStanding::is_booked_after_refusal`] of a payment.
+pub async fn is_booked_after_refusal(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
+    Ok(find_standing(conn, execution).await?.is_some_and(PaymentStanding::is_booked_after_refusal))
 }
 
 /// Whether a contradiction is open.
@@ -287,21 +305,21 @@ pub async fn lock_payment(
     let (sql, id) = match of {
         PaymentSubject::Payment(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where end_to_end_id = $1 for update",
             id,
         ),
         PaymentSubject::Block(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where block_id = $1 for update",
             id,
         ),
         PaymentSubject::Message(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, reason, reason_text, alarm, \
+                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
                     alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where message_id = $1 for update",
             id,

@@ -25,7 +25,9 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool
     let inserted = sqlx::query(
         "insert into bank_recall (id, end_to_end_id, execution, reason, information, status) \
          select $1, end_to_end_id, execution, $3, $4, 'approved' from bank_payment \
-         where execution = $2 and status in ('sent', 'pending', 'paid') for update \
+         where execution = $2 and (status in ('sent', 'pending', 'paid') \
+                                   or status = 'refused' and contradicting = 'paid' and returned_at is null) \
+         for update \
          on conflict do nothing",
     )
     .bind(new.id.as_str())
@@ -177,12 +179,15 @@ pub async fn begin_giving(
     file: &str,
 ) -> Result<Giving, StoreError> {
     let payment = bank::lock_payment(tx, &PaymentSubject::Payment(end_to_end_id.to_owned())).await?;
-    let status = payment.map(|payment| payment.status);
-    let is_needed = match status {
-        Some(PaymentStatus::Refused | PaymentStatus::Returned) | None => false,
-        Some(PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid) => {
-            true
-        }
+    let is_needed = match payment {
+        None => false,
+        Some(payment) => match payment.status {
+            PaymentStatus::Returned => false,
+            PaymentStatus::Refused => bank::is_booked_after_refusal(tx, &payment.execution).await?,
+            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
+                true
+            }
+        },
     };
     let changed = sqlx::query(
         "update bank_recall set giving_at = case when $3 then now() end, updated_at = now(), \

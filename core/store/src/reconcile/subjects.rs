@@ -122,7 +122,11 @@ pub async fn list_booked(
                  order by c.id limit 1) as failed_command, \
                 (select f.differs from chain_fact f where f.entity = e.entity and f.differs is not null \
                    and f.retracted_at is null order by f.id limit 1) as differing_fact, \
-                (select coalesce(b.contradicting, case when b.status in ('paid', 'refused') then b.status end) \
+                (select case when b.contradicting = 'paid' and b.debt_paid_at is not null then 'paid again' \
+                             else coalesce(b.contradicting, \
+                                           case when b.status = 'paid' \
+                                                  or b.status = 'refused' and b.debt_paid_at is null then b.status end) \
+                        end \
                  from bank_payment b where b.execution = e.reference and b.closed_at is null limit 1) as bank, \
                 (select b.ordered_at from bank_payment b where b.execution = e.reference \
                    and b.status in ('staged', 'sent', 'pending') limit 1) as with_bank_since, \
@@ -187,7 +191,11 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         receipt,
         failed_command: row.failed_command,
         differing_fact: row.differing_fact,
-        bank: row.bank.map(|word| if word == "paid" { BankWord::Paid } else { BankWord::Refused }),
+        bank: row.bank.map(|word| match word.as_str() {
+            "paid" => BankWord::Paid,
+            "paid again" => BankWord::PaidAgain,
+            _ => BankWord::Refused,
+        }),
         with_bank_since: row.with_bank_since.map(Into::into),
         recall: recall(row.recall_status.as_deref(), row.recall_since, row.recall_contradicted)?,
     };
