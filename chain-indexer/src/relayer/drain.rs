@@ -47,7 +47,8 @@ impl Relayer {
         if self.find_receipt(signer, slot).await? {
             return Ok(());
         }
-        let Some(newest) = slot.attempts.last() else { return Ok(()) };
+        // What was withdrawn may still be included, and is not sent on.
+        let Some(newest) = slot.attempts.last().filter(|_| !slot.stale) else { return Ok(()) };
         if newest.last_broadcast_age_ms.is_some_and(|age| !self.is_due_again(age)) {
             return Ok(());
         }

@@ -73,6 +73,10 @@ impl Relayer {
     ) -> Result<Outlook, RelayError> {
         let question = Question { row, command, action, head };
         let now = self.outlook_at(self.provider(), question, BlockId::hash(head.hash)).await?;
+        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
+        if matches!(now, Outlook::NotYet(_) | Outlook::Blocked(_)) && releases(command) {
+            return Ok(self.doubt(question, deep, now).await);
+        }
         if !matches!(now, Outlook::Never { .. }) {
             return Ok(now);
         }
@@ -81,7 +85,6 @@ impl Relayer {
         {
             return self.never_paid(row, transfer.not_after, now).await;
         }
-        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
         match self.outlook_at(self.provider(), question, deep).await? {
             Outlook::Never { .. } if releases(command) => Ok(self.put_to_the_vote(question, deep, now).await),
             Outlook::Never { .. } => Ok(now),
@@ -106,6 +109,47 @@ impl Relayer {
             return Outlook::NotYet("the other endpoints contradict the refusal".to_owned());
         }
         Outlook::Blocked("too few endpoints show that it can never succeed".to_owned())
+    }
+
+    /// A release is ordered once its lock is filled in blocks that more than half of the endpoints have, so an endpoint
+    /// that has a reason against it may be wrong. When more than half say that it is possible, the relayer goes on with
+    /// another endpoint.
+    async fn doubt(&self, question: Question<'_>, deep: BlockId, refused: Outlook) -> Outlook {
+        let asked = self.others().map(|provider| self.outlook_at(provider, question, deep));
+        let tally = self.tally(asked, |outlook| !matches!(outlook, Outlook::Possible)).await;
+        if self.is_majority(tally.contradict) {
+            self.is_outvoted.store(true, Ordering::Relaxed);
+            return Outlook::NotYet("the other endpoints say that it is possible".to_owned());
+        }
+        match refused {
+            Outlook::NotYet(why) if tally.contradict > 0 => {
+                Outlook::Blocked(format!("{why}, says one endpoint; another one says that it is possible"))
+            }
+            refused => refused,
+        }
+    }
+
+    /// How many transactions of the account are in blocks. `None`: the endpoint has more than were ever signed here, and
+    /// no more than half of the endpoints have as many. Nonces that are taken from such a count could never be used.
+    pub(super) async fn mined_count(&self, head: &BlockHead) -> Result<Option<u64>, RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
+        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let mut conn = self.pool.acquire().await?;
+        let known = store::find_stored_nonce(&mut conn, chain_id, signer).await?;
+        drop(conn);
+        if mined <= known.unwrap_or_default() {
+            return Ok(Some(mined));
+        }
+        let asked = self.others().map(|provider| rpc::mined_nonce(provider, signer, BlockId::latest()));
+        let tally = self.tally(asked, |count| *count >= mined).await;
+        if self.is_majority(tally.agree) {
+            return Ok(Some(mined));
+        }
+        if self.is_majority(tally.contradict) {
+            self.is_outvoted.store(true, Ordering::Relaxed);
+        }
+        tracing::error!(%signer, mined, known, "the endpoint has more transactions of the account than were signed, and the others do not");
+        Ok(None)
     }
 
     /// Whether a refused payment can never be made: what pays for it is returned then. It is proved by a final block

@@ -63,7 +63,7 @@ impl Relayer {
         market: Market,
     ) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
         let mut conn = self.pool.acquire().await?;
         let slots = store::list_unsettled_slots(&mut conn, chain_id, signer, mined).await?;
         drop(conn);
@@ -94,7 +94,7 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
         drop(conn);
-        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
         if mined >= lowest {
             return Ok(());
         }

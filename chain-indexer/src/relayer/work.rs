@@ -131,7 +131,7 @@ impl Relayer {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
         let mut conn = self.pool.acquire().await?;
         let load = store::find_load(&mut conn, chain_id, signer).await?;
         if plan::room(CommandKind::Settle, &load, head.gas_limit).is_none() {

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// `IntentSettler.State`.
+const NONE: u64 = 0;
+const CREATED: u64 = 1;
 const SETTLED: u64 = 3;
 const CANCELLED: u64 = 4;
 
@@ -38,18 +40,48 @@ impl Answers for Liar {
     }
 }
 
-/// Turns of a relayer whose first endpoint gives this state of order 1, over so many that do not. Returns the state of its
-/// release and whether it is in trouble.
-async fn released(chain: &mut Chain, told: u64, honest: usize) -> (String, bool) {
+/// Counts a million transactions of each account too many.
+struct Counter {
+    upstream: DynProvider,
+}
+
+impl Answers for Counter {
+    async fn answer(&self, call: &Value) -> Value {
+        let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
+        let counts = method == "eth_getTransactionCount";
+        let result: Value = self.upstream.raw_request(method.into(), call["params"].clone()).await.unwrap();
+        let result = match result.as_str().map(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16))
+        {
+            Some(Ok(count)) if counts => json!(format!("{:#x}", count + 1_000_000)),
+            _ => result,
+        };
+        json!({"jsonrpc": "2.0", "id": id, "result": result})
+    }
+}
+
+/// The id of an order whose fill is indexed, and whose release is due.
+async fn filled(chain: &Chain) -> B256 {
     let order = releasing(chain, 1).await;
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
     let reading = chain.lease("reader").await;
     chain.mined(8).await;
     rest(&mut indexer, &reading).await;
+    order.id
+}
 
-    let liar = Liar { upstream: chain.scene.provider.clone(), about: order.id, state: told };
+/// Turns of a relayer whose first endpoint gives this state of order 1, over so many that do not. Returns the state of its
+/// release and whether it is in trouble.
+async fn released(chain: &mut Chain, told: u64, honest: usize) -> (String, bool) {
+    let id = filled(chain).await;
+    let liar = Liar { upstream: chain.scene.provider.clone(), about: id, state: told };
+    let url = serve(Arc::new(liar)).await;
+    take_turns(chain, url, honest).await
+}
+
+/// Turns of a relayer with a wrong first endpoint. Returns the state of the release and whether it is in trouble.
+async fn take_turns(chain: &mut Chain, wrong: String, honest: usize) -> (String, bool) {
     chain.config.further_rpc_urls = vec![chain.scene.node.rpc_url(); honest];
-    chain.config.rpc_url = serve(Arc::new(liar)).await;
+    chain.config.rpc_url = wrong;
     let account = chain.scene.relayer.clone();
     let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
     let lease = chain.lease("relayer").await;
@@ -84,6 +116,34 @@ async fn a_release_that_one_of_three_endpoints_calls_done_is_sent() {
 async fn a_release_that_one_of_two_endpoints_calls_done_is_reported() {
     let mut chain = Chain::new(Scene::new().await).await;
     assert_eq!(released(&mut chain, SETTLED, 1).await, ("pending".to_owned(), true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_three_endpoints_calls_early_is_sent() {
+    for told in [NONE, CREATED] {
+        let mut chain = Chain::new(Scene::new().await).await;
+        assert_eq!(released(&mut chain, told, 2).await.0, "sent", "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_one_of_two_endpoints_calls_early_is_reported() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    assert_eq!(released(&mut chain, CREATED, 1).await, ("pending".to_owned(), true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_of_transactions_that_one_endpoint_alone_gives_is_not_used() {
+    for (honest, expected) in [(2, "sent"), (1, "pending")] {
+        let mut chain = Chain::new(Scene::new().await).await;
+        filled(&chain).await;
+        let counter = Counter { upstream: chain.scene.provider.clone() };
+        let url = serve(Arc::new(counter)).await;
+        assert_eq!(take_turns(&mut chain, url, honest).await.0, expected, "beside {honest}");
+        let far = "select (select count(*) from nonce_slot where nonce > 1000) \
+                        + (select count(*) from relayer_account where next_nonce > 1000)";
+        assert_eq!(sqlx::query_scalar::<_, i64>(far).fetch_one(&chain.pool()).await.unwrap(), 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::chain::commands::insert_refunds;
+use dvp_store::chain::{Retried, retry_command};
 use dvp_store::orders::operations::{ExecutionFilter, count_late_payouts, list};
 
 use crate::guard::{entity_of, failure_code};
@@ -133,6 +134,28 @@ async fn a_lock_included_again_after_its_order_failed_is_returned_again() {
     wait_for("the cancel", || async { (harness.count(pending).await == 1).then_some(()) }).await;
     assert_eq!(harness.count("select count(*) from chain_fact where consumed_at is null").await, 0);
     harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_command_is_not_tried_again_while_its_order_does_not_know_of_the_failure() {
+    let harness = scenes::harness().await;
+    let workers = harness.start_workers();
+    let reference = harness.accept(order("000123456789")).await.reference;
+    let (entity, _) = harness.command(&reference, "create").await;
+    harness.wait_for_state(&reference, "locking").await;
+    workers.abort();
+    let pool = harness.pool();
+    let failed = "update chain_command set state = 'failed', done_at = now() returning id";
+    let id: i64 = sqlx::query_scalar(failed).fetch_one(pool).await.unwrap();
+    let (command, code, message) = ("create".into(), "lock_rejected".into(), "m".into());
+    harness.report_fact(&entity, &ChainFact::CommandFailed { command, code, message }).await;
+    let retry = async || {
+        let mut tx = pool.begin().await.unwrap();
+        retry_command(&mut tx, id, "jo", "once more").await.unwrap()
+    };
+    assert_eq!(retry().await, Retried::OrderGoneOn, "the lock would be made for an order that has ended");
+    sqlx::query("update chain_fact set retracted_at = now()").execute(pool).await.unwrap();
+    assert_eq!(retry().await, Retried::Now);
 }
 
 /// Waits until the bank has confirmed the payout without a final answer.

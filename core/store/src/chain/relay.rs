@@ -10,8 +10,8 @@ mod operators;
 mod slots;
 
 pub use accounts::{
-    AccountState, RelayerAccount, Share, find_next_nonce, find_share, list_accounts, list_signers,
-    note_balance, note_unable, reserve_nonce,
+    AccountState, RelayerAccount, Share, find_next_nonce, find_share, find_stored_nonce, list_accounts,
+    list_signers, note_balance, note_unable, reserve_nonce,
 };
 pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
 pub use fees::{ChainFees, list_fees, note_fees};

@@ -44,6 +44,21 @@ pub async fn reserve_nonce(
     Ok(nonce)
 }
 
+/// The account's next nonce as it is stored: every nonce below was signed here, or was used when the account was new.
+pub async fn find_stored_nonce(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+) -> Result<Option<u64>, StoreError> {
+    let next: Option<i64> =
+        sqlx::query_scalar("select next_nonce from relayer_account where chain_id = $1 and signer = $2")
+            .bind(bigint(chain_id))
+            .bind(signer.as_slice())
+            .fetch_optional(conn)
+            .await?;
+    Ok(next.map(i64::cast_unsigned))
+}
+
 /// The nonce that [`reserve_nonce`] would reserve now.
 pub async fn find_next_nonce(
     conn: &mut PgConnection,

@@ -175,13 +175,19 @@ pub async fn retry_command(
     Ok(Retried::Now)
 }
 
-/// Whether the command's order has ended, or has a later command for the same purpose.
+/// Whether the command's order has ended, or has a later command for the same purpose, or will end when it learns of the
+/// failure.
 async fn has_gone_on(tx: &mut PgTransaction<'_>, id: i64, reference: &str) -> Result<bool, StoreError> {
     let gone_on: bool = sqlx::query_scalar(
         "select not exists (select from execution where reference = $2 and terminal_at is null)
              or exists (select from chain_command command
                         join chain_command later on later.entity = command.entity and later.id > command.id
-                        where command.id = $1)",
+                        where command.id = $1)
+             or exists (select from chain_command command
+                        join chain_fact failure on failure.entity = command.entity
+                        where command.id = $1 and failure.payload ->> 'kind' = 'command_failed'
+                          and failure.payload ->> 'command' = command.kind
+                          and failure.consumed_at is null and failure.retracted_at is null)",
     )
     .bind(id)
     .bind(reference)
