@@ -77,7 +77,7 @@ impl Engine {
         let mut conn = self.reads().acquire().await?;
         Ok(match cutoff {
             Some(cutoff) => reports::load_position_at(&mut conn, tenant, cutoff).await?,
-            None => reports::load_position(&mut conn).await?,
+            None => reports::load_position(&mut conn, tenant).await?,
         })
     }
 

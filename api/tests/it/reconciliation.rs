@@ -137,6 +137,47 @@ async fn the_totals_are_counted_once_for_all_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_partners_totals_are_counted_one_at_a_time_and_equal_ones_once() {
+    wait_past_midnight().await;
+    let harness = ApiHarness::new().await;
+    let accepted = harness.submit(&harness.acme, &order()).await.ok(202);
+    // So many that counting takes a while.
+    let copies = "insert into execution select reference || '_' || n, partner_id, livemode, intent_id || n, \
+                      client_reference || n, sha256(n::text::bytea), terms, state_name, state, version, last_sequence, \
+                      last_occurred_at, accepted_at - make_interval(secs => n / 1e6), terminal_at \
+                  from execution, generate_series(1, 20000) n where reference = $1";
+    sqlx::query(copies).bind(accepted["reference"].as_str()).execute(harness.pool()).await.unwrap();
+    let (day, before) = (today(&harness), (now().to_utc() - TimeDelta::days(1)).format("%Y-%m-%d"));
+    let paths = [
+        format!("/v1/reconciliation?from={day}&to={day}&limit=1"),
+        format!("/v1/reconciliation?from={before}&to={day}&limit=1"),
+    ];
+    let counting = "select count(*) from pg_stat_activity where state = 'active' and query like 'with reported as (%' \
+                    and datname = current_database()";
+    let (mut most, mut seen, mut was) = (0, 0, 0);
+    let calls: Vec<Call> = (0..24).map(|n| Call::get(&harness.acme, &paths[n % 2])).collect();
+    let reports = calls.iter().map(|call| harness.send(call));
+    let mut reports = std::pin::pin!(futures_util::future::join_all(reports));
+    let answers = loop {
+        tokio::select! {
+            answers = &mut reports => break answers,
+            found = sqlx::query_scalar::<_, i64>(counting).fetch_one(harness.pool()) => {
+                let found = found.unwrap();
+                most = most.max(found);
+                seen += i64::from(found > was);
+                was = found;
+            }
+        }
+    };
+    for answer in answers {
+        answer.ok(200);
+    }
+    assert_eq!(most, 1, "at a time");
+    // Two, each prepared and executed.
+    assert!((1..=4).contains(&seen), "{seen} were counted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_has_the_whole_execution_in_json_and_csv() {
     wait_past_midnight().await;
     let harness = ApiHarness::new().await;

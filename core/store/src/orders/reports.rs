@@ -92,10 +92,14 @@ fn event_type(text: &str) -> Result<EventType, StoreError> {
     EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
 }
 
-/// The feed's newest position.
-pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
-    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
-    Ok(row.0)
+/// The position of a tenant's newest event; zero when there is none.
+pub async fn load_position(conn: &mut PgConnection, tenant: &Tenant) -> Result<i64, StoreError> {
+    let position = sqlx::query_scalar(
+        "select greatest(0, \
+                (select max(position) from event where partner_id = $1 and livemode = $2), \
+                (select max(position) from event_history where partner_id = $1 and livemode = $2))",
+    );
+    Ok(position.bind(&tenant.partner_id).bind(tenant.livemode).fetch_one(conn).await?)
 }
 
 /// The position of a tenant's newest event recorded before `cutoff`; zero when there is none. Events are committed within
