@@ -10,7 +10,7 @@ use dvp_rails::PayoutOrder;
 use dvp_rails::iso20022::instruction::check_payout;
 use dvp_rails::iso20022::schema::exponent;
 use dvp_store::beneficiaries::{self, DestinationRow, NewBeneficiary, NewDestination};
-use dvp_store::ids;
+use dvp_store::{ids, moves};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
@@ -130,28 +130,30 @@ async fn verify(args: DestinationVerify) -> anyhow::Result<()> {
     }
     let changed = beneficiaries::verify_destination(&mut tx, &args.destination, operator, evidence).await?;
     tx.commit().await?;
-    switched(&args.destination, DestinationStatus::Verified, changed, args.place.json)
+    let id = &args.destination;
+    let value = json!({"destinationId": id, "status": "verified", "changed": changed});
+    print(args.place.json, &value, || {
+        vec![format!("{id} is verified{}", if changed { "" } else { " already" })]
+    })
 }
 
 async fn disable(args: DestinationDisable) -> anyhow::Result<()> {
     let (operator, reason) = (given("--operator", &args.operator)?, given("--reason", &args.reason)?);
     let mut access = Access::open(&args.place).await?;
     let mut tx = access.conn.begin().await?;
-    locked(&mut tx, &args.destination).await?;
+    let row = locked(&mut tx, &args.destination).await?;
     let changed = beneficiaries::disable_destination(&mut tx, &args.destination, operator, reason).await?;
+    let others = moves::list_other_cells(&mut tx, &row.partner_id).await?;
     tx.commit().await?;
-    switched(&args.destination, DestinationStatus::Disabled, changed, args.place.json)
-}
-
-fn switched(
-    destination: &str,
-    status: DestinationStatus,
-    changed: bool,
-    as_json: bool,
-) -> anyhow::Result<()> {
-    let value = json!({"destinationId": destination, "status": status.as_str(), "changed": changed});
-    let already = if changed { "" } else { " already" };
-    print(as_json, &value, || vec![format!("{destination} is {}{already}", status.as_str())])
+    let id = &args.destination;
+    let value = json!({"destinationId": id, "status": "disabled", "changed": changed, "alsoInCells": others});
+    print(args.place.json, &value, || {
+        let also = |cell| {
+            format!("Cell {cell} may pay it for earlier orders of the partner: disable it there, too.")
+        };
+        let done = format!("{id} is disabled{}", if changed { "" } else { " already" });
+        std::iter::once(done).chain(others.iter().map(also)).collect()
+    })
 }
 
 async fn list(args: BeneficiaryList) -> anyhow::Result<()> {

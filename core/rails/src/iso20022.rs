@@ -357,6 +357,10 @@ async fn take_word(
 ) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     file.record(tx, &payment.execution, said.word.as_str()).await?;
+    if matches!(said.word, Word::Paid { .. } | Word::Refused { .. } | Word::Returned { .. }) {
+        // Before the settlement is read: a decision that is being written comes before this word, or is made again.
+        effects::retract_decision(tx, &payment.execution).await?;
+    }
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
     let known = Known {
         status: payment.status,

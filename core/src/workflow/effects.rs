@@ -260,7 +260,9 @@ async fn carry_out(
         let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && is_held;
         let call = Call { engine, rail: rail.rail.as_ref(), poll_max: rail.poll_max, leg, claim, is_paused };
         let carried = trace::within(context, call.carry_out(execution, std::mem::take(&mut payee)));
-        if carried.instrument(span).await? != StepResult::Stale {
+        let carried = carried.instrument(span).await?;
+        // Of a decision that was taken away whoever claims the work next decides.
+        if carried != StepResult::Stale || claim.verdict.is_some() && !is_claimed(engine, claim).await? {
             return Ok(());
         }
     }

@@ -260,3 +260,50 @@ async fn the_refusal_of_a_payment_whose_debt_was_paid_another_way_is_no_break() 
     assert_eq!(scene.alarm(&reference).await, None);
     assert_eq!(scene.breaks().await, []);
 }
+
+/// The bank books the payment while the step of the operators' decision waits to be written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_booking_that_comes_while_a_decision_is_written_comes_first() {
+    let (scene, reference) = BankScene::with_files_by_hand("6789").await;
+    let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
+    let amount: String = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+    let pool = scene.harness.pool();
+    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+    assert!(scene.decide("jo", &reference, fail()).await.unwrap(), "a request");
+    let mut slow = pool.begin().await.unwrap();
+    sqlx::query("select from account_balance for update").execute(&mut *slow).await.unwrap();
+    assert!(!scene.decide("mika", &reference, fail()).await.unwrap());
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    scene.harness.wait_for_count(waits, 1).await;
+    scene.notify("booked.xml", &[(&amount, DEBIT, "")]).await;
+    slow.rollback().await.unwrap();
+    scene.harness.wait_for_state(&reference, "releasing").await;
+    assert_eq!(scene.breaks().await, []);
+    scene.harness.check_books().await;
+}
+
+/// The same, and the booking is imported while the step is committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_booking_that_is_imported_while_a_decision_is_committed_is_a_break() {
+    let (scene, reference) = BankScene::with_files_by_hand("6789").await;
+    let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
+    let amount: String = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+    let pool = scene.harness.pool();
+    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+    assert!(scene.decide("jo", &reference, fail()).await.unwrap(), "a request");
+    // Of the ledger, which a step writes last.
+    let mut slow = pool.begin().await.unwrap();
+    sqlx::query("update feed_counter set position = position").execute(&mut *slow).await.unwrap();
+    assert!(!scene.decide("mika", &reference, fail()).await.unwrap());
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    scene.harness.wait_for_count(waits, 1).await;
+    let release = async {
+        scene.harness.wait_for_count(waits, 2).await;
+        slow.rollback().await.unwrap();
+    };
+    let entries = [(amount.as_str(), DEBIT, "")];
+    tokio::join!(scene.notify("booked.xml", &entries), release);
+    scene.harness.wait_for_state(&reference, "payout_failed").await;
+    scene.has_alarm(&reference, "paid after the payout was given up").await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+}

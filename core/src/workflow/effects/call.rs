@@ -25,6 +25,7 @@ use crate::handover::Payee;
 use crate::trace;
 use crate::workflow::putting_off::Failed;
 use crate::workflow::step::{StepResult, account, take};
+use crate::writer::Consumed;
 
 /// What was called under a claim.
 #[derive(Debug, Default)]
@@ -52,7 +53,12 @@ impl Call<'_> {
             && !self.is_contradicted(&execution.state, &answer).await?
         {
             info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
-            return self.take_answer(execution, answer, &Made::default()).await;
+            let at = self.engine.now();
+            let happened = match self.leg {
+                LegKind::Offramp => Happened::Offramp { answer, at },
+                LegKind::Payout => Happened::Payout { answer, at },
+            };
+            return self.take_decision(execution, happened).await;
         }
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
             if self.is_booked().await? {
@@ -61,8 +67,7 @@ impl Call<'_> {
             let occurred_at = Timestamp::from(*occurred_at);
             let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
             let happened = Happened::DebtReturned { done, at: self.engine.now() };
-            let consumed = consumed(self.claim, EffectEnd::Done, Vec::new());
-            return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
+            return self.take_decision(execution, happened).await;
         }
         let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
@@ -289,6 +294,12 @@ impl Call<'_> {
         };
         let consumed = consumed(self.claim, end, made.calls.clone());
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
+    }
+
+    /// Steps by operators' decision, unless the claim was taken away since: then the bank has said something about it.
+    async fn take_decision(&self, execution: Execution, happened: Happened) -> Result<StepResult, Failed> {
+        let consumed = Consumed { is_guarded: true, ..consumed(self.claim, EffectEnd::Done, Vec::new()) };
+        take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
     }
 
     /// Steps by the rail's answer. After a concurrent change the answer is applied again, without a second rail call.

@@ -296,6 +296,19 @@ pub async fn insert_verdict(
     Ok(done.rows_affected() > 0)
 }
 
+/// Takes the claim of a payout's decision away, so that it is compared with what the caller's transaction writes. Waits
+/// for a step of the decision that is being written.
+pub async fn retract_decision(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update effect set fence = fence + 1, lease_until = null, run_at = least(run_at, now()) \
+         where reference = $1 and kind = 'payout' and verdict is not null",
+    )
+    .bind(reference)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Whether a claim still holds.
 pub async fn is_claimed(conn: &mut PgConnection, id: i64, fence: i64) -> Result<bool, StoreError> {
     let (is_claimed,): (bool,) =

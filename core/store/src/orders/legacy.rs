@@ -1,6 +1,6 @@
 //! Legacy orders, and the standing instructions by which they settle.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
@@ -307,8 +307,8 @@ pub async fn update(
     Ok(done.rows_affected() == 1)
 }
 
-/// The attempts that are still valid, each with whether its order's account is still the one that the standing instruction
-/// names. Until the transaction ends, their orders cannot be claimed and the instructions cannot be replaced.
+/// The attempts that are still valid, each with whether no standing instruction names another account than its order's.
+/// Until the transaction ends, their orders cannot be claimed and the instructions cannot be replaced.
 pub async fn lock_turns(
     conn: &mut PgConnection,
     turns: &[&HeldTurn],
@@ -339,13 +339,23 @@ pub async fn lock_turns(
     .bind(rows.iter().map(|row| row.4.as_str()).collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
-    let instructed: HashSet<(String, bool, String, String)> = instructed.into_iter().collect();
-    let held =
-        |(partner_id, livemode, intent_id, version, target, account): (String, bool, String, _, _, _)| {
-            let is_instructed = instructed.contains(&(partner_id.clone(), livemode, target, account));
-            let tenant = Tenant { partner_id, livemode };
-            (HeldTurn { tenant, intent_id, version }, is_instructed)
-        };
+    let instructed: HashMap<(String, bool, String), String> = instructed
+        .into_iter()
+        .map(|(partner_id, livemode, asset, account)| ((partner_id, livemode, asset), account))
+        .collect();
+    let held = |(partner_id, livemode, intent_id, version, target, account): (
+        String,
+        bool,
+        String,
+        _,
+        _,
+        String,
+    )| {
+        let named = instructed.get(&(partner_id.clone(), livemode, target));
+        let is_instructed = named.is_none_or(|named| *named == account);
+        let tenant = Tenant { partner_id, livemode };
+        (HeldTurn { tenant, intent_id, version }, is_instructed)
+    };
     Ok(rows.into_iter().map(held).collect())
 }
 
