@@ -147,7 +147,7 @@ pub async fn place(
     };
     match resting_orders::insert(conn, &new).await? {
         Some(id) => {
-            let placed = resting_orders::find(conn, maker, id).await?;
+            let placed = resting_orders::find(conn, maker.placer(), id).await?;
             Ok((placed.ok_or(MakerError::Unknown)?, true))
         }
         // A concurrent repetition, or the maker has changed since the caller found it.
@@ -162,7 +162,7 @@ async fn standing(
     placing: &Placing,
 ) -> Result<Option<RestingOrderRow>, MakerError> {
     let id = &placing.client_order_id;
-    let Some(known) = resting_orders::find_by_client_id(conn, maker, id).await? else {
+    let Some(known) = resting_orders::find_by_client_id(conn, maker.placer(), id).await? else {
         return Ok(None);
     };
     let same = known.input_asset == placing.input
@@ -174,6 +174,6 @@ async fn standing(
 
 /// Cancels the remaining amount of a resting order; cancelling twice changes nothing.
 pub async fn cancel(conn: &mut PgConnection, maker: &Maker, id: i64) -> Result<RestingOrderRow, MakerError> {
-    resting_orders::cancel(conn, maker, id).await?;
-    resting_orders::find(conn, maker, id).await?.ok_or(MakerError::Unknown)
+    resting_orders::cancel(conn, maker.placer(), id).await?;
+    resting_orders::find(conn, maker.placer(), id).await?.ok_or(MakerError::Unknown)
 }

@@ -46,6 +46,7 @@ use self::unwritable::{Subject, Unwritable};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
+    limits::ByteBucket,
     orders::{
         Version,
         age::AgeLimits,
@@ -95,6 +96,8 @@ pub(crate) struct OrderEntry {
     /// The NewOrderSingle(D) that is being processed, unless it was parked.
     unanswered: Option<Unanswered>,
     unwritable: Unwritable,
+    /// The reports that answered OrderMassStatusRequests.
+    mass_reports: ByteBucket,
     /// The commits since the numbers were loaded.
     chain: FixChain,
 }
@@ -144,6 +147,7 @@ impl OrderEntry {
             parked: ParkedOrders::new(parked_orders_max),
             unanswered: None,
             unwritable: Unwritable::default(),
+            mass_reports: ByteBucket::new(Instant::now()),
             chain: FixChain::default(),
         }
     }

@@ -104,7 +104,7 @@ async fn cancel(args: MakerCancel) -> anyhow::Result<()> {
 
 async fn orders(args: MakerOrders) -> anyhow::Result<()> {
     let (mut access, maker) = maker(&args.place, &args.partner).await?;
-    let rows = resting_orders::list_of(&mut access.conn, &maker, args.open, None, args.limit).await?;
+    let rows = resting_orders::list_of(&mut access.conn, maker.placer(), args.open, None, args.limit).await?;
     let all: Vec<Value> = rows.iter().map(view).collect();
     print(args.place.json, &json!({ "orders": all }), || rows.iter().map(line).collect())
 }

@@ -121,7 +121,7 @@ pub(crate) async fn list(
     let mut conn = api.engine.reads().acquire().await?;
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
     let wanted = limit.saturating_add(1);
-    let mut rows = resting_orders::list_of(&mut conn, &maker, is_open, before, wanted).await?;
+    let mut rows = resting_orders::list_of(&mut conn, maker.placer(), is_open, before, wanted).await?;
     let page = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = rows.len() > page;
     rows.truncate(page);

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::orders::resting_orders;
+use crate::orders::resting_orders::{self, Placer};
 
 /// A partner that places resting orders for a provider.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -15,6 +15,13 @@ pub struct Maker {
     pub wallet: String,
     pub approval: String,
     pub set_at: DateTime<Utc>,
+}
+
+impl Maker {
+    /// Whose orders a maker may read and cancel.
+    pub fn placer(&self) -> Placer<'_> {
+        Placer { provider_id: &self.provider_id, partner_id: &self.partner_id }
+    }
 }
 
 /// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's. The

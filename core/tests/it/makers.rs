@@ -93,7 +93,7 @@ async fn place(harness: &Harness, maker: &Maker, placing: &Placing) -> Result<(i
 /// The remaining and the cancelled amount of an order.
 async fn rests(harness: &Harness, maker: &Maker, id: i64) -> (String, Option<String>) {
     let mut conn = harness.pool().acquire().await.unwrap();
-    let row = resting_orders::find(&mut conn, maker, id).await.unwrap().unwrap();
+    let row = resting_orders::find(&mut conn, maker.placer(), id).await.unwrap().unwrap();
     (row.remaining, row.cancelled)
 }
 
@@ -406,7 +406,7 @@ async fn a_providers_next_maker_sees_its_own_orders_only() {
     let other = harness.other_tenant().await;
     let next = set_maker_of(&harness, &other.partner_id, ("desk", WALLET), false, false).await.unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
-    assert_eq!(resting_orders::list_of(&mut conn, &next, false, None, 10).await.unwrap(), []);
+    assert_eq!(resting_orders::list_of(&mut conn, next.placer(), false, None, 10).await.unwrap(), []);
     for id in [filled, open] {
         let refused = makers::cancel(&mut conn, &next, id).await;
         assert!(matches!(refused, Err(MakerError::Unknown)), "{refused:?}");
@@ -417,13 +417,13 @@ async fn a_providers_next_maker_sees_its_own_orders_only() {
         let (row, is_new) = makers::place(&mut conn, &next, &placing).await.unwrap();
         assert!(is_new && ![filled, open].contains(&row.id), "{row:?}");
     }
-    assert_eq!(resting_orders::list_of(&mut conn, &next, true, None, 10).await.unwrap().len(), 2);
+    assert_eq!(resting_orders::list_of(&mut conn, next.placer(), true, None, 10).await.unwrap().len(), 2);
     // What the release before places is its provider's maker's.
     let placed = "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
                                              client_order_id) \
                   values ('desk', $1, 'USDC', 'USD', 1, 5, 5, 'R-3')";
     sqlx::query(placed).bind(WALLET).execute(&mut *conn).await.unwrap();
-    let found = resting_orders::find_by_client_id(&mut conn, &next, "R-3").await.unwrap();
+    let found = resting_orders::find_by_client_id(&mut conn, next.placer(), "R-3").await.unwrap();
     assert_eq!(found.unwrap().placed, "5");
     drop(conn);
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();

@@ -15,6 +15,10 @@ impl BytePace {
     /// The limit on a connection's input: some 25,000 orders a second.
     pub const READS: Self = Self { bytes_per_second: 8 * 1024 * 1024, burst_bytes: 512 * 1024 };
 
+    /// The limit on a session's answers to OrderMassStatusRequests: each is stored, and written with others' orders. The
+    /// largest answer, of two thousand reports, has about a megabyte.
+    pub const MASS_STATUS: Self = Self { bytes_per_second: 128 * 1024, burst_bytes: 4 * 1024 * 1024 };
+
     /// The time for this many bytes at the pace.
     fn time_of(self, bytes: u64) -> Duration {
         let nanos = bytes.saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1));

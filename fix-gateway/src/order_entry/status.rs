@@ -1,5 +1,7 @@
 //! OrderStatusRequest(H) and OrderMassStatusRequest(AF): reports that change nothing.
 
+use std::time::Instant;
+
 use dvp_core::engine::ReceiptLookup;
 use dvp_domain::receipt;
 use dvp_fix::codec::{MessageRef, MsgType};
@@ -17,6 +19,7 @@ use super::{
 };
 use crate::{
     application::{Commit, Turn, Unavailable},
+    limits::BytePace,
     orders::{
         facts::{NO_SYMBOL, OrderFacts, intent_id},
         fields,
@@ -83,7 +86,7 @@ impl OrderEntry {
 
     /// The open orders of the session: all of them (7), or those of one symbol (1).
     pub(super) async fn mass_status(
-        &self,
+        &mut self,
         message: MessageRef<'_>,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
@@ -102,6 +105,12 @@ impl OrderEntry {
         if let Some((reason, text)) = refusal {
             let (slot, numbers) = Slot::take(turn);
             return self.refuse_message(message, slot, numbers, reason, text).await;
+        }
+        let now = Instant::now();
+        if self.mass_reports.goes_on_at(BytePace::MASS_STATUS) > now {
+            let (slot, numbers) = Slot::take(turn);
+            let text = "too many mass status requests, ask again in a few seconds";
+            return self.refuse_message(message, slot, numbers, 4, text).await;
         }
         let is_of_symbol = message.text(tags::MASS_STATUS_REQ_TYPE) == Some("1");
         let symbol = message.text(tags::SYMBOL).filter(|_| is_of_symbol);
@@ -126,6 +135,8 @@ impl OrderEntry {
         } else {
             self.open_orders(request_id, &open, turn)
         };
+        let bytes = outbound.iter().map(|report| report.body.len()).sum();
+        self.mass_reports.spend(BytePace::MASS_STATUS, now, bytes);
         self.write(turn.numbers(), reports(outbound)).await
     }
 

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dvp_fix::codec::Message;
+
 use super::{
     client::Client,
     harness::{FixHarness, order},
@@ -123,6 +125,49 @@ async fn a_mass_status_reports_open_orders_only() {
     old.send("AF", "584=m|585=7").await;
     let refused = old.expect("j").await;
     assert_eq!((refused.text(372), refused.text(380)), (Some("AF"), Some("3")), "{refused:?}");
+    gateway.stop().await;
+}
+
+/// The next message that is no heartbeat.
+async fn next_answer(client: &mut Client) -> Message {
+    loop {
+        let message = client.next().await.unwrap();
+        if message.msg_type() != b"0" {
+            return message;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mass_status_requests_without_a_pause_are_refused_after_a_while() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    for n in 0..40 {
+        client.send("D", &order(&format!("o{n}"), "00000008", LIMIT)).await;
+        client.report(&format!("o{n}"), "0").await;
+    }
+    let mut answered = 0;
+    let refused = 'asked: loop {
+        client.send("AF", "584=m|585=7").await;
+        loop {
+            let answer = next_answer(&mut client).await;
+            if answer.text(35) == Some("j") {
+                break 'asked answer;
+            }
+            if answer.is_yes(912) {
+                break;
+            }
+        }
+        answered += 1;
+        assert!(answered < 1_000, "they are never refused");
+    };
+    assert_eq!((refused.text(372), refused.text(380)), (Some("AF"), Some("4")), "{refused:?}");
+    assert!(answered > 50, "{answered}");
+    // Other messages are answered.
+    client.send("H", "11=o1|790=s1|54=2|55=USDC/USD").await;
+    assert_eq!(client.expect("8").await.text(790), Some("s1"));
     gateway.stop().await;
 }
 

@@ -8,7 +8,6 @@ use rust_decimal::Decimal;
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::makers::Maker;
 
 /// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +23,13 @@ pub struct NewRestingOrder {
     pub amount: Minor,
     /// `None`: the service's operators place it.
     pub placed_by: Option<PlacedBy>,
+}
+
+/// Whose orders are read or cancelled: a partner's, as the maker of a provider.
+#[derive(Debug, Clone, Copy)]
+pub struct Placer<'a> {
+    pub provider_id: &'a str,
+    pub partner_id: &'a str,
 }
 
 /// The maker that places an order.
@@ -209,14 +215,14 @@ pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) 
 
 /// Cancels an order that a maker has placed: its remaining amount is no longer offered. `false`: there is no such order,
 /// or it was cancelled before.
-pub async fn cancel(conn: &mut PgConnection, maker: &Maker, id: i64) -> Result<bool, StoreError> {
+pub async fn cancel(conn: &mut PgConnection, placer: Placer<'_>, id: i64) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update resting_order set cancelled = remaining, remaining = 0, cancelled_at = clock_timestamp() \
          where id = $1 and provider_id = $2 and partner_id = $3 and cancelled_at is null",
     )
     .bind(id)
-    .bind(&maker.provider_id)
-    .bind(&maker.partner_id)
+    .bind(placer.provider_id)
+    .bind(placer.partner_id)
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
@@ -241,27 +247,27 @@ pub async fn cancel_open(conn: &mut PgConnection, provider_ids: &[&str]) -> Resu
 /// An order that a maker has placed.
 pub async fn find(
     conn: &mut PgConnection,
-    maker: &Maker,
+    placer: Placer<'_>,
     id: i64,
 ) -> Result<Option<RestingOrderRow>, StoreError> {
     let sql =
         format!("select {COLUMNS} from resting_order where id = $1 and provider_id = $2 and partner_id = $3");
     let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id);
-    Ok(found.bind(&maker.provider_id).bind(&maker.partner_id).fetch_optional(conn).await?)
+    Ok(found.bind(placer.provider_id).bind(placer.partner_id).fetch_optional(conn).await?)
 }
 
 /// The order with the maker's own id.
 pub async fn find_by_client_id(
     conn: &mut PgConnection,
-    maker: &Maker,
+    placer: Placer<'_>,
     client_order_id: &str,
 ) -> Result<Option<RestingOrderRow>, StoreError> {
     let sql = format!(
         "select {COLUMNS} from resting_order \
          where provider_id = $1 and partner_id = $2 and client_order_id = $3"
     );
-    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&maker.provider_id);
-    Ok(found.bind(&maker.partner_id).bind(client_order_id).fetch_optional(conn).await?)
+    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(placer.provider_id);
+    Ok(found.bind(placer.partner_id).bind(client_order_id).fetch_optional(conn).await?)
 }
 
 /// The number of a provider's orders with a remaining amount in a pair.
@@ -280,7 +286,7 @@ pub async fn count_open(
 /// The orders that a maker has placed, newest first: all, or those with a remaining amount, before an id.
 pub async fn list_of(
     conn: &mut PgConnection,
-    maker: &Maker,
+    placer: Placer<'_>,
     is_open: bool,
     before: Option<i64>,
     limit: i64,
@@ -290,6 +296,6 @@ pub async fn list_of(
          where provider_id = $1 and partner_id = $2 and (remaining > 0 or not $3) and ($4::int8 is null or id < $4) \
          order by id desc limit $5"
     );
-    let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&maker.provider_id).bind(&maker.partner_id);
+    let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(placer.provider_id).bind(placer.partner_id);
     Ok(rows.bind(is_open).bind(before).bind(limit).fetch_all(conn).await?)
 }
