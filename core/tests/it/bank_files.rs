@@ -307,7 +307,7 @@ impl BankScene {
     }
 
     /// As if the process had stopped between a payment's row and the move of its file.
-    async fn take_back(&self, end_to_end_id: &str) {
+    pub(crate) async fn take_back(&self, end_to_end_id: &str) {
         let (folder, name) = (self.files.folder().outbox(), format!("{end_to_end_id}.xml"));
         let staged: (String,) = sqlx::query_as(
             "update bank_payment set status = 'staged', giving_at = null where end_to_end_id = $1 \
@@ -399,45 +399,6 @@ async fn a_payment_whose_staged_file_was_missing_is_given_to_the_bank_once_when_
     .await;
     scene.bank.turn().await.unwrap();
     assert_eq!(scene.bank.count_received().await.unwrap(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_concluded_about_a_payment_while_the_folder_is_away() {
-    let scene = BankScene::new().await;
-    let request = request("e", false);
-    scene.files.submit(&request).await.unwrap();
-    scene.take_back(&end_to_end_id(&request.reference)).await;
-    for (part, row) in [("staging", "select 1"), ("given", "delete from bank_payment")] {
-        sqlx::query(row).execute(scene.harness.pool()).await.unwrap();
-        let folder = scene.files.folder().outbox().with_file_name(part);
-        let away = folder.with_file_name("away");
-        std::fs::rename(&folder, &away).unwrap();
-        let status = scene.files.status(&request).await;
-        assert!(matches!(status, Err(RailError::Down(_))), "{part}: {status:?}");
-        std::fs::rename(&away, &folder).unwrap();
-        assert_eq!(scene.files.status(&request).await, Ok(RailStatus::NeverSeen), "{part}");
-    }
-    assert_eq!(scene.harness.count("select count(*) from bank_payment where alarm is not null").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payment_whose_move_was_begun_does_not_count_as_sent_while_staging_is_away() {
-    let scene = BankScene::new().await;
-    let request = request("e", false);
-    scene.files.submit(&request).await.unwrap();
-    scene.take_back(&end_to_end_id(&request.reference)).await;
-    sqlx::query("update bank_payment set giving_at = now()").execute(scene.harness.pool()).await.unwrap();
-    let staging = scene.files.folder().outbox().with_file_name("staging");
-    let away = staging.with_file_name("away");
-    std::fs::rename(&staging, &away).unwrap();
-    let status = scene.files.status(&request).await;
-    assert!(matches!(status, Err(RailError::Down(_))), "{status:?}");
-    let sent = "select count(*) from bank_payment where status = 'sent'";
-    assert_eq!(scene.harness.count(sent).await, 0);
-    std::fs::rename(&away, &staging).unwrap();
-    scene.files.status(&request).await.unwrap();
-    assert_eq!(scene.harness.count(sent).await, 1);
-    assert_eq!(count(scene.files.folder().outbox()).await, 1);
 }
 
 /// The database was restored to a moment before the payout was called, and it is too late to pay by now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dvp_core::operations::bank_alarms::{ClearError, clear};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::folder::drop_into;
+use dvp_rails::iso20022::instruction::end_to_end_id;
 use dvp_rails::iso20022::xml::BYTES_MAX;
 use dvp_rails::iso20022::{BankFiles, FILE_MISSING};
 use dvp_rails::{Rail as _, RailError, RailStatus};
@@ -228,4 +229,43 @@ async fn a_payment_whose_staged_file_is_missing_was_not_sent_and_is_unconfirmed(
     assert_eq!((alarms.len(), alarms[0].alarm.as_str(), alarms[0].is_file), (1, FILE_MISSING, false));
     clear(&mut conn, "exe_x", "jo", "failed the payout").await.unwrap();
     assert_eq!(bank::count_alarms(&mut conn).await.unwrap(), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_concluded_about_a_payment_while_the_folder_is_away() {
+    let scene = BankScene::new().await;
+    let request = request("e", false);
+    scene.files.submit(&request).await.unwrap();
+    scene.take_back(&end_to_end_id(&request.reference)).await;
+    for (part, row) in [("staging", "select 1"), ("given", "delete from bank_payment")] {
+        sqlx::query(row).execute(scene.harness.pool()).await.unwrap();
+        let folder = scene.files.folder().outbox().with_file_name(part);
+        let away = folder.with_file_name("away");
+        std::fs::rename(&folder, &away).unwrap();
+        let status = scene.files.status(&request).await;
+        assert!(matches!(status, Err(RailError::Down(_))), "{part}: {status:?}");
+        std::fs::rename(&away, &folder).unwrap();
+        assert_eq!(scene.files.status(&request).await, Ok(RailStatus::NeverSeen), "{part}");
+    }
+    assert_eq!(scene.harness.count("select count(*) from bank_payment where alarm is not null").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_move_was_begun_does_not_count_as_sent_while_staging_is_away() {
+    let scene = BankScene::new().await;
+    let request = request("e", false);
+    scene.files.submit(&request).await.unwrap();
+    scene.take_back(&end_to_end_id(&request.reference)).await;
+    sqlx::query("update bank_payment set giving_at = now()").execute(scene.harness.pool()).await.unwrap();
+    let staging = scene.files.folder().outbox().with_file_name("staging");
+    let away = staging.with_file_name("away");
+    std::fs::rename(&staging, &away).unwrap();
+    let status = scene.files.status(&request).await;
+    assert!(matches!(status, Err(RailError::Down(_))), "{status:?}");
+    let sent = "select count(*) from bank_payment where status = 'sent'";
+    assert_eq!(scene.harness.count(sent).await, 0);
+    std::fs::rename(&away, &staging).unwrap();
+    scene.files.status(&request).await.unwrap();
+    assert_eq!(scene.harness.count(sent).await, 1);
+    assert_eq!(count(scene.files.folder().outbox()).await, 1);
 }
