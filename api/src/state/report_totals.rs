@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 const KEPT: Duration = Duration::from_secs(600);
 /// The maximum number of cached reports.
 const REPORTS_MAX: usize = 1_000;
-/// How many are counted at once.
+/// The number of reports whose totals are counted at once.
 const COUNTED_MAX: usize = 2;
 
 type Counted = Arc<Vec<CurrencyTotal>>;

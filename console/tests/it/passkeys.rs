@@ -214,7 +214,7 @@ async fn a_live_deployment_has_no_sessions_of_reusable_links() {
     assert_eq!(error.as_database_error().unwrap().constraint(), Some("operator_session_fits_deployment"));
 }
 
-/// Failures of others are refused and no longer recorded; a passkey signs in, also behind their address.
+/// After too many failures further ones are refused and not recorded. A passkey still signs in, even from their address.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_sign_ins_of_strangers_keep_no_passkey_out() {
     let (scene, mut passkey, _) = registered().await;

@@ -439,7 +439,7 @@ async fn take_word(
     Ok(true)
 }
 
-/// The settlement applies the return once it is completed, and forgets it when it ends otherwise.
+/// Tells the settlement of the return: it is applied once the order is completed, and dropped when the order ends unpaid.
 async fn report_return(
     tx: &mut sqlx::PgTransaction<'_>,
     payment: &BankPayment,

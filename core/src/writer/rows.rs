@@ -135,7 +135,8 @@ impl Rows {
         let Some(hold) = PermitHold::of(terms, chain_id) else { return };
         if matches!(next, State::Cancelled | State::Expired | State::Failed { .. }) {
             self.permits_dropped.push(hold);
-            // Before its lock was requested, nothing was published.
+            // Its transaction may have published the permit. An order that was cancelled or has expired had none; one
+            // that was refused before its lock had none either, and is recorded all the same.
             if matches!(next, State::Failed { .. }) {
                 self.publish_permit(terms, chain_id);
             }

@@ -339,7 +339,8 @@ pub async fn enable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, S
     Ok(done.rows_affected() == 1)
 }
 
-/// Revokes a key and deletes its signing secret; the database deactivates its endpoint. Returns whether it existed and was not revoked.
+/// Revokes a key and deletes its signing secret; the database deactivates its endpoint. Returns whether it existed and was
+/// not revoked.
 pub async fn revoke_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update api_key set revoked_at = now(), disabled_at = coalesce(disabled_at, now()), sealed_secret = '' \

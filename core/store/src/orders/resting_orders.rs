@@ -25,7 +25,7 @@ pub struct NewRestingOrder {
     pub placed_by: Option<PlacedBy>,
 }
 
-/// Whose orders are read or cancelled: a partner's, as the maker of a provider.
+/// A maker whose orders are read or cancelled: the partner, and the provider that it places them for.
 #[derive(Debug, Clone, Copy)]
 pub struct Placer<'a> {
     pub provider_id: &'a str,
@@ -103,8 +103,8 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount, by turns of the providers: first the best of each, so that none
-/// hides the others', whatever its rates. Of makers those of the provider's present one for its present terms only, if it
+/// At most [`LEVELS_MAX`] orders of each pair with a remaining amount, taken from the providers in turn: the best of each,
+/// then the second of each, so that no provider's orders hide another's, whatever their rates. Of makers those of the provider's present one for its present terms only, if it
 /// is enabled: fills are released to the order's wallet, at the order's rate.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
