@@ -12,6 +12,7 @@ use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
 use dvp_core::trace;
+use dvp_domain::asset::COIN;
 use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand, PermitArgs};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
 use dvp_store::lease::Lease;
@@ -28,6 +29,9 @@ const WAIT_MS: [(i64, i64); 3] = [(10_000, 250), (60_000, 1_000), (i64::MAX, 5_0
 const DEPOSIT_MS: i64 = 3_000;
 /// A command whose goal is reached waits for the indexer.
 const REACHED_MS: i64 = 1_000;
+
+/// What a receiver of the coin may use, `COIN_GAS` of the payout contract.
+const COIN_GAS: u64 = 100_000;
 
 /// A command with its decoded payload.
 pub(super) struct Item {
@@ -219,7 +223,7 @@ impl Relayer {
                 Together::Reasons(reasons) if reasons.iter().any(|reason| !reason.is_empty()) => {
                     items = self.leave_out(items, &reasons, alone).await?;
                 }
-                Together::Reasons(_) => match self.gas_for(scene.head, (to, &input), room).await? {
+                Together::Reasons(_) => match self.gas_for(scene.head, (to, &input), &items, room).await? {
                     Some(gas) => return self.sign(scene, kind, &items, Call { to, input, gas }).await,
                     None => items.truncate(items.len() / 2),
                 },
@@ -273,11 +277,14 @@ impl Relayer {
         Ok(good)
     }
 
-    /// The transaction's gas limit: the node's estimate and a margin. `None` when that exceeds the room.
+    /// The transaction's gas limit: the node's estimate, what receivers of the coin may use beyond it, and a margin. `None`
+    /// when that exceeds the room. A receiver may use more in the block than in the estimate, and a batch without gas for
+    /// its last item reverts as a whole.
     async fn gas_for(
         &self,
         head: &BlockHead,
         (to, input): (Address, &Bytes),
+        items: &[Item],
         room: Room,
     ) -> Result<Option<u64>, RelayError> {
         let (from, ceiling) = (self.account.address(), plan::ceiling(head.gas_limit));
@@ -287,6 +294,8 @@ impl Relayer {
             Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
+        let in_coin = items.iter().filter(|item| pays_in_coin(&item.command));
+        let needed = needed.saturating_add(in_coin.map(|_| COIN_GAS).sum());
         Ok((needed <= room.gas).then(|| self.with_margin(needed, ceiling)))
     }
 
@@ -323,14 +332,13 @@ impl Relayer {
                 };
             let action = ContractCall { to, input: input.clone() };
             match self.outlook(row, command, &action, scene.head).await? {
-                Outlook::Possible => match self.gas_for(scene.head, (to, &input), room).await? {
-                    Some(gas) => {
-                        return self
-                            .sign(scene, kind, std::slice::from_ref(item), Call { to, input, gas })
-                            .await;
+                Outlook::Possible => {
+                    let only = std::slice::from_ref(item);
+                    match self.gas_for(scene.head, (to, &input), only, room).await? {
+                        Some(gas) => return self.sign(scene, kind, only, Call { to, input, gas }).await,
+                        None => self.wait(std::slice::from_ref(row)).await?,
                     }
-                    None => self.wait(std::slice::from_ref(row)).await?,
-                },
+                }
                 Outlook::Reached => self.complete(row, command).await?,
                 Outlook::NotYet(reason) => {
                     tracing::debug!(kind = row.kind.name(), reason, "not yet");
@@ -500,6 +508,22 @@ fn show_in_trace(row: &CommandRow, hash: &B256) {
         parent_span_id = Empty,
     );
     trace::mark(&span, trace::child(row.trace), row.trace);
+}
+
+/// Whether the command sends the chain's coin to a receiver, which may be a contract.
+fn pays_in_coin(command: &ChainCommand) -> bool {
+    let token = match command {
+        ChainCommand::Transfer(payment) => &payment.token,
+        ChainCommand::Swap(swap) => &swap.output.token,
+        ChainCommand::Create(_)
+        | ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Cancel { .. }
+        | ChainCommand::ReturnFilled { .. }
+        | ChainCommand::Refund { .. }
+        | ChainCommand::Anchor { .. } => return false,
+    };
+    token.eq_ignore_ascii_case(COIN)
 }
 
 /// The nonce of the permit, 0 without one; the row and its payload are of one kind.

@@ -336,16 +336,19 @@ async fn paying_chain(not_after: u64) -> (Chain, Address) {
     chain.config.finality_margin = 0;
     chain.scene.fund_solver_in_coin(1_000).await;
     let odd = payee(&chain.scene).await;
-    let payment = TransferCommand {
-        entity: B256::repeat_byte(0x71).to_string(),
+    chain.command("one", payment(&chain, 0x71, odd, not_after)).await;
+    (chain, odd)
+}
+
+fn payment(chain: &Chain, id: u8, receiver: Address, not_after: u64) -> ChainCommand {
+    ChainCommand::Transfer(Box::new(TransferCommand {
+        entity: B256::repeat_byte(id).to_string(),
         payer: chain.scene.solver.address().to_string(),
-        receiver: odd.to_string(),
+        receiver: receiver.to_string(),
         token: COIN.to_string(),
         amount: "10".into(),
         not_after,
-    };
-    chain.command("one", ChainCommand::Transfer(Box::new(payment))).await;
-    (chain, odd)
+    }))
 }
 
 /// Another account signs the payment, is taken out of service, and its transaction is given up. Returns the
@@ -419,6 +422,28 @@ async fn a_signed_payment_fails_only_at_a_final_block_after_its_last_second() {
     assert!(matches!(&facts[..], [ChainFact::CommandFailed { .. }]), "{facts:?}");
     shutdown.cancel();
     indexing.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receivers_that_become_expensive_fail_alone_in_their_batch() {
+    let (chain, odd) = paying_chain(u64::MAX).await;
+    for id in 0x81..0x8c {
+        chain.command(&id.to_string(), payment(&chain, id, odd, u64::MAX)).await;
+    }
+    let good = key(0xcd).address();
+    chain.command("last", payment(&chain, 0x90, good, u64::MAX)).await;
+    let (mut relayer, lease) = relayer(&chain).await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    relayer.sign_ready(&lease, &head).await.unwrap();
+    assert_eq!(chain.attempts().await.len(), 1, "all in one transaction");
+    turn(&chain.scene, odd, BURNS_GAS, Address::ZERO, Vec::new()).await;
+    sqlx::query("update chain_command set not_before = now() + interval '1 hour'")
+        .execute(&chain.pool())
+        .await
+        .unwrap();
+    relayer.turn(&lease).await.unwrap();
+    assert_eq!(chain.scene.coin_of(good).await, U256::from(10));
+    assert_eq!(chain.scene.coin_of(odd).await, U256::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread")]
