@@ -1,5 +1,6 @@
 //! A partner: API key, signing secret and wallets, using REST as the contract says.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use alloy::primitives::{Address, U256};
@@ -16,6 +17,9 @@ alloy::sol! {
     struct PermitSingle { address token; uint256 amount; address spender; uint256 nonce; uint256 deadline; }
     function nonces(address owner) returns (uint256);
 }
+
+/// The permits that were signed.
+static SIGNED: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) struct Partner {
     base: String,
@@ -173,7 +177,8 @@ impl Partner {
         let request = TransactionRequest::default().to(contract).input(call.into());
         let nonce =
             U256::from_be_slice(&provider.call(request).await.unwrap()).max(U256::from(nonce_at_least));
-        let deadline = unix_secs() + 7200;
+        // No two permits are equal: one that a failed lock made public serves its own payee only.
+        let deadline = unix_secs() + 7200 + SIGNED.fetch_add(1, Ordering::Relaxed);
         let permit = PermitSingle {
             token: address("/chain/tokens/0/address"),
             amount: U256::from(100_000_000_u64),

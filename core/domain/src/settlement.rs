@@ -195,6 +195,8 @@ pub enum Effect {
     Settle,
     /// The relayer returns an unfilled lock.
     GiveBack,
+    /// A transaction may have made the order's permit public, and there is no lock that used it.
+    PublishPermit,
     /// The receipt exists: store it and anchor its hash.
     IssueReceipt,
     /// Deletes the timers of a state that was left.

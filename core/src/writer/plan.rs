@@ -6,7 +6,6 @@ use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, Swa
 use dvp_domain::event::EventType;
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
-use dvp_domain::ledger::PostingReason;
 use dvp_domain::receipt::{self, Receipt};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step};
@@ -20,6 +19,7 @@ use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::published_permits::PublishedPermit;
 use dvp_store::orders::receipts::NewReceipt;
 use serde_json::json;
 
@@ -140,6 +140,7 @@ fn gather_effect(
             order(rows, cancel);
         }
         Effect::IssueReceipt => issue_receipt(rows, (terms, chain_id), next, now),
+        Effect::PublishPermit => rows.permits_published.extend(PublishedPermit::of(terms, chain_id)),
         Effect::DropTimers => rows.drop_timers(terms, chain_id, next),
         Effect::Rest => rows.rest(terms),
         Effect::EndRest => rows.unrested.push(reference),
@@ -148,12 +149,7 @@ fn gather_effect(
             on(rows, payout_chain, transfer_command(context, terms, next, now)?);
         }
         Effect::SettleBy(at) => due(rows, EffectKind::Timelock, *at),
-        Effect::Post(posting) => {
-            if posting.reason == PostingReason::LockLost {
-                rows.publish_permit(terms, chain_id);
-            }
-            rows.post(&reference, version, posting)?;
-        }
+        Effect::Post(posting) => rows.post(&reference, version, posting)?,
     }
     Ok(())
 }

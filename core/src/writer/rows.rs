@@ -135,19 +135,9 @@ impl Rows {
         let Some(hold) = PermitHold::of(terms, chain_id) else { return };
         if matches!(next, State::Cancelled | State::Expired | State::Failed { .. }) {
             self.permits_dropped.push(hold);
-            // Its transaction may have published the permit. An order that was cancelled or has expired had none; one
-            // that was refused before its lock had none either, and is recorded all the same.
-            if matches!(next, State::Failed { .. }) {
-                self.publish_permit(terms, chain_id);
-            }
         } else {
             self.permits_locked.push(hold);
         }
-    }
-
-    /// The order's permit is known from a transaction, and does not have its lock.
-    pub(super) fn publish_permit(&mut self, terms: &Terms, chain_id: i64) {
-        self.permits_published.extend(PublishedPermit::of(terms, chain_id));
     }
 
     /// A command of an order, on its chain.

@@ -11,6 +11,7 @@ use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, r
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::Outcome;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::screening::ScreeningResult;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_testing::Harness;
@@ -279,6 +280,23 @@ async fn two_operators_release_or_refuse_only_a_held_order() {
         assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
     }
     harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_permit_of_a_refused_order_was_not_made_public() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "fail"}))).await;
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
+    work(&harness, &engine);
+    let refused = order("000123450000");
+    let reference = harness.accept(refused.clone()).await.reference;
+    harness.wait_for_state(&reference, "failed").await;
+    assert_eq!(harness.count("select count(*) from permit_published").await, 0);
+    // So it may be used for another payee.
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut again = IntentRequest { client_reference: Some(format!("ref-{id}")), intent_id: id, ..refused };
+    again.beneficiary.as_mut().unwrap().account = Some("000123456789".into());
+    harness.accept(again).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -98,7 +98,7 @@ pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> O
         }
         Happened::LockLost { .. } if lock.holds() && !released => {
             lock.lost = true;
-            vec![Effect::Post(ledger::lock_lost(terms))]
+            vec![Effect::PublishPermit, Effect::Post(ledger::lock_lost(terms))]
         }
         Happened::Locked { lock: again, .. } if lock.lost => {
             let mut effects = vec![Effect::Post(ledger::locked(terms))];

@@ -184,6 +184,7 @@ impl World {
                 Effect::Settle => self.db.commands.push(Command::Settle),
                 Effect::GiveBack => self.db.commands.push(Command::GiveBack),
                 Effect::IssueReceipt => self.db.commands.push(Command::Anchor),
+                Effect::PublishPermit => {}
                 Effect::DropTimers => drop(self.db.effects.remove(&Task::Start)),
                 Effect::Rest | Effect::EndRest | Effect::BringForward(_) => {
                     unreachable!("the model's order is accepted: {effect:?}")

@@ -37,10 +37,9 @@ impl State {
             (Self::Locking, Happened::Settled { tx_hash, at }) if terms.swaps() => {
                 swapped(terms, tx_hash, at)
             }
-            (Self::Locking, Happened::LockFailed { code, message, at })
-            | (Self::Accepted, Happened::Refused { code, message, at }) => {
-                let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
-                close(terms, Self::Failed { failure }, EventType::IntentFailed, at)
+            (Self::Accepted, Happened::Refused { code, message, at }) => refused(terms, (code, message), at),
+            (Self::Locking, Happened::LockFailed { code, message, at }) => {
+                refused(terms, (code, message), at).after([Effect::PublishPermit])
             }
             (Self::Converting { lock, leg }, Happened::Offramp { answer, at }) => {
                 converting(terms, lock, leg, answer, at)
@@ -167,6 +166,11 @@ fn close(terms: &Terms, next: State, kind: EventType, at: Timestamp) -> Step {
     Step::tell(next, kind, at, vec![Effect::DropTimers, Effect::Post(ledger::released(terms))])
 }
 
+fn refused(terms: &Terms, (code, message): (String, String), at: Timestamp) -> Step {
+    let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
+    close(terms, State::Failed { failure }, EventType::IntentFailed, at)
+}
+
 fn locked(terms: &Terms, lock: Lock, at: Timestamp) -> Step {
     let next = State::Converting { lock: Some(lock), leg: Leg::default() };
     let effects = vec![Effect::DropTimers, Effect::Post(ledger::locked(terms)), Effect::CallOfframp];
@@ -269,15 +273,15 @@ fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> 
     let withdrawn = matches!(ended, Happened::LockLost { .. }).then_some(Effect::WithdrawFill);
     let (lock, posted, failure, at) = match ended {
         Happened::FillFailed { code, message, at } => {
-            (lock, None, Failure { stage: Stage::Payout, code, message, retryable: false }, at)
+            (lock, Vec::new(), Failure { stage: Stage::Payout, code, message, retryable: false }, at)
         }
         Happened::Refunded { tx_hash, at } => {
             let (lock, gone) = lock.gone(terms, tx_hash);
-            (lock, gone, Withheld::FundsGone.failure(Stage::Payout), at)
+            (lock, Vec::from_iter(gone), Withheld::FundsGone.failure(Stage::Payout), at)
         }
         Happened::LockLost { at } => {
-            let lost = Effect::Post(ledger::lock_lost(terms));
-            (Lock { lost: true, ..lock }, Some(lost), Withheld::LockLost.failure(Stage::Payout), at)
+            let posted = vec![Effect::PublishPermit, Effect::Post(ledger::lock_lost(terms))];
+            (Lock { lost: true, ..lock }, posted, Withheld::LockLost.failure(Stage::Payout), at)
         }
         _ => return None,
     };

@@ -303,6 +303,7 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::WithdrawFill => "withdraw fill",
         Effect::Settle => "settle on the chain",
         Effect::GiveBack => "give back",
+        Effect::PublishPermit => "publish permit",
         Effect::IssueReceipt => "issue receipt",
         Effect::DropTimers => "drop timers",
         Effect::Rest => "rest",
@@ -528,6 +529,6 @@ fn a_swap_reports_every_event_in_order_and_a_failed_one_moves_nothing() {
     let failed = Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER };
     let failed = State::Locking.step(&terms, failed).unwrap();
     assert_eq!(failed.events[0].kind, EventType::IntentFailed);
-    let posted: Vec<_> = failed.effects.iter().map(effect_name).collect();
-    assert_eq!(posted, ["drop timers", "release"]);
+    let effects: Vec<_> = failed.effects.iter().map(effect_name).collect();
+    assert_eq!(effects, ["publish permit", "drop timers", "release"]);
 }

@@ -85,6 +85,7 @@ impl Service for Current {
             | Effect::TransferOnChain
             | Effect::SettleBy(_)
             | Effect::IssueReceipt
+            | Effect::PublishPermit
             | Effect::DropTimers
             | Effect::Rest
             | Effect::EndRest

@@ -329,6 +329,7 @@ impl World {
                 | Effect::CreateOnChain
                 | Effect::CallOfframp
                 | Effect::IssueReceipt
+                | Effect::PublishPermit
                 | Effect::DropTimers
                 | Effect::Rest
                 | Effect::EndRest
