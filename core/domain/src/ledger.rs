@@ -23,7 +23,7 @@
 //! reverse   the recipient       -> debt                   output           (the bank returned the payment)
 //! pay_again debt                -> the recipient          output           (and it was made another way)
 //! return_reversed  debt and fees -> provider available    output           (and the input was returned)
-//!           provider owed and fees -> the user's wallet   input
+//!           provider owed and fees -> the user's wallet   input; -> house, if the escrow had returned it
 //! ```
 //!
 //! One wallet receives and pays on the chain: that of the solver, the provider of the largest slice. The parts that
@@ -435,12 +435,22 @@ pub fn paid_again(terms: &Terms) -> Posting {
 /// The providers get back the output that the bank returned, with the fee taken from it. The input was returned to the
 /// user; the providers, who have received it, owe it.
 pub fn reversal_given_back(terms: &Terms) -> Posting {
+    let back =
+        funder(terms).map_or_else(|| user(&terms.request), |owner| Account::Balance(owner, Part::Available));
+    reversal_given_to(terms, &back)
+}
+
+/// The same when the escrow had returned the input: the user has it, and the providers owe it to the house, which gave it
+/// to them.
+pub fn reversal_given_to_house(terms: &Terms) -> Posting {
+    reversal_given_to(terms, &Account::House)
+}
+
+fn reversal_given_to(terms: &Terms, back: &Account) -> Posting {
     let mut posting = Posting::new(PostingReason::ReturnReversed);
     posting.add(&terms.output.asset, Account::Fees, debt(terms), terms.plan.priced.payout_fee);
     posting.moves.extend(debt_released(terms).moves);
-    let back =
-        funder(terms).map_or_else(|| user(&terms.request), |owner| Account::Balance(owner, Part::Available));
-    given_back(&mut posting, terms, &back);
+    given_back(&mut posting, terms, back);
     posting
 }
 

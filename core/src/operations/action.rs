@@ -178,6 +178,11 @@ impl Action {
             Self::Fail { leg: LegKind::Payout, .. } | Self::ReturnDebt { .. } | Self::Return { .. } => {
                 standing.and_then(PaymentStanding::against_unpaid)
             }
+            Self::ResolveReturn { remedy: Remedy::PaidAgain, .. } if execution.state.was_paid_by_house() => {
+                Some(
+                    "the escrow had returned the input before the payment: nothing is owed, record it as given back",
+                )
+            }
             Self::Recall { .. } => against_recall(&execution.state, standing),
             Self::Retry { .. }
             | Self::MarkPaid { leg: LegKind::Offramp, .. }

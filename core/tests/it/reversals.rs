@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
+use dvp_domain::chain::ChainFact;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::Remedy;
 use dvp_domain::status::ExecutionStatus;
@@ -109,6 +110,31 @@ async fn a_returned_payment_is_owed_and_a_break_until_two_operators_resolve_it()
         assert!(matches!(done, Err(ResolveError::NotWaiting { .. })), "{done:?}");
         harness.check_books().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_lock_was_refunded_is_not_made_again_when_it_comes_back() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123456789")).await.reference;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "releasing").await;
+    let (entity, _) = harness.command(&reference, "fill").await;
+    harness.report_fact(&entity, &ChainFact::Refunded).await;
+    harness.play_until(&reference, |kind| kind == "anchor").await;
+    let anchored = "select count(*) from execution where jsonb_typeof(state -> 'finality') = 'object'";
+    harness.wait_for_count(anchored, 1).await;
+    decide(&harness, &reference, &returned()).await;
+    harness.wait_for_state(&reference, "reversed").await;
+    let both = decide_by(&harness, "jo", &reference, &resolved(Remedy::PaidAgain)).await;
+    assert!(matches!(both, Err(ResolveError::Contradicted(_))), "{both:?}");
+    decide(&harness, &reference, &resolved(Remedy::GivenBack)).await;
+    wait_for("the remedy", || async { breaks(&harness).await.is_empty().then_some(()) }).await;
+    // Given back once, by the escrow.
+    let user = "select sum(amount)::int8 from ledger_entry where owner_kind = 'external' and asset = 'USDC' \
+                and owner like '0x%'";
+    assert_eq!(harness.count(user).await, 0);
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -188,6 +188,33 @@ proptest! {
     }
 }
 
+#[test]
+fn a_payment_made_by_the_house_that_comes_back_is_not_owed_to_the_user() {
+    let terms = shared(OrderKind::TokenToFiat, &[7]);
+    let mut books = opening(&terms);
+    let accepted = accept(&terms);
+    books.carry_out(&accepted);
+    let mut state = accepted.next;
+    // Filled, refunded by the escrow, and paid all the same.
+    let history = [9, 11, 12, 7, 5, 14, 21].map(happened);
+    for one in history {
+        let step = state.clone().step(&terms, one).unwrap_or_else(|error| panic!("{error:?}"));
+        books.carry_out(&step);
+        state = step.next;
+    }
+    assert!(state.was_paid_by_house() && state.name() == "reversed", "{state:?}");
+    check_ended(&terms, &state, &books);
+    assert!(state.clone().step(&terms, happened(22)).is_err(), "the user has the input");
+    let step = state.step(&terms, happened(23)).unwrap();
+    books.carry_out(&step);
+    check_ended(&terms, &step.next, &books);
+    let borne: u128 = (terms.plan.priced.fees.iter())
+        .filter(|fee| fee.collection == Collection::Absorbed && fee.currency == terms.input.asset)
+        .map(|fee| fee.amount_minor.get())
+        .sum();
+    assert_eq!(books.minor("house::total", &terms.input.asset), -i128::try_from(borne).unwrap());
+}
+
 /// Checks that nothing is reserved or in clearing, and that each owner has what the order's end requires.
 pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
@@ -232,6 +259,13 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
         _ => 0,
     };
     assert_eq!(books.minor("escrow::total", input), locked_still);
+    let has_input_back =
+        given_back || debt_returned || state.lock().is_none_or(|lock| lock.refunded || lock.lost);
+    if terms.locks() && input != output {
+        let user = format!("external:{}:total", terms.request.user.to_lowercase());
+        let given = if completed && !has_input_back { units(priced.input) } else { locked_still };
+        assert_eq!(books.minor(&user, input), -given, "what the user gave");
+    }
     if completed {
         let kept = |amount| if given_back { 0 } else { units(amount) };
         let paid = if reversal.is_none() || reversal == Some(Some(Remedy::PaidAgain)) {

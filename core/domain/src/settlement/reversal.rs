@@ -1,7 +1,9 @@
 //! A payment that the rail returned after it was carried out: the contract's one edge from `completed` to `reversed`.
 //!
 //! The input stays where it is, and the returned output is owed to the user. It ends when operators have paid the
-//! beneficiary another way or returned the input. Only money can be returned: a payment in tokens is final.
+//! beneficiary another way or returned the input. If the escrow had returned the input before the payment, the house has
+//! paid for it, and the returned output makes good what the house paid. Only money can be returned: a payment in tokens is
+//! final.
 
 use super::{Effect, Failure, Happened, Remedy, Resolved, Reversal, State, Step};
 use crate::event::{EventType, Stage};
@@ -10,6 +12,7 @@ use crate::terms::Terms;
 
 /// `None`: the event does not apply.
 pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<Step> {
+    let was_paid_by_house = state.was_paid_by_house();
     let State::Completed { lock, offramp, payout, settle_tx, finality, reversal } = state else {
         return None;
     };
@@ -29,7 +32,10 @@ pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<St
         }
         (Happened::ReversalResolved { remedy, done }, Some(open)) if open.resolved.is_none() => {
             let posting = match remedy {
+                // The user would have both.
+                Remedy::PaidAgain if was_paid_by_house => return None,
                 Remedy::PaidAgain => ledger::paid_again(terms),
+                Remedy::GivenBack if was_paid_by_house => ledger::reversal_given_to_house(terms),
                 Remedy::GivenBack => ledger::reversal_given_back(terms),
             };
             let resolved = Some(Resolved { remedy, done });

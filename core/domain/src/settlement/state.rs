@@ -217,6 +217,12 @@ impl State {
         }
     }
 
+    /// Whether the recipient was paid although the escrow had returned the input, at the service's expense. If that
+    /// payment comes back, nothing is owed to the user.
+    pub const fn was_paid_by_house(&self) -> bool {
+        matches!(self, Self::Completed { lock: Some(lock), settle_tx: None, .. } if lock.refunded)
+    }
+
     /// The lock, once it exists.
     pub const fn lock(&self) -> Option<&Lock> {
         match self {

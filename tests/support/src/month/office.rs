@@ -10,7 +10,7 @@ use dvp_core::requests::Maker;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::ledger::{Account, Claimant, Owner};
 use dvp_domain::money::Minor;
-use dvp_domain::settlement::Remedy;
+use dvp_domain::settlement::{Remedy, State};
 use dvp_domain::terms::Terms;
 use dvp_store::ledger::statements::StatementAccount;
 use dvp_store::ledger::{balances, closings};
@@ -136,8 +136,8 @@ async fn settle_claims(month: &mut Month, asset: &str) {
 
 /// A payment that came back is made another way, or the input is given back.
 async fn resolve_returns(month: &mut Month) {
-    let rows: Vec<(String, Json<Terms>)> = sqlx::query_as(
-        "select reference, terms from execution e \
+    let rows: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
+        "select reference, terms, state from execution e \
          where state_name = 'reversed' and state #>> '{reversal,resolved}' is null \
            and jsonb_typeof(state -> 'finality') = 'object' \
            and not exists (select from effect where reference = e.reference) order by reference",
@@ -145,8 +145,9 @@ async fn resolve_returns(month: &mut Month) {
     .fetch_all(month.harness.pool())
     .await
     .unwrap();
-    for (reference, Json(terms)) in rows {
-        let remedy = if month.dice.throw(2) == 0 { Remedy::PaidAgain } else { Remedy::GivenBack };
+    for (reference, Json(terms), Json(state)) in rows {
+        let pays_again = month.dice.throw(2) == 0 && !state.was_paid_by_house();
+        let remedy = if pays_again { Remedy::PaidAgain } else { Remedy::GivenBack };
         // The bank knows the payment by this reference alone.
         let by_hand = format!("W{}", month.report.operations);
         let action = Action::ResolveReturn { remedy, provider_reference: by_hand.clone(), at: month.now() };
@@ -163,6 +164,8 @@ async fn resolve_returns(month: &mut Month) {
             (Remedy::PaidAgain, _) => {
                 month.bank.send(&by_hand, &terms.output.asset, terms.plan.priced.output.get());
             }
+            // The user has the input already.
+            (Remedy::GivenBack, Some(_)) if state.was_paid_by_house() => {}
             (Remedy::GivenBack, Some(token)) => {
                 let amount = i128::try_from(terms.input.amount.get()).unwrap();
                 month.chain.transfer(TREASURY, &terms.request.user, token, amount);
