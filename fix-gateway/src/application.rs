@@ -143,9 +143,12 @@ pub trait Application: Send + 'static {
         None
     }
 
-    /// Processes due work, regardless of the session's schedule.
-    fn handle_timeout(&mut self) -> impl Future<Output = Result<(), Unavailable>> + Send {
-        std::future::ready(Ok(()))
+    /// Processes due work, regardless of the session's schedule. A commit of the turn's numbers, if it took them.
+    fn handle_timeout(
+        &mut self,
+        _: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Option<Commit>, Unavailable>> + Send {
+        std::future::ready(Ok(None))
     }
 
     /// Processes an application message. Answers are numbered with [`Turn::reserve`]; the message's effect and

@@ -79,6 +79,8 @@ pub struct Driver<A> {
     errand: Option<(Control, Instant)>,
     /// The session is released as soon as its peer disconnects.
     ends_when_idle: bool,
+    /// The numbers are those of the store, or follow from them. Not so from a failed commit until they are loaded again.
+    is_loaded: bool,
     /// The numbers that the peer has received.
     reached: Reached,
     pending: VecDeque<Pending>,
@@ -156,6 +158,7 @@ impl<A: Application> Driver<A> {
             control: None,
             errand: None,
             ends_when_idle: false,
+            is_loaded: false,
             reached: Reached::default(),
             pending: VecDeque::new(),
             batch: Vec::new(),
@@ -255,11 +258,15 @@ impl<A: Application> Driver<A> {
             if let Some(recorder) = &mut self.recorder {
                 recorder.hand_over();
             }
+            // The stop was requested before the numbers could be loaded.
+            if !self.is_loaded {
+                break;
+            }
             if self.peer.is_none() {
                 if let Err(broken) = self.run_errand().await {
                     self.recover(broken, &shutdown).await;
                 }
-                if self.draining.is_some() || self.ends_when_idle {
+                if self.draining.is_some() || self.ends_when_idle || !self.is_loaded {
                     break;
                 }
                 if let Some((attach, _)) = self.newcomer.take()
@@ -356,7 +363,12 @@ impl<A: Application> Driver<A> {
             // The socket has taken bytes meanwhile.
             Event::Stalled => {}
             Event::TakeOver => return Err(Broken::Connection(CloseReason::TakenOver)),
-            Event::Chore => self.app.handle_timeout().await?,
+            Event::Chore => {
+                let (app, mut turn) = self.turn();
+                if let Some(commit) = app.handle_timeout(&mut turn).await? {
+                    self.push_commit(commit, self.session.next_in());
+                }
+            }
             Event::Control(control) => self.controlled(control).await?,
             Event::ErrandDue => return Err(Broken::Connection(CloseReason::Operator)),
             Event::ForwarderStops => self.forwarder_stops().await?,

@@ -307,14 +307,15 @@ impl Application for OrderEntry {
         self.queued_position = session.feed_position;
         self.feed_has_more = true;
         self.feed.lose();
-        // No peer is connected when the numbers are loaded.
+        // No peer is connected when the numbers are loaded, and none could be before.
+        self.cancel_on_disconnect.end();
         self.cancel_on_disconnect.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
-        self.chain = FixChain::from_loaded(numbers.1.0);
         self.session = session;
         drop(conn);
         self.restore_parked().await?;
+        self.chain = FixChain::from_loaded(numbers.1.0);
         Ok(numbers)
     }
 
@@ -379,8 +380,8 @@ impl Application for OrderEntry {
         self.cancel_on_disconnect.due().map(tokio::time::Instant::into_std)
     }
 
-    async fn handle_timeout(&mut self) -> Result<(), Unavailable> {
-        self.cancel_resting_orders().await
+    async fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        self.cancel_resting_orders(turn).await
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {

@@ -105,7 +105,7 @@ impl<A: Application> Driver<A> {
 
     /// Makes the received numbers durable when the connection has ended.
     pub(super) async fn keep_mark(&mut self) -> Result<(), Broken> {
-        if self.peer.is_none() && self.reached.is_ahead() {
+        if self.peer.is_none() && self.is_loaded && self.reached.is_ahead() {
             let (app, mut turn) = self.turn();
             let commit = app.persist(turn.numbers()).await?;
             self.reached.queued();

@@ -59,6 +59,7 @@ impl<A: Application> Driver<A> {
             }
         }
         self.unqueued_in = None;
+        self.is_loaded = false;
         loop {
             match self.load_session().await {
                 Ok((next_in, next_out, reach, epoch)) => {
@@ -67,6 +68,7 @@ impl<A: Application> Driver<A> {
                     self.read_clocks();
                     self.session = Session::new(config, self.now, next_in, next_out).in_epoch(epoch);
                     self.enqueued_out = next_out;
+                    self.is_loaded = true;
                     return true;
                 }
                 Err(error) => {

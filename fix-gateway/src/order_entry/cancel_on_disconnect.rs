@@ -4,15 +4,17 @@
 //! A process that takes over the session starts the time anew. Orders whose commit was in flight at the disconnect are
 //! found by a later look: the looks continue as long as the peer is disconnected.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::engine::CancelOutcome;
-use dvp_store::fix::{reports as fix_reports, settings::FixSessionSettings};
+use dvp_store::fix::{reports as fix_reports, rows::FixRows, settings::FixSessionSettings};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::OrderEntry;
-use crate::application::Unavailable;
+use crate::application::{Application as _, Commit, Numbers, Turn, Unavailable};
 
 /// The interval between two looks while there are orders to cancel; doubled each time there are none.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -28,12 +30,19 @@ pub(super) struct CancelOnDisconnect {
     due: Option<Instant>,
     /// The interval between the last look and the next.
     pause: Duration,
+    /// Orders that the database does not let be cancelled, because of their data: they do not hold up the others.
+    unwritable: HashSet<String>,
 }
 
 impl CancelOnDisconnect {
     pub(super) fn agreed(settings: &FixSessionSettings) -> Self {
         let seconds = settings.cancel_on_disconnect_secs.and_then(|seconds| u64::try_from(seconds).ok());
-        Self { grace: seconds.map(Duration::from_secs), due: None, pause: LOOK_AGAIN }
+        Self {
+            grace: seconds.map(Duration::from_secs),
+            due: None,
+            pause: LOOK_AGAIN,
+            unwritable: HashSet::new(),
+        }
     }
 
     /// The peer is disconnected, from now on unless it already was.
@@ -54,27 +63,49 @@ impl CancelOnDisconnect {
 
 impl OrderEntry {
     /// Cancels the resting orders, when it is time. The resulting events are reported like any others.
-    pub(super) async fn cancel_resting_orders(&mut self) -> Result<(), Unavailable> {
+    ///
+    /// Each is cancelled with the session's numbers, which only the session's owner can write: after another process has
+    /// taken the session over, its peer may be connected there, and its orders are not cancelled here. Returns the commit
+    /// of the turn's numbers.
+    pub(super) async fn cancel_resting_orders(
+        &mut self,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Commit>, Unavailable> {
         if self.cancel_on_disconnect.due.is_none_or(|due| due > Instant::now()) {
-            return Ok(());
+            return Ok(None);
         }
         // Set before the look, so that it also holds when the look fails.
         self.cancel_on_disconnect.due = Some(Instant::now() + LOOK_AGAIN);
         let mut conn = self.connection().await?;
-        let resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
+        let mut resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
         drop(conn);
+        resting.retain(|reference| !self.cancel_on_disconnect.unwritable.contains(reference));
         let pause = if resting.is_empty() { self.cancel_on_disconnect.pause * 2 } else { LOOK_AGAIN };
         self.cancel_on_disconnect.pause = pause.min(LOOK_AGAIN_MAX);
         self.cancel_on_disconnect.due = Some(Instant::now() + self.cancel_on_disconnect.pause);
+        if resting.is_empty() {
+            return Ok(None);
+        }
+        let numbers = turn.numbers();
+        let commit = self.persist(numbers).await?;
+        let numbers = Numbers { next_out_before: numbers.next_out, ..numbers };
         for reference in resting {
-            match self.engine.cancel(&self.tenant, &reference, None).await {
+            let part = self.part(numbers, Arc::new(|_| FixRows::default()));
+            match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
                 Ok(CancelOutcome::Cancelled) => {
                     info!(session = self.session.session_id, reference, "order cancelled on disconnect");
                 }
                 Ok(CancelOutcome::TooLate | CancelOutcome::Unknown) => {}
-                Err(error) => warn!(reference, %error, "cancel on disconnect failed, will retry"),
+                Err(error) => {
+                    warn!(reference, %error, "cancel on disconnect failed, will retry");
+                    let error = Unavailable::from(error);
+                    if error.is_data() {
+                        self.cancel_on_disconnect.unwritable.insert(reference);
+                    }
+                    return Err(error);
+                }
             }
         }
-        Ok(())
+        Ok(Some(commit))
     }
 }

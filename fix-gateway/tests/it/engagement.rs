@@ -308,6 +308,25 @@ async fn cancel_on_disconnect_survives_the_death_of_the_sessions_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_has_lost_the_session_cancels_nothing() {
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
+    let gateway = harness.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    client.report("a", "0").await;
+    // Another process has the session, as after this one was frozen.
+    let taken = "update lease set owner = gen_random_uuid(), expires_at = now() + interval '1 hour' \
+                 where name like 'fix:%->ACME'";
+    sqlx::query(taken).execute(harness.pool()).await.unwrap();
+    drop(client);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(harness.count("select count(*) from event where type = 'intent.cancelled'").await, 0);
+    gateway.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fix_42_is_answered_within_its_own_enumerations() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;

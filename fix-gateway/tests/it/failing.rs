@@ -1,6 +1,13 @@
 //! A store that fails: the connection ends, the session does not.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use dvp_fix::{
     SeqNum,
@@ -9,7 +16,7 @@ use dvp_fix::{
     session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
-    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+    Application, Commit, Directory, Driver, Numbers, Reach, SessionKey, Turn, Unavailable, acceptor,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::task::JoinSet;
@@ -21,6 +28,10 @@ use crate::client::Client;
 struct Fickle {
     numbers: (SeqNum, SeqNum),
     loads: usize,
+    /// Orders are not answered, and the numbers cannot be loaded for the second time.
+    is_down: bool,
+    /// The highest inbound number that was to be made durable, beside those of orders.
+    persisted: Arc<AtomicU64>,
 }
 
 impl Fickle {
@@ -39,11 +50,23 @@ impl Application for Fickle {
         Ok(self.numbers)
     }
 
+    async fn reach(&mut self) -> Result<Reach, Unavailable> {
+        if self.is_down && self.loads > 1 {
+            return Err(Unavailable::new("down".to_owned()));
+        }
+        Ok(Reach::default())
+    }
+
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        self.persisted.fetch_max(numbers.next_in.0, Ordering::Relaxed);
         Ok(self.keep(numbers, Vec::new()))
     }
 
     async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        if self.is_down {
+            turn.numbers();
+            return Ok(Commit::under_way(std::future::ready(Err(Unavailable::new("down".to_owned())))));
+        }
         let (seq, sending_time) = (turn.reserve(), turn.sending_time());
         let numbers = turn.numbers();
         if self.loads == 1 {
@@ -88,6 +111,11 @@ impl Application for Fickle {
 
 /// A session on a socket of its own.
 async fn serve() -> (SocketAddr, CancellationToken, JoinSet<()>) {
+    let numbers = (SeqNum::FIRST, SeqNum::FIRST);
+    serve_over(Fickle { numbers, loads: 0, is_down: false, persisted: Arc::default() }).await
+}
+
+async fn serve_over(app: Fickle) -> (SocketAddr, CancellationToken, JoinSet<()>) {
     let directory = Directory::default();
     let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let config = SessionConfig::new("FIX.4.4", "DVP", "ACME", rules);
@@ -97,7 +125,6 @@ async fn serve() -> (SocketAddr, CancellationToken, JoinSet<()>) {
         our_comp_id: "DVP".to_owned(),
     });
     let stop = CancellationToken::new();
-    let app = Fickle { numbers: (SeqNum::FIRST, SeqNum::FIRST), loads: 0 };
     let mut tasks = JoinSet::new();
     tasks.spawn(Driver::new(app, config, attach).run(stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -147,6 +174,29 @@ async fn a_failed_commit_ends_the_connection_and_the_order_is_resent() {
     assert_eq!(answer.text(58), Some("stored"));
     stop.cancel();
     tasks.join_all().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_numbers_could_not_be_loaded_again_keeps_none() {
+    let persisted = Arc::new(AtomicU64::new(0));
+    let app = Fickle {
+        numbers: (SeqNum::FIRST, SeqNum::FIRST),
+        loads: 0,
+        is_down: true,
+        persisted: Arc::clone(&persisted),
+    };
+    let (addr, stop, tasks) = serve_over(app).await;
+    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+    client.log_on("").await;
+    // Later messages show that the peer has received the Logon's answer, which is not durable yet.
+    client.send("0", "").await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    client.send("0", "").await;
+    client.try_send("D", "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40").await;
+    assert!(client.next().await.is_none());
+    stop.cancel();
+    tasks.join_all().await;
+    assert_eq!(persisted.load(Ordering::Relaxed), 4, "the order was not stored: the peer sends it again");
 }
 
 #[tokio::test]

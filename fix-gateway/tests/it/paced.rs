@@ -86,9 +86,9 @@ impl Application for Talker {
         Instant::now().checked_sub(Duration::from_secs(1)).filter(|_| is_due)
     }
 
-    async fn handle_timeout(&mut self) -> Result<(), Unavailable> {
+    async fn handle_timeout(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
         self.calls.lock().unwrap().push(Call::Chore);
-        Ok(())
+        Ok(None)
     }
 
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
