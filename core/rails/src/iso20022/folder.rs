@@ -1,21 +1,26 @@
 //! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. Imported files go to `archive`,
-//! invalid ones to `quarantine`, and files not sent yet wait in `staging`. `given` has an empty file for each that was
+//! invalid ones to `quarantine`, both by way of `taking`, and files not sent yet wait in `staging`. `given` has an empty file for each that was
 //! moved to the bank: a database that is restored to an earlier moment has forgotten some of them.
 //!
 //! Invariants: a file appears completely or not at all in a folder that is read, and survives a power cut (the file is
 //! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use tokio::fs;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use uuid::Uuid;
 
 /// The longest file name, in bytes.
 const NAME_MAX: usize = 255;
-const PARTS: [&str; 6] = ["outbox", "inbox", "archive", "quarantine", "staging", "given"];
+const PARTS: [&str; 7] = ["outbox", "inbox", "taking", "archive", "quarantine", "staging", "given"];
+/// A file that was taken from the inbox is put away within this time, unless its process was stopped.
+const TAKEN_FOR: Duration = Duration::from_secs(60);
 
 /// The folder shared by the bank and the service.
 #[derive(Debug, Clone)]
@@ -38,6 +43,10 @@ impl Folder {
 
     pub fn inbox(&self) -> PathBuf {
         self.root.join("inbox")
+    }
+
+    fn taking(&self) -> PathBuf {
+        self.root.join("taking")
     }
 
     pub fn archive(&self) -> PathBuf {
@@ -89,6 +98,7 @@ impl Folder {
     /// The bank's files by time of modification, then by name: a file does not wait for later ones, even when
     /// imports of the whole folder are interrupted again and again. Names beginning with a dot are still being written.
     pub async fn list_inbox(&self) -> io::Result<Vec<String>> {
+        self.give_back_taken(TAKEN_FOR).await?;
         let mut entries = fs::read_dir(self.inbox()).await?;
         let mut files = Vec::new();
         while let Some(entry) = entries.next_entry().await? {
@@ -118,15 +128,7 @@ impl Folder {
 
     /// The SHA-256 of a file of any size.
     pub async fn digest(&self, name: &str) -> io::Result<[u8; 32]> {
-        let mut file = fs::File::open(self.inbox().join(name)).await?;
-        let (mut hash, mut part) = (Sha256::new(), vec![0; 64 * 1024]);
-        loop {
-            let count = file.read(&mut part).await?;
-            match part.get(..count) {
-                Some(read) if count > 0 => hash.update(read),
-                _ => return Ok(hash.finalize().into()),
-            }
-        }
+        digest_of(&self.inbox().join(name)).await
     }
 
     /// Whether a staged file is still there.
@@ -135,39 +137,90 @@ impl Folder {
     }
 
     /// Moves an imported file to `archive`, an `unreadable` one to `quarantine`. A name that exists already gets a
-    /// number. `false`: the file has another content than the `read` one by now, and stays in the inbox, too.
+    /// number. `false`: the bank has written another file under the name since the reading, which stays in the inbox.
     pub async fn put_away(&self, name: &str, read: &[u8; 32], unreadable: bool) -> io::Result<bool> {
-        let place = if unreadable { self.quarantine() } else { self.archive() };
-        let mut to = place.join(name);
-        for n in 1_u32.. {
-            // A link fails where a name is taken; a rename would overwrite.
-            match fs::hard_link(self.inbox().join(name), &to).await {
-                Ok(()) => break,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    to = place.join(numbered(name, n));
+        // Under a name of its own, since the bank may write another file under this one at any time.
+        let taken = self.taking().join(cut(&format!("{}.{name}", Uuid::new_v4().simple()), NAME_MAX));
+        fs::rename(self.inbox().join(name), &taken).await?;
+        let is_read = digest_of(&taken).await? == *read;
+        let place = match (is_read, unreadable) {
+            (false, _) => self.inbox(),
+            (true, true) => self.quarantine(),
+            (true, false) => self.archive(),
+        };
+        move_into(&place, name, &taken).await?;
+        sync(&self.inbox()).await?;
+        Ok(is_read)
+    }
+
+    /// Gives files back to the inbox that a process took there and did not put away in this time: it was stopped in
+    /// between.
+    async fn give_back_taken(&self, taken_for: Duration) -> io::Result<()> {
+        let mut entries = fs::read_dir(self.taking()).await?;
+        while let Some(entry) = entries.next_entry().await? {
+            let file_name = entry.file_name();
+            let name = file_name.to_str().and_then(|taken| taken.split_once('.'));
+            let Some((_, name)) = name else { continue };
+            match entry.metadata().await {
+                Ok(metadata) if is_named_for(&metadata) >= taken_for => {
+                    match move_into(&self.inbox(), name, &entry.path()).await {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        // Its process has put it away, or another has given it back.
+                        Ok(()) | Err(_) => {}
+                    }
                 }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        sync(&place).await?;
-        // As late as possible: the bank may have written another file under the name at any time since the reading.
-        if self.digest(name).await? != *read {
-            return Ok(false);
+        Ok(())
+    }
+}
+
+/// How long the file has its present name, in whole seconds.
+fn is_named_for(metadata: &Metadata) -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(now.as_secs().saturating_sub(metadata.ctime().max(0).unsigned_abs()))
+}
+
+/// Moves a file whose name is no one else's into a folder, under the name or the name with a number.
+async fn move_into(place: &Path, name: &str, file: &Path) -> io::Result<()> {
+    let mut to = place.join(name);
+    for n in 1_u32.. {
+        // A link fails where a name is taken; a rename would overwrite.
+        match fs::hard_link(file, &to).await {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => to = place.join(numbered(name, n)),
+            Err(error) => return Err(error),
         }
-        fs::remove_file(self.inbox().join(name)).await?;
-        sync(&self.inbox()).await?;
-        Ok(true)
+    }
+    sync(place).await?;
+    fs::remove_file(file).await
+}
+
+async fn digest_of(file: &Path) -> io::Result<[u8; 32]> {
+    let mut file = fs::File::open(file).await?;
+    let (mut hash, mut part) = (Sha256::new(), vec![0; 64 * 1024]);
+    loop {
+        let count = file.read(&mut part).await?;
+        match part.get(..count) {
+            Some(read) if count > 0 => hash.update(read),
+            _ => return Ok(hash.finalize().into()),
+        }
     }
 }
 
 /// A name with a number, within the length limit of file systems.
 fn numbered(name: &str, n: u32) -> String {
     let number = format!(".{n}");
-    let end = (0..=NAME_MAX.saturating_sub(number.len()))
-        .rev()
-        .find(|end| name.is_char_boundary((*end).min(name.len())));
-    let base = name.get(..end.unwrap_or(0).min(name.len())).unwrap_or_default();
-    format!("{base}{number}")
+    format!("{}{number}", cut(name, NAME_MAX.saturating_sub(number.len())))
+}
+
+/// The longest beginning of a name within so many bytes.
+fn cut(name: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
 /// Writes a file into a folder that is read: completely or not at all.
@@ -193,4 +246,75 @@ async fn exists(file: &Path) -> io::Result<bool> {
 /// A renamed file survives a power cut only once its directory is synced.
 async fn sync(dir: &Path) -> io::Result<()> {
     fs::File::open(dir).await?.sync_all().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The contents of a folder's files.
+    async fn contents(folder: &Path) -> Vec<Vec<u8>> {
+        let mut entries = fs::read_dir(folder).await.unwrap();
+        let mut contents = Vec::new();
+        while let Some(entry) = entries.next_entry().await.unwrap() {
+            contents.push(fs::read(entry.path()).await.unwrap());
+        }
+        contents.sort();
+        contents
+    }
+
+    /// A bank that gives the name to its next file as soon as it sees the one before in the archive.
+    fn send_all(folder: &Folder, count: u64) -> Vec<Vec<u8>> {
+        let mut written = Vec::new();
+        for n in 0..count {
+            let (content, next) = (format!("{n:04}").into_bytes(), folder.inbox().join(".next"));
+            std::fs::write(&next, &content).unwrap();
+            let before = match n {
+                0 => None,
+                1 => Some("answer".to_owned()),
+                _ => Some(format!("answer.{}", n - 1)),
+            };
+            let since = std::time::Instant::now();
+            while before.as_ref().is_some_and(|before| !folder.archive().join(before).exists()) {
+                assert!(since.elapsed() < Duration::from_secs(60), "file {n} is lost");
+                std::hint::spin_loop();
+            }
+            // At each moment of the putting away once.
+            std::thread::sleep(Duration::from_micros(10 * n));
+            std::fs::rename(&next, folder.inbox().join("answer")).unwrap();
+            written.push(content);
+        }
+        written
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_file_that_gets_the_name_of_one_that_is_put_away_is_never_lost() {
+        const FILES: u64 = 300;
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::open(root.path()).await.unwrap();
+        let bank = folder.clone();
+        let bank = tokio::task::spawn_blocking(move || send_all(&bank, FILES));
+        let importing = async {
+            while !bank.is_finished() || folder.inbox().join("answer").exists() {
+                if let Ok(content) = folder.read_inbox("answer").await {
+                    let read = Sha256::digest(&content).into();
+                    let _ = folder.put_away("answer", &read, false).await;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), importing).await.expect("all files arrive");
+        assert_eq!(contents(&folder.archive()).await, bank.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_file_whose_process_was_stopped_comes_back_beside_a_later_one() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::open(root.path()).await.unwrap();
+        fs::write(folder.taking().join("0123.answer"), b"first").await.unwrap();
+        assert_eq!(folder.list_inbox().await.unwrap(), [""; 0], "its process may still put it away");
+        drop_into(&folder.inbox(), "answer", b"second").await.unwrap();
+        folder.give_back_taken(Duration::ZERO).await.unwrap();
+        assert_eq!(contents(&folder.inbox()).await, [b"first".to_vec(), b"second".to_vec()]);
+        assert_eq!(contents(&folder.taking()).await, [[0; 0]; 0]);
+    }
 }
