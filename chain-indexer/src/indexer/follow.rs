@@ -54,6 +54,7 @@ impl<R: ChainReader> Indexer<R> {
     async fn follow(&mut self, guard: &mut LeaseGuard, news: &Notify, shutdown: &CancellationToken) {
         // Another process may have held the lease meanwhile.
         self.gate = GateKeeper::default();
+        self.doubt_the_end();
         let mut backoff = Backoff::new();
         let mut failures = 0_u32;
         let mut reporter = Reporter::default();

@@ -97,7 +97,8 @@ impl Primary {
         Floor(known.as_ref().map(|known| known.log))
     }
 
-    /// Admits a server by its answer to a barrier.
+    /// Admits a server by its answer to a barrier. One that was promoted since closes all connections, since those that
+    /// were opened before lead to another server.
     ///
     /// # Errors
     /// The reason why it is not the primary.
@@ -132,8 +133,14 @@ impl Primary {
         let is_further = known
             .as_ref()
             .is_none_or(|known| (known.log.timeline, known.log.position) < (log.timeline, log.position));
+        // Another server behind the same address has become the primary.
+        let is_promoted = known.as_ref().is_some_and(|known| known.log.timeline < log.timeline);
         if is_further {
             *known = Some(Known { system, log });
+        }
+        drop(known);
+        if is_promoted {
+            self.0.place.send_modify(|place| place.generation += 1);
         }
         Ok(())
     }
@@ -206,6 +213,15 @@ mod tests {
         assert_eq!(primary.place().server, None);
         assert!(primary.follow(1));
         primary.left(place).await;
+
+        let alone = Primary::among(1, true);
+        alone.admit(answer(1, 100), alone.floor()).unwrap();
+        let place = alone.place();
+        alone.admit(answer(1, 110), alone.floor()).unwrap();
+        assert_eq!(alone.place(), place);
+        alone.admit(answer(2, 120), alone.floor()).unwrap();
+        alone.left(place).await;
+        assert_eq!(alone.place().server, Some(0));
 
         let alone = Primary::among(1, false);
         let place = alone.place();
