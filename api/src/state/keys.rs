@@ -128,14 +128,14 @@ impl KeyCache {
         if let Some(retry_after_secs) = exhausted {
             return Err(ApiError::TooManyUnknownKeys { retry_after_secs });
         }
+        // A caller that closes its connection before the answer has tried the key, too.
+        let attempt = Attempt { failures: &self.failures, source };
         let is_unknown = lock(&self.unknown).holds(&hash);
-        let found = if is_unknown { None } else { self.look_up(engine, &hash, &hashes, true).await? };
-        if found.is_none()
-            && let Some(source) = source
-        {
-            self.failures.add(source, Instant::now());
+        let found = if is_unknown { Ok(None) } else { self.look_up(engine, &hash, &hashes, true).await };
+        if !matches!(found, Ok(None)) {
+            attempt.forget();
         }
-        found.ok_or(ApiError::InvalidApiKey)
+        found?.ok_or(ApiError::InvalidApiKey)
     }
 
     /// Queries the database, once for all concurrent requests with the same key. A key that is not in the directory
@@ -148,8 +148,9 @@ impl KeyCache {
         hashes: &[KeyHash],
         is_unknown: bool,
     ) -> Result<Option<Arc<FoundKey>>, ApiError> {
-        let look_up = Arc::clone(lock(&self.under_way).entry(*hash).or_default());
-        let found = look_up
+        let waiting = Waiting::begin(self, *hash);
+        waiting
+            .look_up
             .get_or_try_init(|| async {
                 let _turn = if is_unknown { Some(self.turn().await?) } else { None };
                 let mut conn = engine.lookups().acquire().await?;
@@ -166,12 +167,7 @@ impl KeyCache {
                 Ok::<_, ApiError>(found)
             })
             .await
-            .cloned();
-        let mut under_way = lock(&self.under_way);
-        if under_way.get(hash).is_some_and(|other| Arc::ptr_eq(other, &look_up)) {
-            under_way.remove(hash);
-        }
-        found
+            .cloned()
     }
 
     async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
@@ -191,6 +187,52 @@ impl KeyCache {
     fn fresh(&self, hash: &KeyHash) -> Option<Arc<FoundKey>> {
         let found = lock(&self.found);
         found.get(hash).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, row)| row.clone())
+    }
+}
+
+/// A request that waits for a look-up, which is forgotten when it is done, or when no request waits for it any more.
+struct Waiting<'a> {
+    cache: &'a KeyCache,
+    hash: KeyHash,
+    look_up: LookUp,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(cache: &'a KeyCache, hash: KeyHash) -> Self {
+        let look_up = Arc::clone(lock(&cache.under_way).entry(hash).or_default());
+        Self { cache, hash, look_up }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut under_way = lock(&self.cache.under_way);
+        let is_present = under_way.get(&self.hash).is_some_and(|present| Arc::ptr_eq(present, &self.look_up));
+        // All are cloned under this lock: this one and the map's.
+        let is_last = Arc::strong_count(&self.look_up) <= 2;
+        if is_present && (is_last || self.look_up.initialized()) {
+            under_way.remove(&self.hash);
+        }
+    }
+}
+
+/// A source's attempt to use a key, which counts as a failure unless it is forgotten.
+struct Attempt<'a> {
+    failures: &'a Windows<Source>,
+    source: Option<Source>,
+}
+
+impl Attempt<'_> {
+    fn forget(mut self) {
+        self.source = None;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(source) = self.source.take() {
+            self.failures.add(source, Instant::now());
+        }
     }
 }
 
@@ -246,5 +288,29 @@ mod tests {
         }
         assert!(held(&unknown, 3 * UNKNOWN_MAX - 1) && !held(&unknown, 0));
         assert!(unknown.recent.len() <= UNKNOWN_MAX && unknown.older.len() <= UNKNOWN_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_given_up_leaves_no_look_up_and_counts() {
+        let cache = KeyCache::new(2);
+        let source = Source::of(std::net::IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..3 {
+            let first = Waiting::begin(&cache, [7; 32]);
+            let second = Waiting::begin(&cache, [7; 32]);
+            assert!(Arc::ptr_eq(&first.look_up, &second.look_up));
+            drop(first);
+            assert_eq!(lock(&cache.under_way).len(), 1, "another waits for it");
+            drop(second);
+            assert_eq!(lock(&cache.under_way).len(), 0);
+        }
+        for is_found in [true, false, false] {
+            let attempt = Attempt { failures: &cache.failures, source: Some(source) };
+            if is_found {
+                attempt.forget();
+            }
+        }
+        let now = Instant::now();
+        assert!(cache.failures.exhausted(&source, 2, now).is_some());
+        assert!(cache.failures.exhausted(&source, 3, now).is_none());
     }
 }
