@@ -27,6 +27,8 @@ use dvp_store::fix::admin;
 use dvp_store::fix::commands::{self, SessionAction};
 use dvp_store::ledger::balances::{self, BalanceRow};
 use dvp_store::moves::{self, CopiedRows, MoveRow, SessionRows, Taken};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy;
 use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -179,6 +181,8 @@ pub struct Progress {
     pub target_state: Option<String>,
     /// Executions at the source that have not ended. They end there.
     pub open_at_source: i64,
+    /// Waiting legacy orders that the source pays to another account than the target's standing instruction.
+    pub redirected_orders: i64,
     /// What keeps the partner from being closed.
     pub obstacles: Vec<String>,
     /// Prefunded money at the source, which transfers between cells take to the target.
@@ -212,6 +216,7 @@ pub async fn progress(
 ) -> Result<Progress, MoveError> {
     let found = decided(source.conn, partner).await?;
     let target_state = moves::find(target.conn, &found.id).await?.map(|row| row.state);
+    let is_open = target_state.as_deref() == Some("open");
     let mut obstacles = Vec::new();
     if found.state == "approved" {
         obstacles.extend(moves::list_obstacles(source.conn, &found.partner_id, SHARED).await?);
@@ -229,6 +234,7 @@ pub async fn progress(
     let sessions = sessions.collect();
     Ok(Progress {
         open_at_source: moves::count_open(source.conn, &found.partner_id).await?,
+        redirected_orders: redirected(source.conn, target.conn, &found.partner_id, is_open).await?,
         balances: held(source.conn, &found.partner_id).await?,
         obstacles,
         id: found.id,
@@ -247,6 +253,25 @@ async fn decided(conn: &mut PgConnection, partner: &str) -> Result<MoveRow, Move
     let latest = moves::find_latest(conn, &found.id).await?;
     let latest = latest.filter(|latest| ["approved", "closed", "moved"].contains(&latest.state.as_str()));
     latest.ok_or(MoveError::NotApproved)
+}
+
+/// The number of orders that wait at the source for another account than the target's instruction. `is_open`: the target
+/// has opened the partner, so that its instructions are the partner's.
+async fn redirected(
+    source: &mut PgConnection,
+    target: &mut PgConnection,
+    partner_id: &str,
+    is_open: bool,
+) -> Result<i64, StoreError> {
+    let mut number = 0;
+    if is_open {
+        for waiting in legacy::list_waiting_payees(source, partner_id).await? {
+            let tenant = Tenant { partner_id: partner_id.to_owned(), livemode: waiting.livemode };
+            let named = legacy::find_instruction(target, &tenant, &waiting.asset).await?;
+            number += if named.is_none_or(|named| named == waiting.account) { 0 } else { waiting.orders };
+        }
+    }
+    Ok(number)
 }
 
 /// What the partner has at the source.

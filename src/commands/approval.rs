@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use dvp_core::approvals::{approve, deny};
+use dvp_core::instructions::find_other_cells;
 use dvp_core::requests::RequestedChange;
 use dvp_store::approvals::{self, Approval, Filter};
 use serde_json::{Value, json};
@@ -38,7 +39,16 @@ async fn show(args: ApprovalShow) -> anyhow::Result<()> {
 async fn approve_one(args: ApprovalApprove) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let approved = approve(&mut access.conn, &args.id, &args.operator, &args.note).await?;
-    print(args.place.json, &view(&approved), || vec![line(&approved)])
+    let others = find_other_cells(&mut access.conn, &approved).await?;
+    let mut value = view(&approved);
+    if let Some(others) = &others {
+        value["alsoInCells"] = json!(others);
+    }
+    print(args.place.json, &value, || {
+        let mut lines = vec![line(&approved)];
+        lines.extend(others.iter().flat_map(|others| instruction_notes(waiting_only(&approved), others)));
+        lines
+    })
 }
 
 async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
@@ -49,15 +59,52 @@ async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
 
 /// Prints a request of a change, and how it is approved.
 pub(super) fn print_requested(is_json: bool, requested: &RequestedChange) -> anyhow::Result<()> {
-    let RequestedChange { approval, repeated } = requested;
-    let mut value = view(approval);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("repeated".into(), json!(repeated));
-    }
+    print(is_json, &requested_view(requested), || requested_lines(requested))
+}
+
+/// The same of a standing instruction, with the cells where it is needed, too.
+pub(super) fn print_requested_instruction(
+    is_json: bool,
+    requested: &RequestedChange,
+    others: &[String],
+) -> anyhow::Result<()> {
+    let mut value = requested_view(requested);
+    value["alsoInCells"] = json!(others);
     print(is_json, &value, || {
-        let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
-        vec![line(approval), approve]
+        let mut lines = requested_lines(requested);
+        lines.extend(instruction_notes(waiting_only(&requested.approval), others));
+        lines
     })
+}
+
+fn requested_view(requested: &RequestedChange) -> Value {
+    let mut value = view(&requested.approval);
+    value["repeated"] = json!(requested.repeated);
+    value
+}
+
+fn requested_lines(requested: &RequestedChange) -> Vec<String> {
+    let approval = &requested.approval;
+    let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
+    vec![line(approval), approve]
+}
+
+/// The cell to which the partner of a requested instruction has moved.
+fn waiting_only(approval: &Approval) -> Option<&str> {
+    approval.details["waitingOnly"].as_str()
+}
+
+/// What an instruction does not change, of a partner that has moved.
+pub(super) fn instruction_notes(waiting_only: Option<&str>, others: &[String]) -> Vec<String> {
+    let left = waiting_only.map(|cell| {
+        format!("The partner has moved to cell {cell}: here it only rejects the orders that wait for the account before.")
+    });
+    let also = |cell| {
+        format!(
+            "Cell {cell} has an instruction of its own, and may have waiting orders: change it there, too."
+        )
+    };
+    left.into_iter().chain(others.iter().map(also)).collect()
 }
 
 pub(super) fn view(row: &Approval) -> Value {

@@ -10,7 +10,7 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::partners::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
 
-use super::approval::print_requested;
+use super::approval::{instruction_notes, print_requested_instruction};
 use super::{deposit, named_partner, partner_move};
 use crate::access::Access;
 use crate::cli::{
@@ -48,12 +48,22 @@ async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
     if let Some(evidence) = evidence {
         let maker = Maker { operator: operator.trim(), reason: reason.trim(), evidence: evidence.trim() };
         let requested = instructions::request(&mut access.conn, &tenant, to, maker).await?;
-        return print_requested(place.json, &requested);
+        let others = moves::list_other_cells(&mut access.conn, &tenant.partner_id).await?;
+        return print_requested_instruction(place.json, &requested, &others);
     }
     ensure!(!tenant.livemode, "this takes two operators: give --evidence, too; another one approves it");
-    instructions::set_at_once(&mut access.conn, &tenant, to, (operator.trim(), reason.trim())).await?;
-    let value = json!({"partnerId": tenant.partner_id, "asset": asset, "account": account});
-    print(place.json, &value, || vec![format!("{asset} goes to {account}")])
+    let by = (operator.trim(), reason.trim());
+    let waiting_only = instructions::set_at_once(&mut access.conn, &tenant, to, by).await?;
+    let others = moves::list_other_cells(&mut access.conn, &tenant.partner_id).await?;
+    let value = json!({
+        "partnerId": tenant.partner_id, "asset": asset, "account": account, "waitingOnly": waiting_only,
+        "alsoInCells": others,
+    });
+    print(place.json, &value, || {
+        let mut lines = vec![format!("{asset} goes to {account}")];
+        lines.extend(instruction_notes(waiting_only.as_deref(), &others));
+        lines
+    })
 }
 
 async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {

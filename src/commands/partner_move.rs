@@ -61,6 +61,12 @@ fn shown(moving: &Moving, progress: &Progress) -> anyhow::Result<()> {
             format!("{id}: {} from {source} ({source_state}) to {target} ({there})", moving.name),
             format!("{open_at_source} orders end in {source}"),
         ];
+        if progress.redirected_orders > 0 {
+            lines.push(format!(
+                "{} waiting orders of {source} pay another account than {target} is instructed: dvp partner instruct in {source}",
+                progress.redirected_orders
+            ));
+        }
         lines.extend(progress.obstacles.iter().map(|obstacle| format!("not now: {obstacle}")));
         lines.extend(progress.balances.iter().map(|held| {
             let HeldBalance { asset, available_minor, reserved_minor } = held;

@@ -1,7 +1,8 @@
 //! `dvp pause …`: operators' pauses of parts of the service.
 
 use dvp_core::pauses::{PauseSwitch, Switched, switch};
-use dvp_store::pauses;
+use dvp_domain::pause::Scope;
+use dvp_store::{moves, pauses};
 use serde_json::json;
 
 use crate::access::Access;
@@ -22,13 +23,20 @@ async fn change(args: PauseChange, change: PauseSwitch) -> anyhow::Result<()> {
     let switched = switch(&mut access.conn, change, scope, &target, &operator, &reason).await?;
     let Switched { target, is_changed } = switched;
     let is_paused = change == PauseSwitch::Pause;
-    let value =
+    let mut others = Vec::new();
+    let mut value =
         json!({"scope": scope.as_str(), "target": target, "paused": is_paused, "changed": is_changed});
+    if scope == Scope::Partner {
+        others = moves::list_other_cells(&mut access.conn, &target).await?;
+        value["alsoInCells"] = json!(others);
+    }
     print(place.json, &value, || {
         let what = [scope.as_str(), &target].join(" ");
         let state = if is_paused { "paused" } else { "not paused" };
         let already = if is_changed { "" } else { " already" };
-        vec![format!("{} is {state}{already}", what.trim_end())]
+        let done = format!("{} is {state}{already}", what.trim_end());
+        let also = |cell| format!("Cell {cell} has the partner, too: do the same there.");
+        std::iter::once(done).chain(others.iter().map(also)).collect()
     })
 }
 

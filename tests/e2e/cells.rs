@@ -639,6 +639,23 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     assert_eq!(scene.said("00a", &deposit("wire-9"))["repeated"], true);
     assert!(scene.refused("00b", &deposit("wire-10")).contains("has moved to cell 00a"));
 
+    // What is changed in one cell names the other.
+    let why = ["--operator", "jo", "--reason", "letter 7"];
+    for action in ["add", "remove"] {
+        let pause = ["pause", action, "--scope", "partner", "--target", "ACME"];
+        assert_eq!(scene.said("00a", &[&pause[..], &why].concat())["alsoInCells"], json!(["00b"]));
+    }
+    let instruct = ["partner", "instruct", "--name", "ACME", "--asset", "USD", "--account", "bene_a:dest_1"];
+    let left = scene.refused("00b", &[&instruct[..], &why].concat());
+    assert!(left.contains("the partner is in cell 00a"), "{left}");
+    let set = scene.said("00a", &[&instruct[..], &why].concat());
+    assert_eq!((&set["waitingOnly"], &set["alsoInCells"]), (&json!(null), &json!(["00b"])));
+    let other = ["partner", "instruct", "--name", "ACME", "--asset", "USD", "--account", "bene_a:dest_2"];
+    let requested = scene.said("00a", &[&other[..], &why, &["--evidence", "letter 7"]].concat());
+    assert_eq!(requested["alsoInCells"], json!(["00b"]));
+    let approve = ["approval", "approve", "--operator", "kim", "--id", requested["id"].as_str().unwrap()];
+    assert_eq!(scene.said("00a", &approve)["alsoInCells"], json!(["00b"]));
+
     // A key that is stopped works in the other cell still.
     let revoke = ["key", "revoke", "--key-id", acme["keyId"].as_str().unwrap()];
     assert_eq!(scene.said("00b", &revoke)["alsoInCells"], json!(["00a"]));

@@ -8,6 +8,7 @@ use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, Utc};
 use dvp_core::approvals as core_approvals;
+use dvp_core::instructions;
 use dvp_core::invitations;
 use dvp_core::operations::EXECUTION;
 use dvp_core::requests::is_same_operator;
@@ -125,7 +126,12 @@ pub(crate) async fn show(
     let mut ids = Vec::new();
     find_partners(&request.details, &mut ids);
     let names = partners::list_names(&mut conn, &ids).await?;
+    let other_cells = instructions::find_other_cells(&mut conn, &request).await?.unwrap_or_default();
     drop(conn);
+    let mut fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
+    if !other_cells.is_empty() {
+        fields.push(("Also in cells".to_owned(), other_cells.join(", ")));
+    }
     let is_open = request.state == "pending" && !request.is_expired;
     let is_own = is_same_operator(&request.maker, &operator.name);
     let may_approve = operator.may(crate::navigation::APPROVAL);
@@ -136,7 +142,7 @@ pub(crate) async fn show(
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),
         note: request.note.clone().unwrap_or_default(),
-        fields: fields(&named(&request.details, &names), &|asset| console.decimals(asset)),
+        fields,
         version: request.version,
         moved_to: moved_to.filter(|_| is_open),
         is_open,
@@ -245,6 +251,7 @@ fn label(name: &str) -> String {
         "clientCompId" => return "Peer's CompID".to_owned(),
         "serviceCompId" => return "Our CompID".to_owned(),
         "defaultApplVerId" => return "DefaultApplVerID".to_owned(),
+        "waitingOnly" => return "Only for orders that wait here; the partner is in cell".to_owned(),
         "allowedSources" => return "Networks of the peer".to_owned(),
         _ => {}
     }

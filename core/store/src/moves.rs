@@ -148,6 +148,36 @@ pub async fn hold_open_unless_closed(
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
 }
 
+/// Where a partner is, as this database knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// Here, until the end of the transaction.
+    Here,
+    /// Its move between this cell and this other one is unfinished, and copies its rows or has copied them.
+    Moving(String),
+    /// In this cell, or in one to which it has moved from there.
+    Elsewhere(String),
+}
+
+/// Where a partner is. Until the end of the transaction no move closes it here.
+pub async fn hold_presence(conn: &mut PgConnection, partner_id: &str) -> Result<Presence, StoreError> {
+    hold_open(conn).await?;
+    let row = sqlx::query_as(
+        "select m.state, case when m.state in ('closed', 'moved') then m.target else m.source end \
+         from partner p left join partner_move m on m.id = p.closed_by \
+         where p.id = $1 and p.closed_by is not null",
+    );
+    let row: Option<(Option<String>, Option<String>)> = row.bind(partner_id).fetch_optional(conn).await?;
+    match row {
+        None => Ok(Presence::Here),
+        Some((Some(state), Some(cell))) => Ok(match state.as_str() {
+            "closed" | "copied" => Presence::Moving(cell),
+            _ => Presence::Elsewhere(cell),
+        }),
+        Some(_) => Err(StoreError::corrupt("partner", "closed by an unknown move")),
+    }
+}
+
 /// Waits until the batches in progress have ended. No batch begins before this transaction ends.
 pub async fn lock_orders(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(&mut **tx).await?;

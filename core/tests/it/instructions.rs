@@ -1,14 +1,19 @@
 //! Standing instructions: each change is in the audit log, and a live one takes two operators.
 
-use dvp_core::approvals::{ApprovalError, approve};
+use dvp_core::approvals::{ApprovalError, approve, deny};
 use dvp_core::instructions::{InstructionError, request, set_at_once};
+use dvp_core::legacy::{Strategy, turns};
 use dvp_core::requests::{ChangeError, Maker, RequestedChange};
+use dvp_domain::money::Minor;
 use dvp_store::audit::list;
+use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy::find_instruction;
 use dvp_testing::Harness;
 use serde_json::{Value, json};
 
+use crate::moves::Cells;
+use crate::older::keep_for;
 use crate::scenes;
 
 const BY: Maker<'_> = Maker { operator: "jo", reason: "asked", evidence: "letter 7" };
@@ -103,4 +108,63 @@ async fn a_request_about_an_instruction_that_changed_is_refused() {
         matches!(late, Err(ApprovalError::Instruction(InstructionError::Change(ChangeError::Moved))));
     assert!(is_moved, "{late:?}");
     assert_eq!(present(&harness, &live(&harness)).await.as_deref(), Some("bene_d:dest_4"));
+}
+
+async fn account(at: &Harness, tenant: &Tenant) -> Option<String> {
+    let mut conn = at.pool().acquire().await.unwrap();
+    find_instruction(&mut conn, tenant, "EUR").await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_where_the_partner_has_left_stops_the_orders_that_wait_there_and_says_so() {
+    const OLD: &str = "bene_acme:dest_eur";
+    const NEW: &str = "bene_acme:dest_new";
+    let cells = Cells::new().await;
+    let tenant = &cells.tenant;
+    cells.source.fund("north", "EUR", 100_000_000).await;
+    let mut left = cells.source.pool().acquire().await.unwrap();
+    balances::deposit(&mut left, "wire-1", &cells.owner(), "USD", Minor::new(1_000_000)).await.unwrap();
+    let mut present = cells.target.pool().acquire().await.unwrap();
+    set_at_once(&mut left, tenant, ("EUR", OLD), LETTER).await.unwrap();
+    keep_for(&cells.source, tenant, Strategy::Scheduled).await;
+    let before = request(&mut left, tenant, ("EUR", NEW), BY).await.unwrap().approval;
+    cells.decide().await;
+    let progress = cells.run().await.unwrap();
+    assert_eq!(progress.redirected_orders, 0);
+
+    // It was requested for all orders of the partner, which it would not change any more.
+    let late = approve(&mut left, &before.id, "kim", "").await;
+    assert!(matches!(late, Err(ApprovalError::Instruction(InstructionError::OtherCell))), "{late:?}");
+    let other = request(&mut left, tenant, ("USD", NEW), BY).await;
+    assert!(matches!(&other, Err(InstructionError::Elsewhere(cell)) if cell == "00b"), "{other:?}");
+    for at in [&cells.source, &cells.target] {
+        assert_eq!(account(at, tenant).await.as_deref(), Some(OLD));
+    }
+    deny(&mut left, &before.id, "kim", "it has moved").await.unwrap();
+
+    // The present cell does not stop what waits in the other one, and the move says so.
+    assert_eq!(set_at_once(&mut present, tenant, ("EUR", NEW), LETTER).await.unwrap(), None);
+    assert_eq!(cells.run().await.unwrap().redirected_orders, 1);
+    let again = request(&mut left, tenant, ("EUR", NEW), BY).await.unwrap().approval;
+    assert_eq!(again.details["waitingOnly"], json!("00b"));
+    // While the move is unfinished, nothing is changed that it may copy or not.
+    let moving = async |state: &'static str| {
+        let state = sqlx::query("update partner_move set state = $1").bind(state);
+        state.execute(cells.source.pool()).await.unwrap();
+    };
+    moving("closed").await;
+    let unfinished = approve(&mut left, &again.id, "kim", "").await;
+    assert!(
+        matches!(&unfinished, Err(ApprovalError::Instruction(InstructionError::Moving(cell))) if cell == "00b"),
+        "{unfinished:?}"
+    );
+    moving("moved").await;
+    approve(&mut left, &again.id, "kim", "").await.unwrap();
+    assert_eq!(cells.run().await.unwrap().redirected_orders, 0);
+    assert_eq!(turns(&cells.source.engine).await.unwrap(), 1);
+    let ended =
+        "select count(*) from legacy_intent where stage = 'rejected' and code = 'CONSTRAINTS_NOT_MET'";
+    assert_eq!(cells.source.count(ended).await, 1);
+    let at_once = set_at_once(&mut left, tenant, ("EUR", OLD), LETTER).await.unwrap();
+    assert_eq!(at_once.as_deref(), Some("00b"));
 }

@@ -492,6 +492,31 @@ pub async fn find_instruction(
     Ok(row.map(|row| row.0))
 }
 
+/// Waiting orders of a partner that this cell will pay to one account.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct WaitingPayee {
+    pub livemode: bool,
+    pub asset: String,
+    pub account: String,
+    pub orders: i64,
+}
+
+/// The accounts of a partner's waiting orders, without the orders that a replaced instruction will reject here.
+pub async fn list_waiting_payees(
+    conn: &mut PgConnection,
+    partner_id: &str,
+) -> Result<Vec<WaitingPayee>, StoreError> {
+    let rows = sqlx::query_as(
+        "select l.livemode, l.target as asset, l.account, count(*) as orders from legacy_intent l \
+         where l.partner_id = $1 and l.stage in ('pending', 'solving', 'queued', 'submitting') \
+           and not exists (select from settlement_instruction i \
+                           where (i.partner_id, i.livemode, i.asset) = (l.partner_id, l.livemode, l.target) \
+                             and i.account <> l.account) \
+         group by 1, 2, 3 order by 1, 2, 3",
+    );
+    Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
 /// The operator who sets a standing instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct InstructedBy<'a> {
