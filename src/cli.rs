@@ -56,7 +56,7 @@ pub(crate) use self::beneficiary::{
     DestinationDisable, DestinationVerify,
 };
 pub(crate) use self::cell::{
-    CellCommand, CellMap, MoveCancel, MoveCommand, MoveRequest, MoveRun, MoveStatus, Moving,
+    CellCommand, CellMap, MoveCancel, MoveCommand, MoveRecord, MoveRequest, MoveRun, MoveStatus, Moving,
 };
 pub(crate) use self::chain::{
     ChainCommand, ChainDeploy, ChainPlace, ChainRescan, ChainResume, ReconcileArgs, RelayCommand, RelayList,

@@ -17,6 +17,10 @@
 //!
 //! A partner returns to a cell that it has left by another move. The rows that this cell still has of the partner are
 //! updated ([`CopiedRows`]). Once the partner is `arriving` there, the move by which it left cannot be continued.
+//!
+//! A cell that was restored to an earlier moment has lost its part of a move: [`restored`].
+
+mod restored;
 
 use std::time::{Duration, Instant};
 
@@ -33,6 +37,7 @@ use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::restored::request_left;
 use crate::fix_sessions;
 use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 use crate::secrets::{SHARED, SealBroken, Vault};
@@ -52,6 +57,9 @@ struct Wanted {
     partner_id: String,
     source: CellId,
     target: CellId,
+    /// The move by which the partner has left already, of a source that was restored to before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_by: Option<String>,
 }
 
 /// Why a partner does not move.
@@ -67,6 +75,8 @@ pub enum MoveError {
     UnderWay(String),
     #[error("no move of the partner was approved: request one")]
     NotApproved,
+    #[error("no move from cell {here} is open in cell {there}")]
+    NotOpen { here: CellId, there: CellId },
     #[error("the move {id} is {state}")]
     State { id: String, state: String },
     #[error(
@@ -119,7 +129,7 @@ pub async fn request(
         return Err(MoveError::SameCell(source));
     }
     check_free(conn, &found.id).await?;
-    let wanted = Wanted { partner: found.name, partner_id: found.id, source, target };
+    let wanted = Wanted { partner: found.name, partner_id: found.id, source, target, left_by: None };
     let details = serde_json::to_value(&wanted).map_err(|error| StoreError::corrupt("approval", error))?;
     let change =
         SettingChange { kind: PARTNER_MOVE, subject: &wanted.partner_id, action: "move", details: &details };
@@ -145,6 +155,9 @@ pub(crate) async fn carry_out_requested(
     requests::check_unmoved(conn, request).await?;
     let wanted: Wanted = serde_json::from_value(request.details.clone())
         .map_err(|error| StoreError::corrupt("approval", error))?;
+    if let Some(left_by) = &wanted.left_by {
+        return restored::carry_out_left(conn, &wanted, left_by, checker).await;
+    }
     check_free(conn, &wanted.partner_id).await?;
     let decided = row(&request.id, &wanted.partner_id, [wanted.source, wanted.target], "approved", checker);
     Ok(moves::insert(conn, &decided).await?)
@@ -306,15 +319,19 @@ pub async fn run(
         }
         arrive(source, target, &found, operator).await?;
         close(source.conn, &found, operator).await?;
+    } else if moves::find(target.conn, &found.id).await?.is_none() {
+        // The target was restored to an earlier moment.
+        arrive(source, target, &found, operator).await?;
     }
-    if found.state != "moved" {
-        copy(source, target, &found, operator).await?;
-        step(source.conn, &found.id, ["closed", "moved"], operator).await?;
-    }
+    copy(source, target, &found, operator).await?;
+    step(source.conn, &found.id, ["closed", "moved"], operator).await?;
     open(source.conn, target.conn, &found, operator).await?;
+    restored::send_lost_sessions(source.conn, target.conn, &found).await?;
+    let came = moves::list_came(target.conn, &found.id).await?;
     for session in moves::list_sessions(source.conn, &found.partner_id).await? {
         let is_taken = session.moved_by.as_deref() == Some(found.id.as_str());
-        if is_taken || session.enabled && !session.is_busy {
+        // A session that the target has is enabled here only since a restore.
+        if is_taken || session.enabled && (!session.is_busy || came.contains(&session.session_id)) {
             move_session(source, target, &session.session_id, &found, operator).await?;
         }
     }
@@ -475,7 +492,7 @@ async fn close(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Resu
     step(conn, &found.id, ["approved", "closed"], operator).await
 }
 
-/// Copies all that a closed partner has, in one transaction of the target.
+/// Copies all that a closed partner has, in one transaction of the target, unless the target has it.
 async fn copy(
     source: &mut Side<'_>,
     target: &mut Side<'_>,
@@ -484,11 +501,14 @@ async fn copy(
 ) -> Result<(), MoveError> {
     let known = moves::find(target.conn, &found.id).await?.ok_or(MoveError::NotApproved)?;
     if known.state != "arriving" {
-        return if known.state == "cancelled" {
-            Err(MoveError::State { id: known.id, state: known.state })
-        } else {
-            Ok(())
-        };
+        if known.state == "cancelled" {
+            return Err(MoveError::State { id: known.id, state: known.state });
+        }
+        if found.state != "moved" {
+            // A source that was restored may have accepted orders since then.
+            copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await?;
+        }
+        return Ok(());
     }
     let mut tx = target.conn.begin().await?;
     let copied = {

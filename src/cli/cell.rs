@@ -60,6 +60,12 @@ pub(crate) enum MoveCommand {
         after_help = "Example:\n  dvp partner move cancel --name acme --operator jo --config a.toml --to-config b.toml"
     )]
     Cancel(MoveCancel),
+    /// Request that this cell, which was restored to before a partner left it, records the move that has taken it to the
+    /// other cell. Another operator approves it (`dvp approval approve`); then run the move.
+    #[command(
+        after_help = "Example:\n  dvp partner move record --name acme --operator jo --reason 'restored to 12:00' --evidence 'entry 1200' --config a.toml --to-config b.toml"
+    )]
+    Record(MoveRecord),
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +116,19 @@ pub(crate) struct MoveRun {
 pub(crate) struct MoveStatus {
     #[command(flatten)]
     pub moving: Moving,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MoveRecord {
+    #[command(flatten)]
+    pub moving: Moving,
+    /// The requesting operator: another one approves it.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[arg(long)]
+    pub evidence: String,
 }
 
 #[derive(Debug, Args)]

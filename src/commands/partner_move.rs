@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::approval::print_requested;
 use crate::access::Access;
-use crate::cli::{MoveCancel, MoveCommand, MoveRequest, MoveRun, MoveStatus, Moving, PlaceArgs};
+use crate::cli::{MoveCancel, MoveCommand, MoveRecord, MoveRequest, MoveRun, MoveStatus, Moving, PlaceArgs};
 use crate::output::print;
 
 pub(crate) async fn run(command: MoveCommand) -> anyhow::Result<()> {
@@ -15,6 +15,7 @@ pub(crate) async fn run(command: MoveCommand) -> anyhow::Result<()> {
         MoveCommand::Run(args) => carry_out(args).await,
         MoveCommand::Status(MoveStatus { moving }) => status(moving).await,
         MoveCommand::Cancel(args) => cancel(args).await,
+        MoveCommand::Record(args) => record(args).await,
     }
 }
 
@@ -86,4 +87,13 @@ async fn cancel(args: MoveCancel) -> anyhow::Result<()> {
     print(moving.place.json, &json!({"id": ended.id, "state": ended.state}), || {
         vec![format!("{} is {}: {} stays in {}", ended.id, ended.state, moving.name, ended.source)]
     })
+}
+
+async fn record(args: MoveRecord) -> anyhow::Result<()> {
+    let MoveRecord { moving, operator, reason, evidence } = args;
+    let (mut source, mut target) = both(&moving).await?;
+    let (mut from, mut to) = (side(&mut source), side(&mut target));
+    let maker = Maker { operator: &operator, reason: &reason, evidence: &evidence };
+    let requested = moves::request_left(&mut from, &mut to, &moving.name, maker).await?;
+    print_requested(moving.place.json, &requested)
 }

@@ -656,6 +656,12 @@ async fn a_partner_moves_between_cells_while_orders_flow_and_a_failed_cell_fails
     let approve = ["approval", "approve", "--operator", "kim", "--id", requested["id"].as_str().unwrap()];
     assert_eq!(scene.said("00a", &approve)["alsoInCells"], json!(["00b"]));
 
+    // A move that a cell knows is not recorded in it.
+    let to = scene.config("00a");
+    let record = ["partner", "move", "record", "--name", "ACME", "--to-config", &to, "--evidence", "entry 9"];
+    let known = scene.refused("00b", &[&record[..], &why].concat());
+    assert!(known.contains("is moved"), "{known}");
+
     // A key that is stopped works in the other cell still.
     let revoke = ["key", "revoke", "--key-id", acme["keyId"].as_str().unwrap()];
     assert_eq!(scene.said("00b", &revoke)["alsoInCells"], json!(["00a"]));

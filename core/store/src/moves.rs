@@ -7,15 +7,15 @@ mod rows;
 mod sessions;
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgTransaction};
+use sqlx::PgConnection;
 
 use crate::StoreError;
 
 pub use rows::{CopiedRows, find_missing_intent, insert_rows, list_rows};
 pub use sessions::{
     MovingSession, SessionRows, Taken, give_back, has_session, insert_session, list_behind, list_between,
-    list_drop_copies, list_present, list_sessions, list_staying, load_session, lock_taken, note_copied,
-    take_session, update_drop_copies,
+    list_came, list_drop_copies, list_present, list_sessions, list_staying, load_session, lock_taken,
+    note_copied, note_lost, take_session, update_drop_copies,
 };
 
 /// Begins a transaction that may accept orders.
@@ -70,6 +70,19 @@ pub async fn find_latest(conn: &mut PgConnection, partner_id: &str) -> Result<Op
         "select * from partner_move where partner_id = $1 and state <> 'cancelled' order by number desc limit 1",
     );
     Ok(row.bind(partner_id).fetch_optional(conn).await?)
+}
+
+/// The latest move that has brought a partner here from a cell, and has opened it.
+pub async fn find_arrival(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    source: &str,
+) -> Result<Option<MoveRow>, StoreError> {
+    let row = sqlx::query_as(
+        "select * from partner_move where partner_id = $1 and source = $2 and state = 'open' \
+         order by number desc limit 1",
+    );
+    Ok(row.bind(partner_id).bind(source).fetch_optional(conn).await?)
 }
 
 /// The moves of a partner that are known here, the latest first.
@@ -178,9 +191,9 @@ pub async fn hold_presence(conn: &mut PgConnection, partner_id: &str) -> Result<
     }
 }
 
-/// Waits until the batches in progress have ended. No batch begins before this transaction ends.
-pub async fn lock_orders(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
-    sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(&mut **tx).await?;
+/// Waits until the batches in progress have ended. No batch begins before this transaction ends. Call it in a transaction.
+pub async fn lock_orders(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('dvp_partner_close'))").execute(conn).await?;
     Ok(())
 }
 

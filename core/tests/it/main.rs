@@ -54,6 +54,7 @@ mod races;
 mod rail_use;
 mod ranges;
 mod recalls;
+mod restored_moves;
 mod retention;
 mod returns;
 mod reversals;

@@ -122,6 +122,12 @@ pub async fn has_session(conn: &mut PgConnection, session_id: &str, id: &str) ->
     Ok(row.bind(session_id).bind(id).fetch_one(conn).await?)
 }
 
+/// The sessions that a move has brought here.
+pub async fn list_came(conn: &mut PgConnection, id: &str) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar("select session_id from fix_session where came_by = $1 order by 1");
+    Ok(rows.bind(id).fetch_all(conn).await?)
+}
+
 /// Gives a session that a move has taken back to this cell. `enabled`: it may log on again; else it stays as operators
 /// have left it. Call it in the transaction that has locked it.
 pub async fn give_back(conn: &mut PgConnection, session_id: &str, enabled: bool) -> Result<(), StoreError> {
@@ -134,6 +140,14 @@ pub async fn give_back(conn: &mut PgConnection, session_id: &str, enabled: bool)
 /// Records that the target has the session.
 pub async fn note_copied(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
     let noted = sqlx::query("update fix_session set copied_at = now() where session_id = $1");
+    noted.bind(session_id).execute(conn).await?;
+    Ok(())
+}
+
+/// Records that the target does not have the session any more.
+pub async fn note_lost(conn: &mut PgConnection, session_id: &str) -> Result<(), StoreError> {
+    let noted =
+        sqlx::query("update fix_session set copied_at = null where session_id = $1 and moved_by is not null");
     noted.bind(session_id).execute(conn).await?;
     Ok(())
 }
