@@ -25,7 +25,7 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use dvp_store::webhooks::replays::{self, Replay};
 use dvp_store::webhooks::{
-    self as endpoints, Endpoint, NewEndpoint, SealedSecrets, WebhookRecord, WebhookRecordId,
+    self as endpoints, Endpoint, NewEndpoint, SealedSecrets, Stopped, WebhookRecord, WebhookRecordId,
 };
 use serde_json::json;
 use sqlx::{Acquire, PgConnection};
@@ -47,15 +47,15 @@ pub struct Owner {
     pub tenant: Tenant,
 }
 
-/// Deactivates an endpoint for an operator, who is an entry of the audit log. Returns whether it was active; `None`: there
-/// is no such endpoint.
+/// Deactivates an endpoint for an operator, who is an entry of the audit log. It stays so in a move of its partner, until
+/// the partner activates it. `None`: there is no such endpoint.
 pub async fn disable(
     conn: &mut PgConnection,
     endpoint_id: &str,
     (operator, reason): (&str, &str),
-) -> Result<Option<bool>, StoreError> {
+) -> Result<Option<Stopped>, StoreError> {
     let mut tx = conn.begin().await?;
-    let Some(was_active) = endpoints::deactivate(&mut tx, endpoint_id).await? else { return Ok(None) };
+    let Some(stopped) = endpoints::stop(&mut tx, endpoint_id, operator).await? else { return Ok(None) };
     let record = ConsoleRecord {
         operator,
         action: ConsoleAction::Acted,
@@ -65,7 +65,7 @@ pub async fn disable(
     };
     operators::record(&mut tx, &record).await?;
     tx.commit().await?;
-    Ok(Some(was_active))
+    Ok(Some(stopped))
 }
 
 /// A command. URLs and types have been validated.

@@ -10,8 +10,8 @@ use anyhow::{Context as _, bail, ensure};
 use dvp_api::delivery::signature::verify as check;
 use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
-use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, LogFilter};
+use dvp_store::{moves, webhooks};
 use serde_json::{Value, json};
 
 use crate::access::Access;
@@ -186,8 +186,13 @@ async fn disable(args: WebhookDisable) -> anyhow::Result<()> {
     ensure!(!operator.is_empty() && !reason.is_empty(), "give --operator and --reason");
     let mut access = Access::open(&args.place).await?;
     let disabled = dvp_core::webhooks::disable(&mut access.conn, id, (operator, reason)).await?;
-    let changed = disabled.with_context(|| format!("there is no endpoint {id}"))?;
-    let already = if changed { "" } else { " already" };
-    let value = json!({"endpointId": id, "isActive": false, "changed": changed});
-    print(args.place.json, &value, || vec![format!("{id} is inactive{already}")])
+    let disabled = disabled.with_context(|| format!("there is no endpoint {id}"))?;
+    let webhooks::Stopped { partner_id, was_active: changed } = disabled;
+    let others = moves::list_other_cells(&mut access.conn, &partner_id).await?;
+    let value = json!({"endpointId": id, "isActive": false, "changed": changed, "alsoInCells": others});
+    print(args.place.json, &value, || {
+        let done = format!("{id} is inactive{}", if changed { "" } else { " already" });
+        let also = |cell| format!("Cell {cell} may have it, too: disable it there.");
+        std::iter::once(done).chain(others.iter().map(also)).collect()
+    })
 }

@@ -303,3 +303,56 @@ async fn operators_read_notices_and_move_an_endpoint_to_another_key() {
     assert_eq!(shown(&sandbox.text("/partner/apiKey")).await, 404);
     sandbox.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_an_operator_disables_is_inactive_until_its_partner_activates_it() {
+    let authority = Authority::new().unwrap();
+    let receiver =
+        Receiver::start(&authority, Manner::default(), |_, _: &Got| Reply::Status(200)).await.unwrap();
+    let ca_dir = tempfile::tempdir().unwrap();
+    let ca = ca_dir.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let args = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
+    let sandbox = Sandbox::start_with(&args).await;
+    let dir = sandbox.dir();
+    register(&sandbox, &receiver.url("127.0.0.1")).await;
+    let said = |words: &[&str]| printed(&dvp(words, &dir).output().unwrap());
+    let fails = |words: &[&str]| {
+        let output = dvp(words, &dir).stderr(Stdio::piped()).output().unwrap();
+        assert!(!output.status.success(), "{words:?} went well");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let endpoint = || said(&["endpoints"])["endpoints"][0].clone();
+    let id = endpoint()["endpointId"].as_str().unwrap().to_owned();
+    let by = ["--operator", "jo", "--reason", "unknown host"];
+    assert!(fails(&["disable", &id, "--operator", "jo", "--reason", " "]).contains("--reason"));
+    assert!(fails(&[&["disable", "ep_none"][..], &by].concat()).contains("there is no endpoint ep_none"));
+    assert_eq!(endpoint()["isActive"], true);
+    for changed in [true, false] {
+        let disabled = said(&[&["disable", &id][..], &by].concat());
+        let expected = json!({"endpointId": id, "isActive": false, "changed": changed, "alsoInCells": []});
+        assert_eq!(disabled, expected);
+        assert_eq!(endpoint()["isActive"], false);
+    }
+    let refused = fails(&["trigger", "test.ping"]);
+    assert!(refused.contains("is not active"), "{refused}");
+    let mut conn = sandbox.database().await;
+    let entry = "select entry from audit_entry where entry like '%unknown host%' limit 1";
+    let entry: String = sqlx::query_scalar(entry).fetch_one(&mut conn).await.unwrap();
+    assert!(entry.contains("\"jo\"") && entry.contains(&id), "{entry}");
+
+    let change = async |body: Value| {
+        let url = format!("{}/v1/webhook_endpoints", sandbox.text("/http"));
+        let key = sandbox.text("/partner/apiKey");
+        let answer =
+            reqwest::Client::new().patch(url).header("X-API-Key", key).json(&body).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    let changed = change(json!({"url": receiver.url("127.0.0.1")})).await;
+    assert_eq!(changed["isActive"], false, "{changed}");
+    let started = change(json!({"isActive": true})).await;
+    assert_eq!(started["isActive"], true, "{started}");
+    said(&["trigger", "test.ping"]);
+    until("the ping", || receiver.count() == 1).await;
+    sandbox.stop().await;
+}

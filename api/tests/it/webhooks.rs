@@ -331,8 +331,8 @@ async fn an_operator_disables_an_endpoint_which_its_partner_can_activate_again()
     let mut conn = harness.pool().acquire().await.unwrap();
     let by = ("jo", "unknown host");
     assert_eq!(disable(&mut conn, "ep_other", by).await.unwrap(), None);
-    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(true));
-    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(false));
+    assert_eq!(disable(&mut conn, id, by).await.unwrap().map(|one| one.was_active), Some(true));
+    assert_eq!(disable(&mut conn, id, by).await.unwrap().map(|one| one.was_active), Some(false));
     assert_eq!(shown(&harness, &harness.acme).await.ok(200)["isActive"], false);
     let recorded =
         "select count(*) from console_record where operator = 'jo' and subject like '%unknown host'";

@@ -195,13 +195,21 @@ pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), 
     Ok(())
 }
 
-/// Deactivates an endpoint. Returns whether it was active; `None`: there is no such endpoint.
-pub async fn deactivate(conn: &mut PgConnection, id: &str) -> Result<Option<bool>, StoreError> {
-    let was_active = sqlx::query_scalar(
+/// An endpoint that an operator has stopped.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Stopped {
+    pub partner_id: String,
+    pub was_active: bool,
+}
+
+/// Deactivates an endpoint for an operator. Whoever activates it again lifts the stop. `None`: there is no such endpoint.
+pub async fn stop(conn: &mut PgConnection, id: &str, operator: &str) -> Result<Option<Stopped>, StoreError> {
+    let stopped = sqlx::query_as(
         "with before as (select id, is_active from webhook_endpoint where id = $1 for update) \
-         update webhook_endpoint w set is_active = false from before where w.id = before.id returning before.is_active",
+         update webhook_endpoint w set is_active = false, stopped_by = $2 \
+         from before where w.id = before.id returning w.partner_id, before.is_active as was_active",
     );
-    Ok(was_active.bind(id).fetch_optional(conn).await?)
+    Ok(stopped.bind(id).bind(operator).fetch_optional(conn).await?)
 }
 
 /// Writes an endpoint's secrets after a rotation.

@@ -4,6 +4,7 @@ use dvp_core::keys;
 use dvp_core::legacy::{Strategy, turns};
 use dvp_core::moves::MoveError;
 use dvp_core::secrets::Vault;
+use dvp_core::webhooks::{Addressed, Command, CommandOutcome, Owner, carry_out, disable};
 use dvp_core::writer::{Outcome, Refusal, UsedKey};
 use dvp_domain::environment::Environment;
 use dvp_domain::intent::IntentRequest;
@@ -12,6 +13,7 @@ use dvp_domain::pause::Scope;
 use dvp_store::PgConnection;
 use dvp_store::beneficiaries::{NewBeneficiary, disable_destination, insert_beneficiary, verify_destination};
 use dvp_store::ledger::{Deposited, balances};
+use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::pauses::{self, Decided};
 use dvp_store::{moves, partners, webhooks};
@@ -391,4 +393,50 @@ async fn a_session_that_waits_follows_through_every_cell_and_comes_back() {
     for (at, takes) in [(a, true), (b, false), (c, false)] {
         assert_eq!(cells.takes(at).await, takes);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_operators_stopped_in_either_cell_stays_stopped_until_its_partner_starts_it() {
+    let cells = Cells::new().await;
+    let mut first = cells.source.pool().acquire().await.unwrap();
+    let mut owners = Vec::new();
+    for endpoint in ["whk_1", "whk_2", "whk_3", "whk_4"] {
+        let id = &cells.tenant.partner_id;
+        let key = keys::issue(&mut first, &cells.vaults[0], id, Environment::Test, &[]).await.unwrap().key_id;
+        enter_endpoint(&mut first, &cells, [endpoint, &key, "https://one.example"]).await;
+        owners.push(Owner { key_id: key, tenant: cells.tenant.clone() });
+    }
+    let stop = async |conn: &mut PgConnection, endpoint: &str| {
+        let stopped = disable(conn, endpoint, ("jo", "unknown host")).await.unwrap().unwrap();
+        assert!(stopped.was_active, "{stopped:?}");
+    };
+    let start = async |conn: &mut PgConnection, vault: &Vault, owner: &Owner| {
+        let change = Command::Update { url: None, subscribed_types: None, is_active: Some(true) };
+        let render: fn(&CommandOutcome) -> StoredResponse =
+            |_| StoredResponse { status: 200, body: String::new() };
+        carry_out(conn, vault, owner, Addressed::PresentCell, change, None, render).await.unwrap();
+    };
+    stop(&mut first, "whk_1").await;
+    drop(first);
+    let cells = moved(cells).await;
+    const STATES: &str = "select concat_ws(' ', id, case when is_active then 'active' end, stopped_by) \
+                          from webhook_endpoint order by 1";
+    let expected = ["whk_1 jo", "whk_2 active", "whk_3 active", "whk_4 active"];
+    assert_eq!(texts(&cells.source, STATES).await, expected);
+    // The partner starts one in its present cell, where operators stop another one; and a third one where it has left.
+    let mut there = cells.source.pool().acquire().await.unwrap();
+    start(&mut there, &cells.vaults[0], &owners[0]).await;
+    stop(&mut there, "whk_2").await;
+    let mut here = cells.target.pool().acquire().await.unwrap();
+    stop(&mut here, "whk_3").await;
+    let expected = ["whk_1 active", "whk_2 jo", "whk_3 active", "whk_4 active"];
+    assert_eq!(texts(&cells.source, STATES).await, expected);
+
+    cells.decide().await;
+    cells.run().await.unwrap();
+    let expected = ["whk_1 jo", "whk_2 jo", "whk_3 jo", "whk_4 active"];
+    assert_eq!(texts(&cells.target, STATES).await, expected, "what either cell stopped");
+    start(&mut here, &cells.vaults[1], &owners[2]).await;
+    let expected = ["whk_1 jo", "whk_2 jo", "whk_3 active", "whk_4 active"];
+    assert_eq!(texts(&cells.target, STATES).await, expected);
 }

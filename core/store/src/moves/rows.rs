@@ -178,7 +178,7 @@ impl CopiedRows {
                                                   or t.verified_at is null and excluded.verified_at is not null)"
             }
             // A new one, and one that becomes active, has the events of this database from now on. Of a key that has
-            // another one here, that one stays.
+            // another one here, that one stays. What an operator has stopped in either cell stays stopped.
             Self::Endpoints => {
                 "with given as ( \
                      select * from jsonb_populate_recordset(null::webhook_endpoint, (select jsonb_agg( \
@@ -189,7 +189,9 @@ impl CopiedRows {
                      insert into webhook_endpoint as t select * from given \
                      on conflict (id) do update set \
                          key_id = excluded.key_id, url = excluded.url, subscribed_types = excluded.subscribed_types, \
-                         api_version = excluded.api_version, is_active = excluded.is_active, \
+                         api_version = excluded.api_version, \
+                         is_active = excluded.is_active and t.stopped_by is null, \
+                         stopped_by = coalesce(t.stopped_by, excluded.stopped_by), \
                          sealed_secret = excluded.sealed_secret, sealed_next = excluded.sealed_next, \
                          grace_expires_at = excluded.grace_expires_at, rotated_at = excluded.rotated_at, \
                          from_position = case when excluded.is_active and not t.is_active \
