@@ -76,6 +76,7 @@ impl LiquiditySource for Levels {
             ttl_sec: 5,
             firm_ttl_sec: None,
             latency_ms: None,
+            answer: None,
             metadata: serde_json::Map::new(),
         })
     }

@@ -18,6 +18,7 @@ mod pool;
 mod providers;
 mod references;
 mod refused;
+mod taken;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,6 +42,7 @@ use tracing::warn;
 
 use self::network::Network;
 use self::refused::RefusedPrices;
+pub(crate) use self::taken::Taken;
 use crate::clock::now;
 
 pub use self::balances::KnownBalances;
@@ -269,6 +271,11 @@ impl Liquidity {
 
     pub const fn balances(&self) -> &KnownBalances {
         &self.balances
+    }
+
+    /// What orders have taken from the sources' answers.
+    pub(crate) fn taken(&self) -> &Taken {
+        self.balances.taken()
     }
 
     /// The present offers under the controls of a transaction, which may be newer than those of this process.

@@ -26,6 +26,7 @@ use crate::asset::{Asset, Pair};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::money::{Minor, Ratio};
+use crate::plan::Slice;
 use crate::pricing::{Charges, all_in_rate};
 use crate::time::Timestamp;
 use curve::Pool;
@@ -148,9 +149,16 @@ pub struct Offer {
     pub firm_ttl_sec: Option<u32>,
     /// The source's response time, if it was called for this request.
     pub latency_ms: Option<u64>,
+    /// The answer of the source that orders take from until the next one. `None`: each order may have the whole capacity,
+    /// as of a source that states none, or whose resting orders are taken from.
+    pub answer: Option<AnswerId>,
     /// Metadata keys that only this source has.
     pub metadata: Map<String, Value>,
 }
+
+/// An answer of a source, within one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AnswerId(pub u64);
 
 /// An offer of a pair. Its position in the pair's list identifies it: two offers may be equal.
 #[derive(Debug, Clone, Copy)]
@@ -256,6 +264,19 @@ impl Snapshot {
         self.pair(input, output).into_iter().flat_map(|pair| &pair.offers).flat_map(Offer::deliverers)
     }
 
+    /// The answers that a slice of an order of the pair takes from: those of its provider and venue.
+    pub fn answers<'a>(
+        &'a self,
+        (input, output): (&str, &str),
+        slice: &'a Slice,
+    ) -> impl Iterator<Item = (AnswerId, Timestamp)> + 'a {
+        let offers = self.pair(input, output).into_iter().flat_map(|pair| &pair.offers);
+        let is_of = |offer: &&Offer| {
+            offer.venue.is_named(&slice.venue) && offer.deliverers().any(|id| id == slice.provider_id)
+        };
+        offers.filter(is_of).filter_map(|offer| Some((offer.answer?, offer.valid_until)))
+    }
+
     /// The resting orders that an order of the pair may take from.
     pub fn levels<'a>(&'a self, input: &str, output: &str) -> impl Iterator<Item = i64> + 'a {
         self.pair(input, output).into_iter().flat_map(|pair| &pair.offers).flat_map(Offer::levels)
@@ -305,6 +326,11 @@ pub trait Holdings {
     /// The remaining amount of a resting order, when it is known more exactly than in the snapshot.
     fn rest_of_level(&self, _level_id: i64) -> Option<Minor> {
         None
+    }
+
+    /// The output that orders have taken from an answer.
+    fn taken_of(&self, _answer: AnswerId) -> Minor {
+        Minor::ZERO
     }
 }
 
@@ -382,6 +408,7 @@ impl LiquidityProvider {
             ttl_sec: self.candidate_ttl_sec,
             firm_ttl_sec: Some(self.firm_ttl_sec),
             latency_ms: None,
+            answer: None,
             metadata: Map::new(),
         })
     }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
-use dvp_domain::liquidity::Holdings;
+use dvp_domain::liquidity::{AnswerId, Holdings};
 use dvp_domain::money::Minor;
 use sqlx::PgPool;
 
+use super::taken::Taken;
 use dvp_store::StoreError;
 use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::ledger::liquidity;
@@ -33,6 +34,7 @@ type ByAsset = HashMap<String, HashMap<String, Minor>>;
 pub struct Read {
     free: ByAsset,
     held: ByAsset,
+    taken: Arc<Taken>,
 }
 
 impl Holdings for Read {
@@ -41,15 +43,24 @@ impl Holdings for Read {
             |of: &ByAsset| of.get(asset).and_then(|of| of.get(provider_id)).copied().unwrap_or_default();
         find(&self.free).checked_sub(find(&self.held)).unwrap_or_default()
     }
+
+    fn taken_of(&self, answer: AnswerId) -> Minor {
+        self.taken.of(answer)
+    }
 }
 
 /// The latest reading.
 #[derive(Debug, Default)]
 pub struct KnownBalances {
     newest: RwLock<Option<(Instant, Arc<Read>)>>,
+    taken: Arc<Taken>,
 }
 
 impl KnownBalances {
+    pub(super) fn taken(&self) -> &Taken {
+        &self.taken
+    }
+
     /// The latest reading, or a new one when the latest is too old.
     pub async fn read(&self, pool: &PgPool) -> Result<Arc<Read>, StoreError> {
         let known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -67,7 +78,7 @@ impl KnownBalances {
     pub(super) async fn load(&self, pool: &PgPool) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut conn = pool.acquire().await?;
-        let mut read = Read::default();
+        let mut read = Read { taken: Arc::clone(&self.taken), ..Read::default() };
         for ((provider, asset), available) in liquidity::list_available(&mut conn).await? {
             read.free.entry(asset).or_default().insert(provider, available);
         }

@@ -95,6 +95,7 @@ impl LiquiditySource for OrderBook {
             // Another taker can take a resting order.
             firm_ttl_sec: None,
             latency_ms: None,
+            answer: None,
             metadata: Map::from_iter([("orderbookDepth".to_owned(), depth)]),
         })
     }

@@ -28,6 +28,7 @@ pub use self::demand::DemandConfig;
 use self::demand::Subscription;
 use super::breaker::Breaker;
 use super::http::HttpClient;
+use super::taken::new_answer;
 use super::{Boxed, LiquiditySource, PairAssets, PriceRequest, SourceError};
 use crate::clock::now;
 
@@ -156,6 +157,7 @@ impl ExternalProvider {
             ttl_sec: self.config.candidate_ttl_sec,
             firm_ttl_sec: Some(self.config.firm_ttl_sec),
             latency_ms: Some(latency_ms),
+            answer: None,
             metadata: Map::from_iter(metadata),
         })
     }
@@ -175,6 +177,7 @@ impl ExternalProvider {
 
     fn keep(&self, pair: PairAssets<'_>, offer: Offer) {
         let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
+        let offer = Offer { answer: Some(new_answer()), ..offer };
         self.answers.write().unwrap_or_else(PoisonError::into_inner).insert(key, offer);
     }
 

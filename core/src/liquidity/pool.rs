@@ -10,14 +10,15 @@ use std::time::Duration;
 use dvp_domain::asset::AssetKind;
 use dvp_domain::liquidity::average::History;
 use dvp_domain::liquidity::curve::{Pool, SwapDirection, tick_price};
-use dvp_domain::liquidity::{Curve, Deliverer, Guard, Offer, Policy, Reference, Venue};
+use dvp_domain::liquidity::{AnswerId, Curve, Deliverer, Guard, Offer, Policy, Reference, Venue};
 use dvp_domain::money::{Minor, Ratio};
 use dvp_domain::time::Timestamp;
 use serde_json::Map;
 
 use super::references::read_until;
+use super::taken::new_answer;
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
-use crate::chain::{PairReading, PoolReader, TicksReading};
+use crate::chain::{PairReading, PoolReader, PriceBlock, TicksReading};
 use crate::clock::now;
 
 /// The kinds of pools that are read.
@@ -57,6 +58,7 @@ pub struct PoolConfig {
 struct Side {
     pool: Option<Pool>,
     average: Option<Ratio>,
+    answer: AnswerId,
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +66,7 @@ struct Read {
     tokens: [String; 2],
     /// Token 0 is paid; token 1 is paid.
     sides: [Side; 2],
+    block: PriceBlock,
     valid_until: Timestamp,
 }
 
@@ -95,6 +98,7 @@ impl AmmPool {
                 let side = |paid: usize, given: usize| Side {
                     pool: Pool::product(reserves[paid], reserves[given], *fee_bps),
                     average: averages.map(|averages| averages[paid]),
+                    answer: new_answer(),
                 };
                 (block, tokens, [side(0, 1), side(1, 0)])
             }
@@ -104,13 +108,21 @@ impl AmmPool {
                 let side = |direction| Side {
                     pool: Pool::ticks(&state, direction),
                     average: average_tick.and_then(|tick| tick_price(tick, direction)),
+                    answer: new_answer(),
                 };
                 (block, tokens, [SwapDirection::ZeroForOne, SwapDirection::OneForZero].map(side))
             }
         };
         let valid_until = read_until(block, *good_for, now())?;
-        let read = Read { tokens, sides, valid_until };
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some(read);
+        let mut read = Read { tokens, sides, block, valid_until };
+        let mut newest = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        // The same block again has what it had before, less what orders have taken since.
+        if let Some(before) = newest.as_ref().filter(|before| before.block == read.block) {
+            for (side, before) in read.sides.iter_mut().zip(&before.sides) {
+                side.answer = before.answer;
+            }
+        }
+        *newest = Some(read);
         Ok(())
     }
 }
@@ -126,7 +138,7 @@ impl LiquiditySource for AmmPool {
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
         let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
-        let Read { tokens: [token0, token1], sides: [zero_for_one, one_for_zero], valid_until } =
+        let Read { tokens: [token0, token1], sides: [zero_for_one, one_for_zero], valid_until, .. } =
             read.as_ref()?;
         let contract = |kind| contract(kind, &self.config.chain);
         let (input, output) = (contract(&pair.input.kind)?, contract(&pair.output.kind)?);
@@ -151,6 +163,7 @@ impl LiquiditySource for AmmPool {
             // Any account can trade with the pool at any time.
             firm_ttl_sec: None,
             latency_ms: None,
+            answer: Some(side.answer),
             metadata: Map::new(),
         })
     }

@@ -272,6 +272,7 @@ fn market_decision(
         tenant: &submission.tenant,
         holds: (&known.holds, own),
         limits,
+        taken: context.liquidity.taken(),
     };
     let snapshot = known.snapshot.as_ref();
     let market = Market { registry: &context.registry, snapshot, holdings: &holdings, now };

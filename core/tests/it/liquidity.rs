@@ -183,6 +183,28 @@ async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn orders_take_no_more_of_an_answer_than_the_provider_delivers() {
+    let mut body = good("0.9995");
+    body["maxOutputMinor"] = json!("25000");
+    let server = ExternalServer::with(Manner::Answers(body)).await;
+    let source = external(&server.url, Duration::from_secs(60));
+    let alone = |_: &sqlx::PgPool| Liquidity::new(registry(), vec![source], Vec::new());
+    let harness = scenes::harness_over(&[("seventh", 100_000_000)], alone).await;
+    for refreshed in 1..=2 {
+        harness.engine.context().liquidity.refresh().await;
+        let outcomes =
+            futures_util::future::join_all((0..10).map(|_| harness.submit(order("000123456789")))).await;
+        for outcome in &outcomes {
+            let no_more = matches!(outcome, Outcome::Rejected { reason: Reason::NoLiquidity, .. });
+            assert!(no_more || matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+        }
+        // Each takes 99.90 dollars.
+        let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Accepted(_))).count();
+        assert_eq!(accepted, 2, "of the answer after refresh {refreshed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_misbehaving_provider_has_no_candidate_and_the_others_have() {
     let changed = |key: &str, value: Value| {
         let mut body = good("1");

@@ -324,7 +324,9 @@ impl<'a> Market<'a> {
     /// Each offer alone, in the order of the snapshot.
     pub fn single_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
         let Some(charges) = self.charges(ask) else { return Vec::new() };
-        let alone = |offer: ListedOffer<'a>| Route::clipped(charges, pieces(offer, &[]), self.holdings);
+        let alone = |offer: ListedOffer<'a>| {
+            Route::clipped(charges, pieces(offer, &[], self.holdings), self.holdings)
+        };
         self.offers(ask).map(alone).filter(|route| !route.pieces.is_empty()).collect()
     }
 
@@ -343,7 +345,8 @@ impl<'a> Market<'a> {
         let mut cuts: Vec<Ratio> =
             offers.iter().flat_map(|offer| offer.rungs()).map(|rung| rung.ratio).collect();
         cuts.sort_unstable_by(|a, b| b.cmp(a));
-        let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(*offer, &cuts)).collect();
+        let mut parts: Vec<Piece<'a>> =
+            offers.iter().flat_map(|offer| pieces(*offer, &cuts, self.holdings)).collect();
         // At the point where a pool's price equals a rate, the rate goes first.
         let is_pool = |piece: &Piece<'_>| matches!(piece.shape, Shape::Pool { .. });
         parts.sort_by(|a, b| b.price.cmp(&a.price).then(is_pool(a).cmp(&is_pool(b))));
@@ -380,12 +383,24 @@ impl<'a> Market<'a> {
     }
 }
 
-/// An offer's pieces, best first; a pool is cut where its price reaches one of `cuts`, the best of which come first.
-fn pieces<'a>(offer: ListedOffer<'a>, cuts: &[Ratio]) -> Vec<Piece<'a>> {
+/// An offer's pieces, best first; a pool is cut where its price reaches one of `cuts`, the best of which come first. What
+/// orders have taken from the offer's answer is left out.
+fn pieces<'a>(offer: ListedOffer<'a>, cuts: &[Ratio], holdings: &dyn Holdings) -> Vec<Piece<'a>> {
+    let taken = offer.answer.map(|answer| holdings.taken_of(answer)).unwrap_or_default();
     match &offer.offer.curve {
-        Curve::Ladder(rungs) => rungs.iter().map(|rung| of_rung(offer, rung)).collect(),
-        Curve::Pool { deliverer, pool, guard: _ } => of_pool(offer, deliverer, pool, cuts),
+        Curve::Ladder(rungs) => after(rungs.iter().map(|rung| of_rung(offer, rung)), taken),
+        Curve::Pool { deliverer, pool, guard: _ } => of_pool(offer, deliverer, (pool, taken), cuts),
     }
+}
+
+/// Pieces without their first `taken` units.
+fn after<'a>(pieces: impl Iterator<Item = Piece<'a>>, mut taken: Minor) -> Vec<Piece<'a>> {
+    let rest = |piece: Piece<'a>| {
+        let cap = piece.cap.checked_sub(taken).unwrap_or_default();
+        taken = taken.checked_sub(piece.cap).unwrap_or_default();
+        Piece { cap, ..piece }
+    };
+    pieces.map(rest).collect()
 }
 
 fn of_rung<'a>(offer: ListedOffer<'a>, rung: &'a Rung) -> Piece<'a> {
@@ -403,11 +418,12 @@ fn of_rung<'a>(offer: ListedOffer<'a>, rung: &'a Rung) -> Piece<'a> {
 fn of_pool<'a>(
     offer: ListedOffer<'a>,
     deliverer: &'a Deliverer,
-    pool: &'a Pool,
+    (pool, mut taken): (&'a Pool, Minor),
     cuts: &[Ratio],
 ) -> Vec<Piece<'a>> {
     let spot = pool.spot();
-    let (mut start, mut taken, mut price) = (Minor::ZERO, Minor::ZERO, spot);
+    // The price after what was taken is not computed: it is between the cuts around it, which is what orders pieces.
+    let (Some(mut start), mut price) = (pool.inverse(taken), spot) else { return Vec::new() };
     let mut cut_up = Vec::with_capacity(cuts.len().saturating_add(1));
     let end =
         |cut: &Ratio| pool.forward(pool.input_until(cut)).map_or(pool.depth(), |end| end.min(pool.depth()));

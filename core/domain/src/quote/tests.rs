@@ -42,6 +42,7 @@ impl World {
             ttl_sec: 5,
             firm_ttl_sec: None,
             latency_ms: None,
+            answer: None,
             metadata: Map::new(),
         });
         self

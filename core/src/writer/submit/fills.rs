@@ -13,7 +13,7 @@ use dvp_store::orders::permits::PermitHold;
 use dvp_store::orders::ranges;
 use sqlx::PgConnection;
 
-use super::record::{take_levels, terms};
+use super::record::{take_answers, take_levels, terms};
 use super::snapshot::BatchSnapshot;
 use super::{amounts, check_payout, decide_as_new};
 use crate::context::Context;
@@ -70,6 +70,7 @@ pub(in crate::writer) fn decide_fill(
     }
     plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     take_levels(known, &plan)?;
+    take_answers(context, known, &submission.request, &plan, now);
     let rested = &fill.execution;
     let reference = rested.terms.reference.clone();
     let accepted_at = rested.terms.accepted_at;

@@ -45,6 +45,7 @@ pub(super) fn gather_accepted(
     let request = &submission.request;
     let reference = Reference::from_unique(ids::draw(context.cell).simple());
     take_levels(known, &plan)?;
+    take_answers(context, known, request, &plan, now);
     if let Some(quote) = &plan.quote_id {
         if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
             known.holds.release(&holder(tenant), terms);
@@ -159,6 +160,18 @@ pub(super) fn take_levels(known: &mut BatchSnapshot, plan: &Plan) -> Result<(), 
         known.take(level, output)?;
     }
     Ok(())
+}
+
+/// Takes what a plan fills from the sources' answers.
+pub(super) fn take_answers(
+    context: &Context,
+    known: &BatchSnapshot,
+    request: &IntentRequest,
+    plan: &Plan,
+    now: Timestamp,
+) {
+    let pair = (request.input_asset.symbol.as_str(), request.output_asset.symbol.as_str());
+    context.liquidity.taken().take(&known.snapshot, pair, plan, now);
 }
 
 pub(super) fn terms(

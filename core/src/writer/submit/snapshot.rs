@@ -8,7 +8,7 @@ use dvp_domain::decision::{Decision, Reason};
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::limit::Limits;
-use dvp_domain::liquidity::{Ask, Holdings, Market, Snapshot, Unlimited};
+use dvp_domain::liquidity::{AnswerId, Ask, Holdings, Market, Snapshot, Unlimited};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
 use dvp_domain::permit::{self, PermitDefect};
@@ -30,6 +30,7 @@ use dvp_store::{StoreError, limits};
 use sqlx::PgConnection;
 
 use crate::context::Context;
+use crate::liquidity::Taken;
 use crate::wallets::pending::PendingPermits;
 use crate::writer::batch::Trust;
 use crate::writer::unit::{KnownWallet, Submission, Unit};
@@ -270,6 +271,7 @@ pub(super) struct Locked<'a> {
     pub(super) holds: (&'a QuoteHolds, Option<&'a FirmTerms>),
     /// A provider delivers at most what its limits permit.
     pub(super) limits: Option<&'a Limits>,
+    pub(super) taken: &'a Taken,
 }
 
 impl Locked<'_> {
@@ -288,6 +290,10 @@ impl Holdings for Locked<'_> {
 
     fn rest_of_level(&self, level_id: i64) -> Option<Minor> {
         Some(self.levels.get(&level_id).copied().unwrap_or_default())
+    }
+
+    fn taken_of(&self, answer: AnswerId) -> Minor {
+        self.taken.of(answer)
     }
 
     fn prefunded(&self, asset: &str) -> Minor {

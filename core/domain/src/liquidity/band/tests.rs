@@ -48,6 +48,7 @@ fn offer(source: &str, curve: Curve) -> Offer {
         ttl_sec: 5,
         firm_ttl_sec: None,
         latency_ms: None,
+        answer: None,
         metadata: Map::new(),
     }
 }

@@ -6,7 +6,9 @@ use crate::asset::{Asset, AssetKind, Pair, Registry};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::liquidity::band::POOL_DEVIATION_BPS;
-use crate::liquidity::{Guard, LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue};
+use crate::liquidity::{
+    AnswerId, Guard, LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue,
+};
 use crate::quote::explain::{Unit, explain};
 use crate::time::Timestamp;
 
@@ -45,6 +47,7 @@ fn offer(source: &str, venue: Venue, curve: Curve) -> Offer {
         ttl_sec: 15,
         firm_ttl_sec: Some(30),
         latency_ms: None,
+        answer: None,
         metadata: Map::new(),
     }
 }
@@ -102,12 +105,50 @@ impl Holdings for Each {
     }
 }
 
+/// Every answer has given this.
+struct Given(u128);
+
+impl Holdings for Given {
+    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
+        Minor::new(u128::MAX)
+    }
+
+    fn taken_of(&self, _answer: AnswerId) -> Minor {
+        Minor::new(self.0)
+    }
+}
+
 fn rate(text: &str) -> Decimal {
     text.parse().unwrap()
 }
 
 fn given(fill: &Fill) -> Vec<(&str, u128)> {
     fill.slices.iter().map(|slice| (slice.provider_id.as_str(), slice.output.get())).collect()
+}
+
+#[test]
+fn orders_pay_together_what_one_order_of_their_sum_pays() {
+    let answered = |offer: Offer| Offer { answer: Some(AnswerId(1)), ..offer };
+    let registry = registry(2, 2, FeeSchedule::default());
+    let rungs = [(rate("1"), 6_000), (rate("0.9"), 9_000)];
+    let offers = [answered(ladder(&registry, "north", &rungs)), answered(pool("pool", 50_000, 60_000))];
+    for offer in offers {
+        let world = World::new(registry.clone(), vec![offer]);
+        let cost = |given: u128, output: u128| {
+            let holdings = Given(given);
+            let best = world.market(&holdings).best(&world.ask(), Want::Output(Minor::new(output)));
+            best.map(|(_, fill)| fill.priced.input.get())
+        };
+        let whole = cost(0, 10_000).unwrap();
+        let parts = cost(0, 4_000).unwrap() + cost(4_000, 4_000).unwrap() + cost(8_000, 2_000).unwrap();
+        assert!((whole..=whole + 2).contains(&parts), "{whole} {parts}");
+        assert!(cost(4_000, 4_000) > cost(0, 4_000));
+    }
+    let world = World::new(registry.clone(), vec![answered(ladder(&registry, "north", &rungs))]);
+    let holdings = Given(14_000);
+    let market = world.market(&holdings);
+    assert!(market.best(&world.ask(), Want::Output(Minor::new(1_000))).is_some());
+    assert!(market.best(&world.ask(), Want::Output(Minor::new(1_001))).is_none());
 }
 
 #[test]
