@@ -20,6 +20,7 @@ pub mod hostile;
 pub mod http;
 pub mod interfaces;
 pub mod metrics;
+pub mod moves;
 pub mod patroni;
 pub mod plans;
 pub mod processes;

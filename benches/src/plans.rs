@@ -206,8 +206,9 @@ pub const SMALL: [(&str, &str); 62] = [
 ];
 
 /// Tables of work under way: rows are deleted when it ends.
-pub const TRANSIENT: [&str; 8] = [
+pub const TRANSIENT: [&str; 9] = [
     "effect",
+    "fix_late_report",
     "permit_use",
     "quote_hold",
     "resting_range",

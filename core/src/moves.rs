@@ -22,15 +22,15 @@
 
 mod restored;
 
-use std::time::{Duration, Instant};
+mod copying;
+mod late;
+mod sessions;
 
 use dvp_domain::cell::CellId;
 use dvp_domain::ledger::Owner;
 use dvp_store::approvals::Approval;
-use dvp_store::fix::admin;
-use dvp_store::fix::commands::{self, SessionAction};
 use dvp_store::ledger::balances::{self, BalanceRow};
-use dvp_store::moves::{self, CopiedRows, MoveRow, SessionRows, Taken};
+use dvp_store::moves::{self, CopiedRows, MoveRow};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
 use dvp_store::{Acquire as _, PgConnection, StoreError, deployment, partners};
@@ -38,16 +38,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::restored::request_left;
-use crate::fix_sessions;
 use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
-use crate::secrets::{SHARED, SealBroken, Vault};
+use crate::secrets::{SHARED, Vault};
+
+pub use sessions::FailedSession;
 
 /// The kind of requests about moves.
 pub const PARTNER_MOVE: &str = "partner_move";
-const PAGE: i64 = 2_000;
-/// How long the process of a disabled session may take to let go of it.
-const RELEASE_WAIT: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What another operator approves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +98,8 @@ pub enum MoveError {
     Incomplete(String),
     #[error("a secret of {0} does not open with the master keys of its cell")]
     Sealed(String),
+    #[error("sessions did not move: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Sessions(Vec<FailedSession>),
     #[error("operator and reason are needed")]
     NoReason,
     #[error(transparent)]
@@ -323,20 +322,11 @@ pub async fn run(
         // The target was restored to an earlier moment.
         arrive(source, target, &found, operator).await?;
     }
-    copy(source, target, &found, operator).await?;
+    copying::copy(source, target, &found, operator).await?;
     step(source.conn, &found.id, ["closed", "moved"], operator).await?;
     open(source.conn, target.conn, &found, operator).await?;
     restored::send_lost_sessions(source.conn, target.conn, &found).await?;
-    let came = moves::list_came(target.conn, &found.id).await?;
-    for session in moves::list_sessions(source.conn, &found.partner_id).await? {
-        let is_taken = session.moved_by.as_deref() == Some(found.id.as_str());
-        // A session that the target has is enabled here only since a restore.
-        if is_taken || session.enabled && (!session.is_busy || came.contains(&session.session_id)) {
-            move_session(source, target, &session.session_id, &found, operator).await?;
-        }
-    }
-    let drop_copies = moves::list_drop_copies(source.conn, &found).await?;
-    moves::update_drop_copies(target.conn, &found.id, &drop_copies).await?;
+    sessions::follow(source, target, &found, operator).await?;
     progress(source, target, partner).await
 }
 
@@ -383,8 +373,8 @@ async fn step(conn: &mut PgConnection, id: &str, states: [&str; 2], operator: &s
     if now.state == states[1] { Ok(()) } else { Err(MoveError::State { id: now.id, state: now.state }) }
 }
 
-/// The partner exists at the target, closed, with the intentIds that it has used so far: most of them, so that few are
-/// left to be copied while it is closed at both.
+/// The partner exists at the target, closed, with the intentIds that it has used so far: nearly all of them, so that few
+/// are left to be copied while it is closed at both.
 async fn arrive(
     source: &mut Side<'_>,
     target: &mut Side<'_>,
@@ -399,7 +389,7 @@ async fn arrive(
             return Err(MoveError::Taken(session));
         }
         let (mut rows, _) =
-            moves::list_rows(source.conn, CopiedRows::Partner, &found.partner_id, "", PAGE).await?;
+            moves::list_rows(source.conn, CopiedRows::Partner, &found.partner_id, None, 1).await?;
         let closed_by = Value::from(found.id.as_str());
         for row in &mut rows {
             let mut fields = parsed(row)?;
@@ -415,7 +405,7 @@ async fn arrive(
         }
         arrived?;
     }
-    copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await
+    copying::copy_ahead(source, target, &found.partner_id).await
 }
 
 async fn arrive_in(
@@ -492,115 +482,6 @@ async fn close(conn: &mut PgConnection, found: &MoveRow, operator: &str) -> Resu
     step(conn, &found.id, ["approved", "closed"], operator).await
 }
 
-/// Copies all that a closed partner has, in one transaction of the target, unless the target has it.
-async fn copy(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    found: &MoveRow,
-    operator: &str,
-) -> Result<(), MoveError> {
-    let known = moves::find(target.conn, &found.id).await?.ok_or(MoveError::NotApproved)?;
-    if known.state != "arriving" {
-        if known.state == "cancelled" {
-            return Err(MoveError::State { id: known.id, state: known.state });
-        }
-        if found.state != "moved" {
-            // A source that was restored may have accepted orders since then.
-            copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await?;
-        }
-        return Ok(());
-    }
-    let mut tx = target.conn.begin().await?;
-    let copied = {
-        let mut inner = Side { conn: &mut tx, vault: target.vault };
-        copy_in(source, &mut inner, found, operator).await
-    };
-    if copied.is_ok() {
-        tx.commit().await?;
-    } else {
-        tx.rollback().await?;
-    }
-    copied
-}
-
-async fn copy_in(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    found: &MoveRow,
-    operator: &str,
-) -> Result<(), MoveError> {
-    // First, so that two runs at once copy one after the other.
-    if !moves::advance(target.conn, &found.id, ["arriving", "copied"], operator.trim()).await? {
-        return Ok(());
-    }
-    copy_rows(source, target, CopiedRows::Partner, &found.partner_id).await?;
-    copy_rows(source, target, CopiedRows::Intents, &found.partner_id).await?;
-    for kind in CopiedRows::AT_ONCE {
-        copy_rows(source, target, kind, &found.partner_id).await?;
-    }
-    Ok(())
-}
-
-async fn copy_rows(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    kind: CopiedRows,
-    partner_id: &str,
-) -> Result<(), MoveError> {
-    let mut after = String::new();
-    loop {
-        let (mut rows, last) = moves::list_rows(source.conn, kind, partner_id, &after, PAGE).await?;
-        let Some(last) = last else { return Ok(()) };
-        after = last;
-        for row in &mut rows {
-            for (column, owner) in sealed_columns(kind) {
-                *row = reseal(row, column, owner, [source.vault, target.vault])?;
-            }
-        }
-        moves::insert_rows(target.conn, kind, &rows).await.map_err(taken)?;
-        // The target may have more: those of legacy orders that it has executed since the partner left.
-        if kind == CopiedRows::Intents
-            && let Some(missing) = moves::find_missing_intent(target.conn, &rows).await?
-        {
-            return Err(MoveError::Incomplete(missing));
-        }
-    }
-}
-
-/// The encrypted columns of a row, and the column of the owner that they are bound to.
-const fn sealed_columns(kind: CopiedRows) -> &'static [(&'static str, &'static str)] {
-    match kind {
-        CopiedRows::Keys => &[("sealed_secret", "id")],
-        CopiedRows::Endpoints => &[("sealed_secret", "id"), ("sealed_next", "id")],
-        CopiedRows::Partner
-        | CopiedRows::Intents
-        | CopiedRows::RevokedKeys
-        | CopiedRows::Instructions
-        | CopiedRows::Limits
-        | CopiedRows::LimitUse
-        | CopiedRows::Pauses
-        | CopiedRows::Beneficiaries
-        | CopiedRows::Destinations
-        | CopiedRows::Answers
-        | CopiedRows::Nonces
-        | CopiedRows::Deposits => &[],
-    }
-}
-
-/// The row with a column's secret encrypted for the other cell. It is in the clear in memory only.
-fn reseal(row: &str, column: &str, owner: &str, [from, to]: [&Vault; 2]) -> Result<String, MoveError> {
-    let mut fields = parsed(row)?;
-    let Some(text) = fields.get(column).and_then(Value::as_str) else { return Ok(row.to_owned()) };
-    let owner = fields.get(owner).and_then(Value::as_str).unwrap_or_default();
-    let broken = |_: SealBroken| MoveError::Sealed(owner.to_owned());
-    let sealed = text.strip_prefix("\\x").and_then(|digits| hex::decode(digits).ok());
-    let sealed = sealed.ok_or_else(|| MoveError::Sealed(owner.to_owned()))?;
-    let secret = from.open(owner, &sealed).map_err(broken)?;
-    let again = to.seal(owner, &secret).map_err(broken)?;
-    set(&mut fields, column, Value::from(format!("\\x{}", hex::encode(again))));
-    Ok(fields.to_string())
-}
-
 fn parsed(row: &str) -> Result<Value, StoreError> {
     serde_json::from_str(row).map_err(|error| StoreError::corrupt("partner", error))
 }
@@ -628,88 +509,6 @@ async fn open(
     }
     tx.rollback().await?;
     step(target, &found.id, ["copied", "open"], operator).await
-}
-
-/// Moves a session whose orders have ended: since the partner was closed, no further one is accepted. It is disabled at
-/// the source and waited for, then copied; or given back, if it has parked an order until then.
-async fn move_session(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    session_id: &str,
-    found: &MoveRow,
-    operator: &str,
-) -> Result<(), MoveError> {
-    let mut tx = source.conn.begin().await?;
-    let is_taken = moves::take_session(&mut tx, session_id, found).await?;
-    let reason = format!("moved to cell {} by {}", found.target, found.id);
-    if is_taken == Taken::Now {
-        record(&mut tx, session_id, (SessionAction::Disable, "disabled"), [operator, &reason]).await?;
-    }
-    tx.commit().await?;
-    if is_taken == Taken::Not {
-        return Ok(());
-    }
-    let deadline = Instant::now() + RELEASE_WAIT;
-    while admin::is_held(source.conn, &format!("fix:{session_id}")).await? {
-        if Instant::now() >= deadline {
-            // The next run goes on.
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    // Until it is copied the partner cannot come back, and no other run copies it.
-    let mut tx = source.conn.begin().await?;
-    if !moves::lock_taken(&mut tx, session_id, found).await? {
-        return Ok(tx.rollback().await?);
-    }
-    // Until it let go of the session, its process may have parked an order, or had an event to report. Then it goes on,
-    // and the next run moves the session. What is written to the session now waits for this transaction.
-    let sessions = moves::list_sessions(&mut tx, &found.partner_id).await?;
-    let is_busy = sessions.iter().any(|one| one.session_id == session_id && one.is_busy);
-    // Operators who have disabled it meanwhile have the last word: it does not log on here, nor at the target.
-    let is_switched = commands::find_last_switch(&mut tx, session_id).await? != Some(reason);
-    if (is_busy || is_switched) && !moves::has_session(target.conn, session_id, &found.id).await? {
-        moves::give_back(&mut tx, session_id, !is_switched).await?;
-        if !is_switched {
-            let reason = format!("has orders to end before {} moves it", found.id);
-            record(&mut tx, session_id, (SessionAction::Enable, "enabled"), [operator, &reason]).await?;
-        }
-    } else {
-        let mut rows = moves::load_session(&mut tx, session_id).await?;
-        rows.session = reseal(&rows.session, "logon_secret", "session_id", [source.vault, target.vault])?;
-        copy_session(target.conn, session_id, &rows, found).await?;
-        moves::note_copied(&mut tx, session_id).await?;
-    }
-    Ok(tx.commit().await?)
-}
-
-/// Records a change of a session, which is done.
-async fn record(
-    tx: &mut PgConnection,
-    session_id: &str,
-    (action, outcome): (SessionAction, &str),
-    [operator, reason]: [&str; 2],
-) -> Result<(), MoveError> {
-    let command =
-        fix_sessions::command(session_id, action, operator, reason).map_err(|_| MoveError::NoReason)?;
-    commands::insert_command(tx, &command, Some(outcome)).await?;
-    Ok(())
-}
-
-async fn copy_session(
-    target: &mut PgConnection,
-    session_id: &str,
-    rows: &SessionRows,
-    found: &MoveRow,
-) -> Result<(), MoveError> {
-    let mut tx = target.begin().await?;
-    let is_there = moves::insert_session(&mut tx, session_id, rows, &found.id).await.map_err(taken);
-    if matches!(is_there, Ok(true)) {
-        tx.commit().await?;
-    } else {
-        tx.rollback().await?;
-    }
-    if is_there? { Ok(()) } else { Err(MoveError::Taken(session_id.to_owned())) }
 }
 
 /// Ends a move before anything was copied: the partner stays at the source, and its orders are accepted there again.

@@ -21,7 +21,7 @@ use std::{
 use dvp_core::figures::wide;
 use dvp_store::{
     PgPool, StoreError,
-    fix::{self as store, RoutedEvent},
+    fix::{self as store, RoutedEvent, late},
     notify::Notifications,
     orders::events,
 };
@@ -91,6 +91,11 @@ impl Subscription {
     /// At most `limit` of the events that were handed over and are after a position.
     pub(crate) fn take(&self, after: i64, limit: usize) -> Taken {
         self.inbox.as_ref().map_or(Taken::Unknown, |(_, inbox)| inbox.take(after, limit))
+    }
+
+    /// Whether events of another cell's orders are to be read from the database: `true` once.
+    pub(crate) fn take_late(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|(_, inbox)| inbox.take_late())
     }
 
     /// What was handed over is to be read from the database.
@@ -163,6 +168,12 @@ impl Feed {
         self.inboxes().values().for_each(|inbox| inbox.notify());
     }
 
+    /// Wakes these sessions for events of another cell's orders.
+    fn note_late(&self, session_ids: &[String]) {
+        let inboxes = self.inboxes();
+        session_ids.iter().filter_map(|id| inboxes.get(id)).for_each(|inbox| inbox.note_late());
+    }
+
     /// Some events may not be handed over.
     fn lose_all(&self) {
         self.notify_partners();
@@ -182,8 +193,15 @@ impl Feed {
 /// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
     let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
-    let mut follower =
-        Follower { feed, pool, conn: None, sessions_changed, position: None, notified_all_at: 0 };
+    let mut follower = Follower {
+        feed,
+        pool,
+        conn: None,
+        sessions_changed,
+        position: None,
+        notified_all_at: 0,
+        late_read_at: None,
+    };
     loop {
         if let Err(error) = follower.read_and_wait(&mut notifications).await {
             warn!(%error, "reading the feed failed, retrying in 1 s");
@@ -199,6 +217,7 @@ struct Follower {
     sessions_changed: Arc<Notify>,
     position: Option<i64>,
     notified_all_at: i64,
+    late_read_at: Option<Instant>,
 }
 
 impl Follower {
@@ -210,6 +229,7 @@ impl Follower {
             self.sessions_changed.notify_one();
         }
         while self.read_page().await? {}
+        self.read_late().await?;
         self.wait(notifications).await;
         Ok(())
     }
@@ -242,6 +262,16 @@ impl Follower {
             self.feed.notify_all();
         }
         Ok(i64::try_from(size) == Ok(PAGE))
+    }
+
+    /// Looks for events of other cells' orders, once in a while: they are rare.
+    async fn read_late(&mut self) -> Result<(), StoreError> {
+        if self.late_read_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            let mut conn = self.pool.acquire().await?;
+            self.feed.note_late(&late::list_sessions(&mut conn).await?);
+            self.late_read_at = Some(Instant::now());
+        }
+        Ok(())
     }
 
     fn advance(&mut self, position: i64) {

@@ -12,7 +12,7 @@ use dvp_benches::history::{self, HistorySize};
 use dvp_benches::http::Served;
 use dvp_benches::interfaces::Reads;
 use dvp_benches::screens::{self, Browser};
-use dvp_benches::{interfaces, plans};
+use dvp_benches::{interfaces, moves, plans};
 use dvp_core::approvals::approve;
 use dvp_core::legacy;
 use dvp_core::personal_data::{self, Erasure};
@@ -115,6 +115,7 @@ async fn jobs(harness: &DurableHarness) {
     interfaces::reconcile(harness.pool(), Reads::Since).await.unwrap();
     interfaces::relay(harness.pool()).await.unwrap();
     interfaces::commands(harness).await.unwrap();
+    moves::copy_pages(harness.pool()).await.unwrap();
 }
 
 /// Opens many commands, alarms and effects, as when the chain and the bank are behind, while the statistics say that none

@@ -10,6 +10,7 @@ mod sessions;
 pub mod admin;
 pub mod archive;
 pub mod commands;
+pub mod late;
 pub mod parked;
 pub mod reports;
 pub mod rows;

@@ -3,7 +3,10 @@
 //! Batches of orders, deposits and changes of webhook endpoints hold a shared lock, and closing a partner takes it
 //! exclusively. So each of them is either committed before the partner is closed, or reads that it is closed.
 
+mod intents;
+mod late;
 mod rows;
+mod session_rows;
 mod sessions;
 
 use chrono::{DateTime, Utc};
@@ -11,11 +14,23 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-pub use rows::{CopiedRows, find_missing_intent, insert_rows, list_rows};
+pub use intents::{
+    IntentKey, IntentPage, draw_seed, find_intent_page, has_intent_page, insert_intents, list_intent_keys,
+    list_intents, list_missing_intents,
+};
+pub use late::{
+    LateEvent, insert_late_events, list_late_events, list_passed_on, load_feed_position, lock_left,
+    note_brought,
+};
+pub use rows::{CopiedRows, insert_rows, list_rows};
+pub use session_rows::{
+    Known, SessionOrders, delete_messages, find_known, insert_messages, insert_orders, insert_session,
+    list_messages, list_orders, load_session,
+};
 pub use sessions::{
-    MovingSession, SessionRows, Taken, give_back, has_session, insert_session, list_behind, list_between,
-    list_came, list_drop_copies, list_present, list_sessions, list_staying, load_session, lock_taken,
-    note_copied, note_lost, take_session, update_drop_copies,
+    MovingSession, Taken, give_back, has_session, list_behind, list_between, list_came, list_drop_copies,
+    list_present, list_sessions, list_staying, lock_taken, note_copied, note_lost, take_session,
+    update_drop_copies,
 };
 
 /// Begins a transaction that may accept orders.
@@ -99,6 +114,12 @@ pub async fn list_other_cells(conn: &mut PgConnection, partner_id: &str) -> Resu
          where partner_id = $1 and state not in ('approved', 'cancelled') order by 1",
     );
     Ok(rows.bind(partner_id).fetch_all(conn).await?)
+}
+
+/// The state of a move, whose row is locked until the end of the transaction.
+pub async fn lock(conn: &mut PgConnection, id: &str) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query_scalar("select state from partner_move where id = $1 for update");
+    Ok(row.bind(id).fetch_optional(conn).await?)
 }
 
 /// Takes a move from one state to the next. `false`: it was not in that state.

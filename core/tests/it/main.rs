@@ -18,6 +18,7 @@ mod chains;
 mod commitment;
 mod compared;
 mod control_model;
+mod copying;
 mod days;
 mod demand;
 mod desk;

@@ -208,3 +208,55 @@ async fn a_reference_that_was_erased_in_one_cell_only_and_used_again_keeps_no_pa
     let left = "select count(*) from intent where client_reference is not null";
     assert_eq!(cells.target.count(left).await, 1);
 }
+
+/// The payment of an order that has ended comes back.
+async fn reverse(cells: &Cells, reference: &str) {
+    let workers = cells.source.start_workers();
+    let returned = r#"insert into effect (reference, kind, run_at, called, verdict) values ($1, 'reversal', now(), true,
+        '{"verdict": "payment_returned", "provider_reference": "R1", "occurred_at": "2026-01-01T00:00:00Z",
+          "code": "c", "message": "m"}')"#;
+    sqlx::query(returned).bind(reference).execute(cells.source.pool()).await.unwrap();
+    cells.source.wait_for_state(reference, "reversed").await;
+    workers.abort();
+}
+
+const WAITING: &str = "select count(*) from fix_late_report";
+const REVERSED: &str = "select count(*) from moved_event where type = 'payout.reversed'";
+/// The reports that a session has still to make.
+const TO_REPORT: &str = "select count(*) from fix_session s \
+    join event v on v.partner_id = s.partner_id and v.position > s.feed_position \
+    join fix_order o on o.session_id = s.session_id and o.reference = v.reference where s.enabled";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_comes_back_after_its_session_has_moved_is_reported_once_wherever_the_session_is() {
+    let cells = Cells::new().await;
+    let reference = moved_order(&cells).await;
+    cells.run().await.unwrap();
+    assert_eq!((cells.target.count(WAITING).await, cells.target.count(REVERSED).await), (0, 0));
+    reverse(&cells, &reference).await;
+    cells.run().await.unwrap();
+    assert_eq!((cells.target.count(WAITING).await, cells.target.count(REVERSED).await), (1, 1));
+    let mut conn = cells.target.pool().acquire().await.unwrap();
+    let sessions = dvp_store::moves::list_sessions(&mut conn, &cells.tenant.partner_id).await.unwrap();
+    assert!(sessions[0].is_busy, "it has a report to make before it moves on");
+    // The session reports it.
+    sqlx::query("delete from fix_late_report").execute(cells.target.pool()).await.unwrap();
+    cells.run().await.unwrap();
+    assert_eq!(cells.target.count(WAITING).await, 0, "once");
+    // A run that ended before the source had noted what it brought.
+    let before = "update fix_session set feed_position = 0 where moved_by is not null";
+    sqlx::query(before).execute(cells.source.pool()).await.unwrap();
+    cells.run().await.unwrap();
+    assert_eq!(cells.target.count(WAITING).await, 0, "once");
+    let cells = follow(cells).await;
+    assert_eq!(cells.target.count(TO_REPORT).await, 0, "it was reported in the other cell");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_returns_reports_payments_that_came_back_meanwhile() {
+    let cells = Cells::new().await;
+    let reference = moved_order(&cells).await;
+    reverse(&cells, &reference).await;
+    let cells = follow(cells).await;
+    assert_eq!(cells.target.count(TO_REPORT).await, 1);
+}

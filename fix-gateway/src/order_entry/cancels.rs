@@ -124,7 +124,7 @@ impl OrderEntry {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
             orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id, None)],
             updates: vec![FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() }],
-            parking: Vec::new(),
+            ..FixRows::default()
         };
         let outbound = rows.outbound.clone();
         let part = self.part(numbers, Arc::new(move |_| rows.clone())).using(cl_ord_id);

@@ -14,6 +14,7 @@ mod followed;
 mod harness;
 mod idle;
 mod killed;
+mod late;
 mod limits;
 mod listener;
 mod liveness;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::number;
 use super::outbound::{insert_outbound, move_kept};
 use crate::StoreError;
+use crate::fix::late as fix_late;
 use crate::fix::parked as fix_parked;
 use crate::fix::rows::{FixNumbers, FixOrder, FixRows, Renumber};
 
@@ -48,6 +49,7 @@ pub async fn apply_parts(
     }
     insert_outbound(conn, parts.get(from..).unwrap_or_default()).await?;
     fix_parked::apply(conn, parts).await?;
+    fix_late::apply(conn, parts).await?;
     insert_orders(conn, parts).await?;
     update_orders(conn, parts).await
 }

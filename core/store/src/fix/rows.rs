@@ -35,6 +35,15 @@ pub struct FixRows {
     pub updates: Vec<FixOrder>,
     /// Orders to park, and parked orders that are decided.
     pub parking: Vec<Parking>,
+    /// Events of another cell's orders that are reported.
+    pub late: Vec<LateReport>,
+}
+
+/// An event that came to another cell's order after the session had moved here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LateReport {
+    pub cl_ord_id: String,
+    pub sequence: i64,
 }
 
 /// A change of a parked order.

@@ -7,100 +7,121 @@ use crate::StoreError;
 /// Rows of a partner that are copied. Rows of a later kind refer to rows of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopiedRows {
+    Answers,
+    Nonces,
+    Deposits,
+    LimitUse,
     Partner,
-    Intents,
     Keys,
     /// Of a partner that comes back, which the target may have as it left them.
     RevokedKeys,
     Instructions,
     Limits,
-    LimitUse,
     Pauses,
     Beneficiaries,
     Destinations,
     Endpoints,
-    Answers,
-    Nonces,
-    Deposits,
 }
 
 impl CopiedRows {
-    /// Those that belong to the partner as a whole and are copied at once, when it is closed.
-    pub const AT_ONCE: [Self; 12] = [
+    /// All of a closed partner. Those whose rows are entries of the audit log come last: from the first entry on, the audit
+    /// log of the target waits for the end of the transaction.
+    pub const ALL: [Self; 13] = [
+        Self::Answers,
+        Self::Nonces,
+        Self::Deposits,
+        Self::LimitUse,
+        Self::Partner,
         Self::Keys,
         Self::RevokedKeys,
         Self::Instructions,
         Self::Limits,
-        Self::LimitUse,
         Self::Pauses,
         Self::Beneficiaries,
         Self::Destinations,
         Self::Endpoints,
-        Self::Answers,
-        Self::Nonces,
-        Self::Deposits,
     ];
 
-    /// A key of the row, and the row, of one partner after a key.
+    /// Before the key of every row.
+    fn first(self) -> Vec<String> {
+        let parts: &[&str] = match self {
+            Self::Answers => &["false", "", "", "00000000-0000-0000-0000-000000000000"],
+            Self::Instructions => &["false", ""],
+            Self::Nonces | Self::Limits => &["", ""],
+            Self::Deposits
+            | Self::LimitUse
+            | Self::Partner
+            | Self::Keys
+            | Self::RevokedKeys
+            | Self::Pauses
+            | Self::Beneficiaries
+            | Self::Destinations
+            | Self::Endpoints => &[""],
+        };
+        parts.iter().map(|part| (*part).to_owned()).collect()
+    }
+
+    /// The parts of a row's key, and the row, of one partner after a key, in the order of an index.
     const fn list(self) -> &'static str {
         match self {
             Self::Partner => {
-                "select id, (to_jsonb(t) - 'closed_by')::text from partner t where id = $1 and id > $2 order by 1 limit $3"
-            }
-            // The personal data of rejected intents stays behind.
-            Self::Intents => {
-                "select intent_id, (to_jsonb(t) || jsonb_build_object('copied_at', now()) || case when reference is null \
-                        then jsonb_build_object('request', '{}'::jsonb, 'personal_erased_at', now()) else '{}' end)::text \
-                 from intent t where partner_id = $1 and intent_id > $2 order by 1 limit $3"
+                "select array[id], (to_jsonb(t) - 'closed_by')::text from partner t \
+                 where id = $1 and id > ($2::text[])[1] order by id limit $3"
             }
             Self::Keys => {
-                "select id, to_jsonb(t)::text from api_key t \
-                 where partner_id = $1 and revoked_at is null and id > $2 order by 1 limit $3"
+                "select array[id], to_jsonb(t)::text from api_key t \
+                 where partner_id = $1 and revoked_at is null and id > ($2::text[])[1] order by id limit $3"
             }
             Self::RevokedKeys => {
-                "select id, to_jsonb(t)::text from api_key t \
-                 where partner_id = $1 and revoked_at is not null and id > $2 order by 1 limit $3"
+                "select array[id], to_jsonb(t)::text from api_key t \
+                 where partner_id = $1 and revoked_at is not null and id > ($2::text[])[1] order by id limit $3"
             }
             Self::Instructions => {
-                "select asset, to_jsonb(t)::text from settlement_instruction t \
-                 where partner_id = $1 and asset > $2 order by 1 limit $3"
+                "select array[livemode::text, asset], to_jsonb(t)::text from settlement_instruction t \
+                 where partner_id = $1 and (livemode, asset) > (($2::text[])[1]::boolean, ($2::text[])[2]) \
+                 order by livemode, asset limit $3"
             }
             Self::Limits => {
-                "select asset || ' ' || period, to_jsonb(t)::text from order_limit t \
-                 where scope = 'partner' and target = $1 and asset || ' ' || period > $2 order by 1 limit $3"
+                "select array[asset, period], to_jsonb(t)::text from order_limit t \
+                 where scope = 'partner' and target = $1 and (asset, period) > (($2::text[])[1], ($2::text[])[2]) \
+                 order by asset, period limit $3"
             }
             Self::LimitUse => {
-                "select asset, to_jsonb(t)::text from limit_usage t \
-                 where scope = 'partner' and target = $1 and day = (now() at time zone 'UTC')::date and asset > $2 \
-                 order by 1 limit $3"
+                "select array[asset], to_jsonb(t)::text from limit_usage t \
+                 where scope = 'partner' and target = $1 and day = (now() at time zone 'UTC')::date \
+                   and asset > ($2::text[])[1] order by asset limit $3"
             }
             Self::Pauses => {
-                "select scope, to_jsonb(t)::text from pause t \
-                 where scope = 'partner' and target = $1 and scope > $2 order by 1 limit $3"
+                "select array[scope], to_jsonb(t)::text from pause t \
+                 where scope = 'partner' and target = $1 and scope > ($2::text[])[1] order by scope limit $3"
             }
             Self::Beneficiaries => {
-                "select id, to_jsonb(t)::text from beneficiary t where partner_id = $1 and id > $2 order by 1 limit $3"
+                "select array[id], to_jsonb(t)::text from beneficiary t \
+                 where partner_id = $1 and id > ($2::text[])[1] order by id limit $3"
             }
             Self::Destinations => {
-                "select d.id, to_jsonb(d)::text from destination d join beneficiary b on b.id = d.beneficiary_id \
-                 where b.partner_id = $1 and d.id > $2 order by 1 limit $3"
+                "select array[d.id], to_jsonb(d)::text from destination d join beneficiary b on b.id = d.beneficiary_id \
+                 where b.partner_id = $1 and d.id > ($2::text[])[1] order by d.id limit $3"
             }
             Self::Endpoints => {
-                "select e.id, (to_jsonb(e) || jsonb_build_object('failing_since', null, 'noticed_at', null))::text \
+                "select array[e.id], (to_jsonb(e) || jsonb_build_object('failing_since', null, 'noticed_at', null))::text \
                  from webhook_endpoint e join api_key k on k.id = e.key_id \
-                 where e.partner_id = $1 and k.revoked_at is null and e.id > $2 order by 1 limit $3"
+                 where e.partner_id = $1 and k.revoked_at is null and e.id > ($2::text[])[1] order by e.id limit $3"
             }
             Self::Answers => {
-                "select concat_ws(' ', method, path, key), to_jsonb(t)::text from idempotency t \
-                 where partner_id = $1 and concat_ws(' ', method, path, key) > $2 order by 1 limit $3"
+                "select array[livemode::text, method, path, key::text], to_jsonb(t)::text from idempotency t \
+                 where partner_id = $1 and (livemode, method, path, key) \
+                     > (($2::text[])[1]::boolean, ($2::text[])[2], ($2::text[])[3], ($2::text[])[4]::uuid) \
+                 order by livemode, method, path, key limit $3"
             }
             Self::Nonces => {
-                "select key_id || ' ' || nonce, to_jsonb(t)::text from request_nonce t \
-                 where partner_id = $1 and key_id || ' ' || nonce > $2 order by 1 limit $3"
+                "select array[key_id, nonce], to_jsonb(t)::text from request_nonce t \
+                 where partner_id = $1 and (key_id, nonce) > (($2::text[])[1], ($2::text[])[2]) \
+                 order by key_id, nonce limit $3"
             }
             Self::Deposits => {
-                "select deposit_id, to_jsonb(t)::text from partner_deposit t \
-                 where partner_id = $1 and deposit_id > $2 order by 1 limit $3"
+                "select array[deposit_id], to_jsonb(t)::text from partner_deposit t \
+                 where partner_id = $1 and deposit_id > ($2::text[])[1] order by deposit_id limit $3"
             }
         }
     }
@@ -116,21 +137,10 @@ impl CopiedRows {
                      disabled_at = case when exists (select from partner_move m where m.partner_id = t.id and m.state = 'moved') \
                                         then coalesce(t.disabled_at, excluded.disabled_at) else excluded.disabled_at end"
             }
-            // A client reference that was erased in one cell, and used again, stays with the order that has it here.
-            Self::Intents => {
-                "insert into intent select i.* from jsonb_array_elements($1::jsonb) one cross join lateral \
-                     jsonb_populate_record(null::intent, one || case \
-                         when exists (select from intent u where u.partner_id = one ->> 'partner_id' \
-                                          and u.livemode = (one ->> 'livemode')::boolean \
-                                          and u.client_reference = one ->> 'client_reference' and u.reference is not null \
-                                          and one ->> 'reference' is not null and u.intent_id <> one ->> 'intent_id' offset 0) \
-                         then '{\"client_reference\": null}'::jsonb else '{}' end) i \
-                 on conflict do nothing"
-            }
             // Processes find new keys by their time.
             Self::Keys => {
                 "insert into api_key as t select * from jsonb_populate_recordset(null::api_key, \
-                     (select jsonb_agg(one || jsonb_build_object('created_at', now())) \
+                     (select jsonb_agg(one || jsonb_build_object('created_at', clock_timestamp())) \
                       from jsonb_array_elements($1::jsonb) one)) \
                  on conflict (id) do update set disabled_at = excluded.disabled_at \
                      where t.disabled_at is null and excluded.disabled_at is not null"
@@ -218,15 +228,17 @@ impl CopiedRows {
     }
 }
 
-/// Rows of a partner after a key, as JSON, and the last row's key. They stay text: a number of JSON may be an amount.
+/// Rows of a partner after a key (`None`: from the first on), as JSON, and the last row's key. They stay text: a number of
+/// JSON may be an amount.
 pub async fn list_rows(
     conn: &mut PgConnection,
     kind: CopiedRows,
     partner_id: &str,
-    after: &str,
+    after: Option<Vec<String>>,
     limit: i64,
-) -> Result<(Vec<String>, Option<String>), StoreError> {
-    let rows: Vec<(String, String)> =
+) -> Result<(Vec<String>, Option<Vec<String>>), StoreError> {
+    let after = after.unwrap_or_else(|| kind.first());
+    let rows: Vec<(Vec<String>, String)> =
         sqlx::query_as(kind.list()).bind(partner_id).bind(after).bind(limit).fetch_all(conn).await?;
     let last = rows.last().map(|(key, _)| key.clone());
     Ok((rows.into_iter().map(|(_, row)| row).collect(), last))
@@ -238,19 +250,27 @@ pub async fn insert_rows(
     kind: CopiedRows,
     rows: &[String],
 ) -> Result<(), StoreError> {
-    sqlx::query(kind.insert()).bind(format!("[{}]", rows.join(","))).execute(conn).await?;
-    Ok(())
+    insert_arrays(conn, kind.insert(), rows).await
 }
 
-/// The first of these intents that this database does not have.
-pub async fn find_missing_intent(
+/// PostgreSQL refuses an array of JSON above 256 MB.
+const ARRAY_BYTES_MAX: usize = 8 << 20;
+
+/// Executes a statement for rows as arrays of JSON, each of a bounded size.
+pub(super) async fn insert_arrays(
     conn: &mut PgConnection,
-    rows: &[String],
-) -> Result<Option<String>, StoreError> {
-    let row = sqlx::query_scalar(
-        "select given.intent_id from jsonb_populate_recordset(null::intent, $1::jsonb) given \
-         where not exists (select from intent i where i.partner_id = given.partner_id and i.livemode = given.livemode \
-                               and i.intent_id = given.intent_id offset 0) order by 1 limit 1",
-    );
-    Ok(row.bind(format!("[{}]", rows.join(","))).fetch_optional(conn).await?)
+    statement: &'static str,
+    mut rows: &[String],
+) -> Result<(), StoreError> {
+    while !rows.is_empty() {
+        let mut bytes = 0_usize;
+        let fit = rows.iter().take_while(|row| {
+            bytes = bytes.saturating_add(row.len());
+            bytes <= ARRAY_BYTES_MAX
+        });
+        let (array, others) = rows.split_at(fit.count().max(1));
+        sqlx::query(statement).bind(format!("[{}]", array.join(","))).execute(&mut *conn).await?;
+        rows = others;
+    }
+    Ok(())
 }

@@ -23,6 +23,7 @@ pub async fn list_sessions(
     let rows = sqlx::query_as(
         "select s.session_id, s.enabled, s.moved_by, \
                 exists (select from fix_parked p where p.session_id = s.session_id) \
+                or exists (select from fix_late_report r where r.session_id = s.session_id) \
                 or s.drop_copy and exists (select from legacy_intent l where l.partner_id = s.partner_id \
                                              and l.stage in ('pending', 'solving', 'queued', 'submitting')) \
                 or s.drop_copy and exists (select from execution e where e.partner_id = s.partner_id and terminal_at is null) \
@@ -150,111 +151,6 @@ pub async fn note_lost(conn: &mut PgConnection, session_id: &str) -> Result<(), 
         sqlx::query("update fix_session set copied_at = null where session_id = $1 and moved_by is not null");
     noted.bind(session_id).execute(conn).await?;
     Ok(())
-}
-
-/// A session with its row, messages for resends, orders, and the last event of each order; arrays of JSON.
-#[derive(Debug, Clone)]
-pub struct SessionRows {
-    pub session: String,
-    pub messages: String,
-    pub orders: String,
-    pub events: String,
-}
-
-pub async fn load_session(conn: &mut PgConnection, session_id: &str) -> Result<SessionRows, StoreError> {
-    let (session, messages, orders, events) = sqlx::query_as(
-        "select (to_jsonb(s) - '{moved_by,came_by,copied_at}'::text[])::text, \
-                (select coalesce(jsonb_agg(to_jsonb(m)), '[]')::text from fix_outbound m where m.session_id = s.session_id), \
-                (select coalesce(jsonb_agg(to_jsonb(o)), '[]')::text from fix_order o where o.session_id = s.session_id), \
-                (select coalesce(jsonb_agg(to_jsonb(v)), '[]')::text from fix_order o cross join lateral ( \
-                     select reference, type, sequence, object from event_record r where r.reference = o.reference \
-                     union all select reference, type, sequence, object from moved_event m where m.reference = o.reference \
-                     order by sequence desc limit 1) v where o.session_id = s.session_id) \
-         from fix_session s where s.session_id = $1",
-    )
-    .bind(session_id)
-    .fetch_one(conn)
-    .await?;
-    Ok(SessionRows { session, messages, orders, events })
-}
-
-/// Inserts orders that come with their session, and enters those of another cell, whose copies are erased by their age.
-const INSERT_ORDERS: &str = "with new as ( \
-         insert into fix_order select * from jsonb_populate_recordset(null::fix_order, $1::jsonb) \
-         on conflict (session_id, cl_ord_id) do nothing returning session_id, cl_ord_id, reference, created_at) \
-     insert into fix_order_copy (session_id, cl_ord_id, reference, ordered_at) \
-     select session_id, cl_ord_id, reference, created_at from new \
-     where not exists (select from execution e where e.reference = new.reference)";
-
-/// Enters, for erasure, the accounts that a session's orders bring and that were erased here before.
-const ERASE_AGAIN: &str = "insert into fix_erasure (session_id, account, until_seq) \
-     select distinct t.session_id, given.details ->> 'account', t.next_out \
-     from jsonb_populate_recordset(null::fix_order, $1::jsonb) given \
-     join fix_order o using (session_id, cl_ord_id) join fix_session s on s.session_id = o.session_id \
-     join fix_session t on t.partner_id = s.partner_id and t.livemode = s.livemode \
-     where o.details ->> 'account' is null and given.details ->> 'account' not like 'bene\\_%'";
-
-/// Inserts the last events of other cells' orders, without the beneficiary where the order's copy was erased here before.
-const INSERT_EVENTS: &str = "insert into moved_event as t \
-     select v.reference, v.type, v.sequence, \
-            case when exists (select from fix_order_copy c where c.reference = v.reference) then v.object \
-                 else jsonb_set(v.object::jsonb, '{beneficiary}', \
-                      '{\"nameMasked\": null, \"accountLast4\": null, \"accountHash\": null}', false)::json end \
-     from jsonb_populate_recordset(null::moved_event, $1::jsonb) v \
-     where not exists (select from execution e where e.reference = v.reference) \
-     on conflict (reference) do update set type = excluded.type, sequence = excluded.sequence, object = excluded.object \
-         where excluded.sequence > t.sequence";
-
-/// Inserts a session, which reports this database's events from now on; one that an earlier move took from here is
-/// replaced. A drop copy reports those since the partner came, or since it was itself here. `false`: this cell has
-/// another session under the id. Call it in a transaction.
-pub async fn insert_session(
-    conn: &mut PgConnection,
-    session_id: &str,
-    rows: &SessionRows,
-    id: &str,
-) -> Result<bool, StoreError> {
-    let columns: String = sqlx::query_scalar(
-        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute \
-         where attrelid = 'fix_session'::regclass and attnum > 0 and not attisdropped",
-    )
-    .fetch_one(&mut *conn)
-    .await?;
-    let statement = format!(
-        "insert into fix_session as t select * from jsonb_populate_record(null::fix_session, $1::jsonb || jsonb_build_object( \
-             'enabled', true, 'came_by', $2::text, 'feed_position', \
-             case when ($1::jsonb -> 'drop_copy')::boolean \
-                  then coalesce((select e.feed_position from fix_session e where e.session_id = $1::jsonb ->> 'session_id'), \
-                                (select m.feed_position from partner_move m where m.id = $2)) \
-                  else (select position from feed_counter) end)) \
-         on conflict (session_id) do update set ({columns}) = (select excluded.*) \
-             where t.moved_by is not null and t.came_by is distinct from $2"
-    );
-    let inserted = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(&rows.session).bind(id);
-    if inserted.execute(&mut *conn).await?.rows_affected() == 0 {
-        let is_known = sqlx::query_scalar(
-            "select exists (select from fix_session where session_id = $1 and came_by = $2)",
-        );
-        return Ok(is_known.bind(session_id).bind(id).fetch_one(&mut *conn).await?);
-    }
-    // Those of the time before.
-    sqlx::query("delete from fix_outbound where session_id = $1")
-        .bind(session_id)
-        .execute(&mut *conn)
-        .await?;
-    for (statement, rows) in [
-        (
-            "insert into fix_outbound select * from jsonb_populate_recordset(null::fix_outbound, $1::jsonb)",
-            &rows.messages,
-        ),
-        (INSERT_ORDERS, &rows.orders),
-        (ERASE_AGAIN, &rows.orders),
-        // Of its own orders this database has the events.
-        (INSERT_EVENTS, &rows.events),
-    ] {
-        sqlx::query(statement).bind(rows).execute(&mut *conn).await?;
-    }
-    Ok(true)
 }
 
 /// Drop copies that a move has not brought to its target yet.
