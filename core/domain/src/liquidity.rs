@@ -259,6 +259,19 @@ impl Snapshot {
         }
     }
 
+    /// Keeps what these providers deliver, given their ids. Of a ladder the others' rungs remain.
+    pub fn retain_deliverers(&mut self, keep: impl Fn(&str) -> bool) {
+        for market in self.pairs.values_mut().flat_map(HashMap::values_mut) {
+            market.offers.retain_mut(|offer| match &mut offer.curve {
+                Curve::Ladder(rungs) => {
+                    rungs.retain(|rung| keep(&rung.deliverer.provider_id));
+                    !rungs.is_empty()
+                }
+                Curve::Pool { deliverer, .. } => keep(&deliverer.provider_id),
+            });
+        }
+    }
+
     /// The providers that may deliver an order of the pair, each at least once.
     pub fn deliverers<'a>(&'a self, input: &str, output: &str) -> impl Iterator<Item = &'a str> {
         self.pair(input, output).into_iter().flat_map(|pair| &pair.offers).flat_map(Offer::deliverers)

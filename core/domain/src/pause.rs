@@ -105,12 +105,10 @@ impl Pauses {
         }
         let on_paused_chain =
             |symbol: &str| chain_of(symbol).is_some_and(|of| self.holds(Scope::Chain, |chain| chain == of));
-        snapshot.retain_offers(|input, output, offer| {
-            !self.stops_pair(input, output)
-                && !on_paused_chain(input)
-                && !on_paused_chain(output)
-                && !offer.deliverers().any(|provider| self.stops_provider(provider))
+        snapshot.retain_offers(|input, output, _| {
+            !self.stops_pair(input, output) && !on_paused_chain(input) && !on_paused_chain(output)
         });
+        snapshot.retain_deliverers(|provider| !self.stops_provider(provider));
     }
 }
 

@@ -285,6 +285,24 @@ async fn the_order_book_is_filled_level_by_level_and_shows_its_depth() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_one_provider_leaves_the_others_orders_in_the_book() {
+    let harness = scenes::harness_over(&[("a", 1_000_000), ("b", 1_000_000)], book).await;
+    rest(&harness, "a", "0.99", 500_000).await;
+    rest(&harness, "b", "0.995", 600_000).await;
+    let liquidity = &harness.engine.context().liquidity;
+    liquidity.refresh().await;
+    sqlx::query("insert into pause (scope, target, operator, reason) values ('provider', 'b', 'jo', 'r')")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    let plan = harness.accept(order("000123456789")).await.plan;
+    assert_eq!(plan.slices.iter().map(|slice| slice.provider_id.as_str()).collect::<Vec<_>>(), ["a"]);
+    liquidity.load_controls(harness.pool()).await.unwrap();
+    let candidates = serde_json::to_value(quoted(&harness, 100_000_000).await).unwrap();
+    assert_eq!(candidates[0]["legs"][0]["capacity"], "5000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_two_orders_are_filled_from_the_same_resting_units() {
     let harness = scenes::harness_over(&[("a", 1_000_000_000)], book).await;
     rest(&harness, "a", "1", 60_000).await;

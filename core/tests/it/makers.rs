@@ -207,6 +207,33 @@ async fn a_disabled_makers_orders_are_not_filled_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_paused_partners_resting_orders_are_not_filled_until_it_goes_on() {
+    let (harness, maker) = harness().await;
+    place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+    let taker = harness.other_tenant().await;
+    let submit = async |request| {
+        let command = SubmitCommand { tenant: taker.clone(), request, idempotency: None, fix: None };
+        harness.engine.submit(command).await.unwrap().outcome
+    };
+    sqlx::query(
+        "insert into pause (scope, target, operator, reason) values ('partner', $1, 'jo', 'a stolen key')",
+    )
+    .bind(&maker.partner_id)
+    .execute(harness.pool())
+    .await
+    .unwrap();
+    let refused = submit(order("000123450000")).await;
+    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    place(&harness, &maker, &placing("R-2", "1", 20_000)).await.unwrap();
+    harness.engine.context().liquidity.refresh().await;
+    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
+    sqlx::query("delete from pause").execute(harness.pool()).await.unwrap();
+    harness.engine.context().liquidity.refresh().await;
+    let filled = submit(order("000123450000")).await;
+    assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_makers_orders_end_with_it_and_what_takers_return_is_not_offered() {
     let (harness, maker) = harness().await;
     let (open, _) = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();

@@ -104,8 +104,9 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
 }
 
 /// At most [`LEVELS_MAX`] orders of each pair with a remaining amount, taken from the providers in turn: the best of each,
-/// then the second of each, so that no provider's orders hide another's, whatever their rates. Of makers those of the provider's present one for its present terms only, if it
-/// is enabled: fills are released to the order's wallet, at the order's rate.
+/// then the second of each, so that no provider's orders hide another's, whatever their rates. Of makers those of the provider's
+/// present one for its present terms only, if it is enabled and not paused: fills are released to the order's wallet, at
+/// the order's rate.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive book as ( \
@@ -127,7 +128,8 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
                    and (o.client_order_id is null or exists ( \
                        select from maker m join partner p on p.id = m.partner_id \
                        where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
-                         and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null)) \
+                         and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null \
+                               and not exists (select from pause where scope = 'partner' and target = p.id))) \
                  order by o.rate desc, o.id limit $1) p), \
          offered as ( \
              select *, row_number() over (partition by input_asset, output_asset order by turn, rate desc, id) as place \
@@ -154,14 +156,15 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled, has
-/// ended, or has other terms now.
+/// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled or paused,
+/// has ended, or has other terms now.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "select id, case when client_order_id is not null and not exists ( \
                              select from maker m join partner p on p.id = m.partner_id \
                              where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
-                               and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null) \
+                               and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null \
+                               and not exists (select from pause where scope = 'partner' and target = p.id)) \
                          then '0' else remaining::text end \
          from resting_order o where id = any($1::int8[]) order by id for update of o",
     )
