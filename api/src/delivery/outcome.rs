@@ -190,28 +190,30 @@ async fn write_and_judge(conn: &mut PgConnection, batch: &OutcomeBatch) -> Resul
     let mut tx = conn.begin().await?;
     let counted = deliveries::end(&mut tx, &batch.leases, &batch.ended).await?;
     let counted: HashSet<i64> = counted.into_iter().collect();
-    let mut verdicts: BTreeMap<&str, Vec<AttemptResult>> = BTreeMap::new();
+    let mut verdicts: BTreeMap<&str, Vec<(&str, AttemptResult)>> = BTreeMap::new();
     for ((route, verdict), end) in batch.verdicts.iter().zip(&batch.ended) {
         if counted.contains(&end.id) {
-            verdicts.entry(&route.endpoint_id).or_default().push(*verdict);
+            verdicts.entry(&route.endpoint_id).or_default().push((&route.target, *verdict));
         }
     }
-    verdicts.retain(|_, verdicts| verdicts.iter().any(|verdict| *verdict != AttemptResult::Delivered));
+    verdicts.retain(|_, verdicts| verdicts.iter().any(|(_, verdict)| *verdict != AttemptResult::Delivered));
     judge(&mut tx, &verdicts).await?;
     tx.commit().await?;
     Ok(())
 }
 
-/// The consequences of failures for their endpoints.
+/// The consequences of failures for their endpoints. What a former URL of an endpoint answered says nothing about its
+/// present one.
 async fn judge(
     conn: &mut PgConnection,
-    verdicts: &BTreeMap<&str, Vec<AttemptResult>>,
+    verdicts: &BTreeMap<&str, Vec<(&str, AttemptResult)>>,
 ) -> Result<(), StoreError> {
     let ids: Vec<&str> = verdicts.keys().copied().collect();
     let at = now();
     for endpoint in endpoints::lock_many(conn, &ids).await?.iter().filter(|endpoint| endpoint.is_active) {
         let (mut health, mut active, mut notices) = (endpoint.health, true, Vec::new());
-        for verdict in verdicts.get(endpoint.id.as_str()).into_iter().flatten() {
+        let of_endpoint = verdicts.get(endpoint.id.as_str()).into_iter().flatten();
+        for (_, verdict) in of_endpoint.filter(|(target, _)| *target == endpoint.url) {
             let (after, action) = health.after(*verdict, at);
             health = after;
             match action {

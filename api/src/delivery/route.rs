@@ -14,6 +14,8 @@ pub(super) struct EndpointRoute {
     pub(super) endpoint_id: String,
     /// The fence of its endpoint lease.
     pub(super) fence: i64,
+    /// The endpoint's URL as its owner wrote it.
+    pub(super) target: String,
     /// `None`: it no longer follows the rules.
     pub(super) url: Option<Url>,
     /// `None`: a secret could not be decrypted.
@@ -26,6 +28,7 @@ impl EndpointRoute {
         if let Err(error) = &keys {
             error!(endpoint = endpoint.id, %error, "webhook signing secret could not be decrypted");
         }
-        Self { endpoint_id: endpoint.id.clone(), fence, url: client.check(&endpoint.url), keys: keys.ok() }
+        let (endpoint_id, target) = (endpoint.id.clone(), endpoint.url.clone());
+        Self { endpoint_id, fence, url: client.check(&target), target, keys: keys.ok() }
     }
 }

@@ -290,6 +290,30 @@ async fn gone_deactivates_the_endpoint_and_keeps_its_deliveries() {
 }
 
 #[tokio::test]
+async fn a_former_urls_failures_do_not_count_for_the_endpoint() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = asked.clone();
+    let scene = Scene::new(move |_, got| {
+        is_asked.store(true, Ordering::Relaxed);
+        if got.head.starts_with("POST /hook/new ") { Reply::Status(200) } else { Reply::Never }
+    })
+    .await;
+    scene.accept().await;
+    wait_for("the first attempt", || async { asked.load(Ordering::Relaxed).then_some(()) }).await;
+    // It moves during the attempt.
+    let to = json!({"url": format!("{}/new", scene.receiver.url("127.0.0.1"))});
+    scene.harness.send(&manage(&scene.harness.acme, "PATCH", PATH, &to)).await.ok(200);
+    let logged = scene.attempted(1).await;
+    assert_eq!(logged["attempts"][0]["error"], "timeout", "{logged}");
+    let failing = "select count(*) from webhook_endpoint where failing_since is not null";
+    let count: i64 = sqlx::query_scalar(failing).fetch_one(scene.harness.pool()).await.unwrap();
+    assert_eq!(count, 0);
+    scene.skip_pauses().await;
+    wait_for("the delivery", || async { (scene.log().await.first()?["state"] == "delivered").then_some(()) })
+        .await;
+}
+
+#[tokio::test]
 async fn five_days_of_failures_deactivate_the_endpoint_after_a_notice() {
     let scene = Scene::new(|_, _| Reply::Status(500)).await;
     scene.ping().await;

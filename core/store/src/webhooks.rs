@@ -175,15 +175,15 @@ pub async fn list(
 }
 
 /// Writes the fields that a partner may change. An endpoint that becomes active begins at the present end of the feed,
-/// without its past failures.
+/// without its past failures; so does one with another URL, whose failures those were not.
 pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
     sqlx::query(
         "update webhook_endpoint w \
          set url = $2, subscribed_types = $3, is_active = $4, \
              from_position = case when $4 and not w.is_active \
                                   then (select position from feed_counter) else w.from_position end, \
-             failing_since = case when $4 and not w.is_active then null else w.failing_since end, \
-             noticed_at = case when $4 and not w.is_active then null else w.noticed_at end \
+             failing_since = case when ($4 and not w.is_active) or w.url <> $2 then null else w.failing_since end, \
+             noticed_at = case when ($4 and not w.is_active) or w.url <> $2 then null else w.noticed_at end \
          where id = $1",
     )
     .bind(&endpoint.id)
