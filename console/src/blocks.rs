@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse as _, Response};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::error::PageError;
 use crate::view::{self, Moment, Page};
@@ -212,6 +212,11 @@ impl Field {
 
     pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
         Self { name, kind: "hidden", value: value.into(), ..Self::default() }
+    }
+
+    /// A time that the operator saw, to the microsecond as it is stored.
+    pub(crate) fn seen(name: &'static str, at: DateTime<Utc>) -> Self {
+        Self::hidden(name, at.to_rfc3339_opts(SecondsFormat::Micros, true))
     }
 
     pub(crate) fn choice<'a>(

@@ -1,5 +1,6 @@
 //! Operators' decisions about partners, over the command line and the console.
 
+use chrono::{DateTime, Utc};
 use dvp_domain::ids::PartnerId;
 use dvp_store::partners::{self, PartnerRow};
 use dvp_store::{Acquire as _, PgConnection, StoreError, ids};
@@ -82,6 +83,8 @@ pub enum SwitchError {
     NoReason,
     #[error("there is no partner {0}")]
     Unknown(String),
+    #[error("the partner was enabled or disabled again since you opened the page: look again")]
+    Changed,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -100,13 +103,41 @@ pub async fn switch(
     operator: &str,
     reason: &str,
 ) -> Result<(PartnerRow, bool), SwitchError> {
-    if operator.trim().is_empty() || reason.trim().is_empty() {
-        return Err(SwitchError::NoReason);
-    }
-    let partner = partners::find_partner(conn, name).await?;
-    let partner = partner.ok_or_else(|| SwitchError::Unknown(name.to_owned()))?;
+    let partner = switched(conn, name, operator, reason).await?;
     let mut tx = conn.begin().await?;
     let is_changed = partners::switch_partner(&mut tx, &partner.id, enabled, operator, reason).await?;
     tx.commit().await?;
     Ok((partner, is_changed))
+}
+
+/// Enables a partner that was disabled at `disabled_at`, and not again since.
+pub async fn enable_seen(
+    conn: &mut PgConnection,
+    name: &str,
+    disabled_at: DateTime<Utc>,
+    operator: &str,
+    reason: &str,
+) -> Result<(), SwitchError> {
+    let partner = switched(conn, name, operator, reason).await?;
+    let mut tx = conn.begin().await?;
+    if partners::enable_seen(&mut tx, &partner.id, disabled_at, operator, reason).await? {
+        Ok(tx.commit().await?)
+    } else {
+        tx.rollback().await?;
+        Err(SwitchError::Changed)
+    }
+}
+
+/// The partner of a switch that has an operator and a reason.
+async fn switched(
+    conn: &mut PgConnection,
+    name: &str,
+    operator: &str,
+    reason: &str,
+) -> Result<PartnerRow, SwitchError> {
+    if operator.trim().is_empty() || reason.trim().is_empty() {
+        return Err(SwitchError::NoReason);
+    }
+    let partner = partners::find_partner(conn, name).await?;
+    partner.ok_or_else(|| SwitchError::Unknown(name.to_owned()))
 }

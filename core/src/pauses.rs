@@ -1,5 +1,6 @@
 //! Operators' pauses of parts of the service, over the command line and the console.
 
+use chrono::{DateTime, Utc};
 use dvp_domain::pause::Scope;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_store::pauses::{self, Decided};
@@ -10,6 +11,8 @@ use dvp_store::{Acquire as _, PgConnection, StoreError, partners};
 pub enum PauseSwitch {
     Pause,
     Resume,
+    /// Ends the pause that began at this time, and no later one.
+    ResumeSeen(DateTime<Utc>),
 }
 
 /// The result: the target's id, and whether anything changed.
@@ -28,6 +31,8 @@ pub enum PauseError {
     Target(Scope),
     #[error("there is no partner {0}")]
     UnknownPartner(String),
+    #[error("the pause ended or changed since you opened the page: look again")]
+    Changed,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -85,6 +90,13 @@ pub async fn switch(
     let is_changed = match switch {
         PauseSwitch::Pause => pauses::insert(&mut tx, scope, &target, by).await?,
         PauseSwitch::Resume => pauses::delete(&mut tx, scope, &target, by).await?,
+        PauseSwitch::ResumeSeen(at) => {
+            if !pauses::delete_seen(&mut tx, scope, &target, at, by).await? {
+                tx.rollback().await?;
+                return Err(PauseError::Changed);
+            }
+            true
+        }
     };
     tx.commit().await?;
     Ok(Switched { target, is_changed })

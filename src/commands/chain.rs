@@ -129,7 +129,7 @@ async fn resume(args: ChainResume) -> anyhow::Result<ExitCode> {
     let (chain, block) = (args.chain_id, args.shared_block);
     let mut conn = place.connect().await?;
     let mut tx = conn.begin().await?;
-    let resumed = store::resume(&mut tx, chain, BlockNumber(block)).await?;
+    let resumed = store::resume(&mut tx, chain, BlockNumber(block), None).await?;
     ensure!(resumed, "chain {chain} is not halted, or block {block} was not read");
     tx.commit().await?;
     print(args.place.json, &json!({"chainId": chain, "sharedBlock": block}), || {

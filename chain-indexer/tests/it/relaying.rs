@@ -353,7 +353,7 @@ async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() 
     .await;
     chain.state_on_chain(order.id, 0).await;
     let mut tx = pool.begin().await.unwrap();
-    assert!(store::resume(&mut tx, chain.config.chain_id, BlockNumber(shared)).await.unwrap());
+    assert!(store::resume(&mut tx, chain.config.chain_id, BlockNumber(shared), None).await.unwrap());
     tx.commit().await.unwrap();
     chain.state_on_chain(order.id, 1).await;
     chain.state("one", "create", "done").await;

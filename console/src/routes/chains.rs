@@ -4,6 +4,7 @@
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{
     self, ChainFees, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow, WaitingFill,
@@ -85,7 +86,8 @@ pub(crate) async fn show(
     };
     let may_act = operator.may(OPERATION);
     let halted = chains.iter().filter(|row| may_act && row.state == StateName::Halted);
-    let followed = followed.with_forms(halted.map(resume_form));
+    let resume = halted.filter_map(|row| Some(resume_form(row, row.halted_at?)));
+    let followed = followed.with_forms(resume);
     let retry = (may_act && !(troubled.is_empty() && failed.is_empty())).then(retry_form);
     let blocks = vec![
         followed,
@@ -185,9 +187,10 @@ fn command_row(row: &CommandView) -> Vec<Cell> {
     ]
 }
 
-fn resume_form(chain: &StatusRow) -> FormBlock {
+fn resume_form(chain: &StatusRow, halted_at: DateTime<Utc>) -> FormBlock {
     let fields = vec![
         Field::hidden("chain", chain.chain_id.to_string()),
+        Field::seen("halted_at", halted_at),
         Field::text("shared_block", "Newest block that is right"),
         Field::text("reason", "Reason"),
     ];
@@ -202,6 +205,8 @@ fn retry_form() -> FormBlock {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ResumeForm {
     chain: String,
+    /// When the chain was halted, as the operator saw it.
+    halted_at: DateTime<Utc>,
     /// Blocks read after this one are reverted.
     shared_block: String,
     reason: String,
@@ -240,14 +245,17 @@ pub(crate) async fn resume(
     let done = match given(&form.reason) {
         Ok(_) => {
             let mut tx = conn.begin().await.map_err(StoreError::from)?;
-            let resumed = chain::resume(&mut tx, chain, BlockNumber(block)).await?;
+            let resumed = chain::resume(&mut tx, chain, BlockNumber(block), Some(form.halted_at)).await?;
             if resumed {
                 operator.record(&mut tx, ConsoleAction::Acted, ROUTE, &subject).await?;
                 tx.commit().await.map_err(StoreError::from)?;
                 return Ok(Redirect::to("/chains").into_response());
             }
             tx.rollback().await.map_err(StoreError::from)?;
-            PageError::Conflict(format!("Chain {chain} is not halted, or block {block} was not read."))
+            PageError::Conflict(format!(
+                "Chain {chain} is not halted, or was halted again since you opened the page, or block {block} was not \
+                 read."
+            ))
         }
         Err(error) => error,
     };

@@ -3,12 +3,13 @@
 use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Extension, Form, Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, Utc};
 use dvp_core::partners::{self as core_partners, CreateError, SwitchError, Tier};
 use dvp_store::changes::Subject;
 use dvp_store::moves::{self, MoveRow};
 use dvp_store::operators::ConsoleAction;
 use dvp_store::partners::{self, PartnerRow};
-use dvp_store::{Acquire as _, StoreError};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
@@ -128,7 +129,7 @@ pub(crate) async fn create(
     done.map(|_| Redirect::to(&address(name)).into_response())
 }
 
-async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Result<PartnerRow, PageError> {
+async fn find(conn: &mut PgConnection, name: &str) -> Result<PartnerRow, PageError> {
     partners::find_partner(conn, name).await?.ok_or_else(|| PageError::NotFound(format!("partner {name}")))
 }
 
@@ -186,11 +187,9 @@ pub(crate) async fn show(
     if operator.may(ADMINISTRATION) {
         let is_enabled = partner.disabled_at.is_none();
         let (action, button) = if is_enabled { ("disable", "Disable") } else { ("enable", "Enable") };
-        let form = FormBlock::new(
-            format!("{}/{action}", address(&name)),
-            button,
-            vec![Field::text("reason", "Reason")],
-        );
+        let seen = partner.disabled_at.map(|at| Field::seen("disabled_at", at));
+        let fields = seen.into_iter().chain([Field::text("reason", "Reason")]).collect();
+        let form = FormBlock::new(format!("{}/{action}", address(&name)), button, fields);
         let form = if is_enabled { form.dangerous() } else { form };
         all.push(Block::forms("Change", vec![form]).half());
     }
@@ -232,43 +231,52 @@ pub(crate) struct Why {
     reason: String,
 }
 
-type WhyForm = Result<Form<Why>, FormRejection>;
+#[derive(Debug, Deserialize)]
+pub(crate) struct EnableForm {
+    /// When the partner was disabled, as the operator saw it.
+    disabled_at: DateTime<Utc>,
+    reason: String,
+}
 
 pub(crate) async fn disable(
-    state: State<Console>,
-    operator: Extension<Operator>,
-    name: Path<String>,
-    form: WhyForm,
-) -> Result<Response, PageError> {
-    switch(state, operator, name, form, false).await
-}
-
-pub(crate) async fn enable(
-    state: State<Console>,
-    operator: Extension<Operator>,
-    name: Path<String>,
-    form: WhyForm,
-) -> Result<Response, PageError> {
-    switch(state, operator, name, form, true).await
-}
-
-async fn switch(
     State(console): State<Console>,
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
-    form: WhyForm,
-    enabled: bool,
+    form: Result<Form<Why>, FormRejection>,
 ) -> Result<Response, PageError> {
     let Form(Why { reason }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let mut conn = console.acting().await?;
-    match core_partners::switch(&mut conn, &name, enabled, &operator.name, &reason).await {
-        Ok(_) => Ok(Redirect::to(&address(&name)).into_response()),
+    let done = core_partners::switch(&mut conn, &name, false, &operator.name, &reason).await;
+    switched(&mut conn, &operator, "POST /partners/{name}/disable", &name, done.map(|_| ())).await
+}
+
+pub(crate) async fn enable(
+    State(console): State<Console>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+    form: Result<Form<EnableForm>, FormRejection>,
+) -> Result<Response, PageError> {
+    let Form(EnableForm { disabled_at, reason }) =
+        form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    let mut conn = console.acting().await?;
+    let done = core_partners::enable_seen(&mut conn, &name, disabled_at, &operator.name, &reason).await;
+    switched(&mut conn, &operator, "POST /partners/{name}/enable", &name, done).await
+}
+
+/// Shows the partner, or records that it was not switched.
+async fn switched(
+    conn: &mut PgConnection,
+    operator: &Operator,
+    route: &str,
+    name: &str,
+    done: Result<(), SwitchError>,
+) -> Result<Response, PageError> {
+    match done {
+        Ok(()) => Ok(Redirect::to(&address(name)).into_response()),
         Err(SwitchError::Store(error)) => Err(error.into()),
         Err(SwitchError::Unknown(name)) => Err(PageError::NotFound(format!("partner {name}"))),
-        Err(error @ SwitchError::NoReason) => {
-            let route =
-                if enabled { "POST /partners/{name}/enable" } else { "POST /partners/{name}/disable" };
-            operator.record(&mut conn, ConsoleAction::Refused, route, &name).await?;
+        Err(error @ (SwitchError::NoReason | SwitchError::Changed)) => {
+            operator.record(conn, ConsoleAction::Refused, route, name).await?;
             Err(PageError::Conflict(sentence(&error.to_string())))
         }
     }

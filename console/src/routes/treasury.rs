@@ -3,6 +3,7 @@
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, Utc};
 use dvp_core::bands::{self as core_bands, BandChange};
 use dvp_core::limits::{self as core_limits, LimitChange};
 use dvp_core::pauses::{self as core_pauses, PauseSwitch};
@@ -158,6 +159,7 @@ fn pause_forms(paused: &[PauseRow]) -> Vec<FormBlock> {
         let fields = vec![
             Field::hidden("scope", row.scope.as_str()),
             Field::hidden("target", row.target.as_str()),
+            Field::seen("paused_at", row.paused_at),
             Field::text("reason", "Reason"),
         ];
         let about = format!("{} {}", view::words(&row.scope), row.target);
@@ -199,6 +201,16 @@ pub(crate) struct PauseForm {
     reason: String,
 }
 
+#[derive(Debug, Deserialize)]
+pub(crate) struct ResumeForm {
+    scope: String,
+    #[serde(default)]
+    target: String,
+    /// When the pause began that the operator saw.
+    paused_at: DateTime<Utc>,
+    reason: String,
+}
+
 type Given<T> = Result<Form<T>, FormRejection>;
 
 pub(crate) async fn pause(
@@ -206,24 +218,26 @@ pub(crate) async fn pause(
     operator: Extension<Operator>,
     form: Given<PauseForm>,
 ) -> Result<Response, PageError> {
+    let Form(form) = read(form)?;
     switch(state, operator, form, PauseSwitch::Pause).await
 }
 
 pub(crate) async fn resume(
     state: State<Console>,
     operator: Extension<Operator>,
-    form: Given<PauseForm>,
+    form: Given<ResumeForm>,
 ) -> Result<Response, PageError> {
-    switch(state, operator, form, PauseSwitch::Resume).await
+    let Form(ResumeForm { scope, target, paused_at, reason }) = read(form)?;
+    let form = PauseForm { scope, target, reason };
+    switch(state, operator, form, PauseSwitch::ResumeSeen(paused_at)).await
 }
 
 async fn switch(
     State(console): State<Console>,
     Extension(operator): Extension<Operator>,
-    form: Given<PauseForm>,
+    PauseForm { scope, target, reason }: PauseForm,
     switch: PauseSwitch,
 ) -> Result<Response, PageError> {
-    let Form(PauseForm { scope, target, reason }) = read(form)?;
     let parsed =
         Scope::parse(&scope).ok_or_else(|| PageError::Invalid(format!("There is no scope {scope}.")))?;
     let mut conn = console.acting().await?;
@@ -233,7 +247,7 @@ async fn switch(
         Err(error) => {
             let route = match switch {
                 PauseSwitch::Pause => "POST /treasury/pauses/add",
-                PauseSwitch::Resume => "POST /treasury/pauses/remove",
+                PauseSwitch::Resume | PauseSwitch::ResumeSeen(_) => "POST /treasury/pauses/remove",
             };
             let error = match error {
                 core_pauses::PauseError::Store(error) => error.into(),

@@ -10,7 +10,7 @@ use dvp_store::fix::{self, NewFixSession};
 use dvp_store::reconcile::{NewRun, insert_run};
 use dvp_testing::orders::order;
 
-use crate::scene::{Answer, Scene};
+use crate::scene::{Answer, Scene, between};
 
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
 
@@ -376,7 +376,8 @@ async fn words_of_a_failure_find_its_orders() {
 async fn chains_and_their_commands_are_refused_what_they_cannot_do() {
     let scene = Scene::new().await;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
-    let resume = [("chain", "31337"), ("shared_block", "7"), ("reason", "the fork was found")];
+    let why = ("reason", "the fork was found");
+    let resume = [("chain", "31337"), ("halted_at", "2026-01-31T09:00:00Z"), ("shared_block", "7"), why];
     let refused = scene.post("/chains/resume", &resume, &cookie).await;
     assert!(
         refused.status == StatusCode::CONFLICT && refused.body.contains("is not halted"),
@@ -429,8 +430,11 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
     }
     assert!(page.body.contains(&format!("/search?q={}", reference.as_str())), "{}", page.body);
 
-    let resume =
-        |block: &'static str| [("chain", "31337"), ("shared_block", block), ("reason", "the fork was found")];
+    let halted_at = between(&page.body, "name=\"halted_at\" value=\"", "\"");
+    let resume = |block: &'static str| {
+        let why = ("reason", "the fork was found");
+        [("chain", "31337"), ("halted_at", halted_at), ("shared_block", block), why]
+    };
     let unread = scene.post("/chains/resume", &resume("8"), &cookie).await;
     assert_eq!(unread.status, StatusCode::CONFLICT, "{}", unread.body);
     let done = scene.post("/chains/resume", &resume("7"), &cookie).await;

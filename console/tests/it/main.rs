@@ -17,4 +17,5 @@ mod passwords;
 mod reports;
 mod scene;
 mod screens;
+mod stale;
 mod step_up;

@@ -7,7 +7,7 @@ use dvp_domain::operator::OperatorRole;
 use dvp_store::fix::{self, NewFixSession};
 use dvp_testing::orders::order;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, between};
 
 async fn session(scene: &Scene) -> String {
     let new = NewFixSession {
@@ -108,7 +108,10 @@ async fn a_pause_holds_until_it_is_removed_and_needs_a_reason() {
     let paused = scene.post("/treasury/pauses/add", &pause("feed"), &treasury).await;
     assert_eq!(paused.status, StatusCode::SEE_OTHER);
     assert!(matches!(scene.harness.submit(order("000123456789")).await, Outcome::Rejected { .. }));
-    scene.post("/treasury/pauses/remove", &pause("feed is right"), &treasury).await;
+    let page = scene.get("/treasury", &treasury).await.body;
+    let seen = between(&page, "name=\"paused_at\" value=\"", "\"");
+    let [scope, target, reason] = pause("feed is right");
+    scene.post("/treasury/pauses/remove", &[scope, target, reason, ("paused_at", seen)], &treasury).await;
     scene.harness.accept(order("000123456789")).await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     audit::verify(&mut conn).await.unwrap();
@@ -166,10 +169,9 @@ async fn sessions_and_partners_are_commanded_with_a_reason_and_recorded() {
     assert_eq!(off.status, StatusCode::SEE_OTHER, "{}", off.body);
     let page = scene.get("/partners/acme", &cookie).await.body;
     assert!(page.contains("no contract") && page.contains("disabled"), "{page}");
-    assert_eq!(
-        scene.post("/partners/acme/enable", &[("reason", " ")], &cookie).await.status,
-        StatusCode::CONFLICT
-    );
+    let seen = between(&page, "name=\"disabled_at\" value=\"", "\"");
+    let silent = [("disabled_at", seen), ("reason", " ")];
+    assert_eq!(scene.post("/partners/acme/enable", &silent, &cookie).await.status, StatusCode::CONFLICT);
     scene.add("kim", &[OperatorRole::Viewer]).await;
     assert_eq!(scene.post("/operators/jo/disable", &[], &cookie).await.status, StatusCode::CONFLICT);
     assert_eq!(scene.post("/operators/kim/disable", &[], &cookie).await.status, StatusCode::SEE_OTHER);

@@ -235,12 +235,34 @@ pub async fn switch_partner(
     operator: &str,
     reason: &str,
 ) -> Result<bool, StoreError> {
+    switch_seen(tx, partner_id, enabled, None, (operator, reason)).await
+}
+
+/// Enables a partner that was disabled at `disabled_at`. `false`: it is enabled, or was disabled again.
+pub async fn enable_seen(
+    tx: &mut PgTransaction<'_>,
+    partner_id: &str,
+    disabled_at: DateTime<Utc>,
+    operator: &str,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    switch_seen(tx, partner_id, true, Some(disabled_at), (operator, reason)).await
+}
+
+async fn switch_seen(
+    tx: &mut PgTransaction<'_>,
+    partner_id: &str,
+    enabled: bool,
+    disabled_at: Option<DateTime<Utc>>,
+    (operator, reason): (&str, &str),
+) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update partner set disabled_at = case when $2 then null else now() end \
-         where id = $1 and (disabled_at is null) <> $2",
+         where id = $1 and (disabled_at is null) <> $2 and ($3::timestamptz is null or disabled_at = $3)",
     )
     .bind(partner_id)
     .bind(enabled)
+    .bind(disabled_at)
     .execute(&mut **tx)
     .await?;
     if done.rows_affected() == 0 {

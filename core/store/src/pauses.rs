@@ -95,11 +95,35 @@ pub async fn delete(
     target: &str,
     by: Decided<'_>,
 ) -> Result<bool, StoreError> {
-    let deleted = sqlx::query("delete from pause where scope = $1 and target = $2")
-        .bind(scope.as_str())
-        .bind(target)
-        .execute(&mut *conn)
-        .await?;
+    remove(conn, scope, target, None, by).await
+}
+
+/// Resumes what was paused at `paused_at`. `false`: it is not paused, or was paused again.
+pub async fn delete_seen(
+    conn: &mut PgConnection,
+    scope: Scope,
+    target: &str,
+    paused_at: DateTime<Utc>,
+    by: Decided<'_>,
+) -> Result<bool, StoreError> {
+    remove(conn, scope, target, Some(paused_at), by).await
+}
+
+async fn remove(
+    conn: &mut PgConnection,
+    scope: Scope,
+    target: &str,
+    paused_at: Option<DateTime<Utc>>,
+    by: Decided<'_>,
+) -> Result<bool, StoreError> {
+    let deleted = sqlx::query(
+        "delete from pause where scope = $1 and target = $2 and ($3::timestamptz is null or paused_at = $3)",
+    )
+    .bind(scope.as_str())
+    .bind(target)
+    .bind(paused_at)
+    .execute(&mut *conn)
+    .await?;
     note(conn, "resume", scope, target, by, deleted.rows_affected()).await
 }
 

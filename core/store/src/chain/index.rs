@@ -7,6 +7,7 @@ use super::{address, bigint, block, bulk, facts, hash, relay, unsigned};
 use crate::StoreError;
 use crate::reconcile::forget_above;
 use alloy::primitives::{Address, B256};
+use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 use std::collections::HashMap;
@@ -219,21 +220,24 @@ pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> 
 }
 
 /// Records an operator's decision to resume a halted chain: the indexer goes back to the newest block it shares with
-/// the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
+/// the chain above `shared_with`, the final block from now on. With `halted_at` only a halt of that time is ended.
+/// `false`: it was not halted, or not then, or has no such block.
 pub async fn resume(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     shared_with: BlockNumber,
+    halted_at: Option<DateTime<Utc>>,
 ) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update chain_cursor
          set halted = null, halted_detail = null, halted_at = null,
              final_number = least(final_number, $2), version = version + 1
-         where chain_id = $1 and halted is not null
+         where chain_id = $1 and halted is not null and ($3::timestamptz is null or halted_at = $3)
            and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)",
     )
     .bind(bigint(chain_id))
     .bind(bigint(shared_with.0))
+    .bind(halted_at)
     .execute(&mut **tx)
     .await?;
     if done.rows_affected() == 0 {

@@ -4,6 +4,7 @@
 
 use super::{bigint, unsigned};
 use crate::StoreError;
+use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -77,6 +78,7 @@ pub struct StatusRow {
     pub name: String,
     pub state: StateName,
     pub reason: Option<String>,
+    pub halted_at: Option<DateTime<Utc>>,
     /// Seconds in this state.
     pub state_seconds: u64,
     /// Seconds since the indexer's last report.
@@ -163,6 +165,7 @@ pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, St
         "select status.chain_id, status.name, status.node_head, status.node_final,
                 case when cursor.halted is not null then 'halted' else status.state end as state,
                 coalesce(cursor.halted || ': ' || cursor.halted_detail, status.reason) as reason,
+                cursor.halted_at,
                 extract(epoch from clock_timestamp() - status.since)::bigint as state_seconds,
                 extract(epoch from clock_timestamp() - status.updated_at)::bigint as silent_seconds,
                 extract(epoch from clock_timestamp() - status.backfill_started_at)::bigint as backfill_seconds,
@@ -201,6 +204,7 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
         name: row.try_get("name")?,
         state: StateName::parse(row.try_get("state")?)?,
         reason: row.try_get("reason")?,
+        halted_at: row.try_get("halted_at")?,
         state_seconds: number("state_seconds")?,
         silent_seconds: number("silent_seconds")?,
         node_head: block("node_head")?.max(block("head_number")?),
