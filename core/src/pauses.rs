@@ -55,7 +55,7 @@ impl From<sqlx::Error> for PauseError {
     }
 }
 
-/// Pauses or resumes. A partner is given by its name.
+/// Pauses or resumes. A partner is given by its name, or by its id as lists of pauses show it.
 pub async fn switch(
     conn: &mut PgConnection,
     switch: PauseSwitch,
@@ -79,10 +79,11 @@ pub async fn switch(
         return Err(PauseError::Target(scope));
     }
     let target = match scope {
-        Scope::Partner => {
-            let partner = partners::find_partner(conn, target).await?;
-            partner.ok_or_else(|| PauseError::UnknownPartner(target.to_owned()))?.id
-        }
+        Scope::Partner => match partners::find_partner(conn, target).await? {
+            Some(partner) => partner.id,
+            None if partners::is_partner(conn, target).await? => target.to_owned(),
+            None => return Err(PauseError::UnknownPartner(target.to_owned())),
+        },
         Scope::Everything | Scope::Pair | Scope::Rail | Scope::Provider | Scope::Chain => target.to_owned(),
     };
     let by = Decided { operator, reason };

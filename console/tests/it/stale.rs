@@ -31,7 +31,7 @@ async fn a_form_resumes_only_the_pause_that_its_operator_saw() {
     let scene = Scene::new().await;
     let jo = scene.sign_in("jo", &[OperatorRole::Treasury]).await;
     let kim = scene.sign_in("kim", &[OperatorRole::Treasury]).await;
-    for (scope, target) in [("pair", "USDC/USD"), ("everything", "")] {
+    for (scope, target) in [("pair", "USDC/USD"), ("everything", ""), ("partner", "acme")] {
         let pause = |reason| [("scope", scope), ("target", target), ("reason", reason)];
         scene.post("/treasury/pauses/add", &pause("the feed"), &jo).await;
         let opened = fields_of(&scene.get("/treasury", &kim).await, REMOVE);
