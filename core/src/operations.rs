@@ -5,8 +5,8 @@
 //! finding about a leg replaces the rail's answer.
 //!
 //! A decision that moves money, or states where money is, takes two operators: the first one's decision is a request
-//! ([`crate::requests`]), which another one's approval, or the same decision, carries out. Returning committed funds
-//! takes two operators' signatures, which the contract checks.
+//! ([`crate::requests`]), which another one's approval, or the same decision of one who may approve, carries out.
+//! Returning committed funds takes two operators' signatures, which the contract checks.
 //!
 //! A decision that contradicts known facts is refused, or not carried out if they become known before then. A
 //! contradiction that becomes known later is a break until two operators have closed it.
@@ -100,10 +100,27 @@ impl From<sqlx::Error> for ResolveError {
     }
 }
 
-/// Records a decision for the workflow, or requests it.
+/// Records a decision for the workflow, or requests it. The same decision of another operator is the approval of its
+/// request.
 pub async fn resolve(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
+) -> Result<OperatorDecision, ResolveError> {
+    resolve_as(conn, resolution, true).await
+}
+
+/// As [`resolve`], by an operator who may not approve: another one's request of the same decision stays pending.
+pub async fn resolve_as_maker(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+) -> Result<OperatorDecision, ResolveError> {
+    resolve_as(conn, resolution, false).await
+}
+
+async fn resolve_as(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+    may_approve: bool,
 ) -> Result<OperatorDecision, ResolveError> {
     let Resolution { action, operator, reason, evidence, .. } = resolution;
     if operator.trim().is_empty() || reason.trim().is_empty() {
@@ -113,7 +130,7 @@ pub async fn resolve(
         return Err(ResolveError::NoReason);
     }
     let mut tx = conn.begin().await?;
-    let decided = decide(&mut tx, resolution).await;
+    let decided = decide(&mut tx, resolution, may_approve).await;
     // Immediately: a transaction that is only dropped keeps its locks until the connection is used again.
     if decided.is_ok() {
         tx.commit().await?
@@ -126,6 +143,7 @@ pub async fn resolve(
 async fn decide(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
+    may_approve: bool,
 ) -> Result<OperatorDecision, ResolveError> {
     let Resolution { reference, action, operator, .. } = resolution;
     let (execution, kind) = load(conn, reference, action).await?;
@@ -143,7 +161,7 @@ async fn decide(
     if !requested(&standing)?.agrees_with(action) {
         return Err(ResolveError::OtherRequested(standing.id));
     }
-    let is_proposal = requests::is_same_operator(&standing.maker, operator);
+    let is_proposal = !may_approve || requests::is_same_operator(&standing.maker, operator);
     if !is_proposal {
         carry_out_requested(conn, &standing, operator).await?;
         let note = resolution.reason;

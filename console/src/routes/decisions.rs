@@ -4,7 +4,9 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, Utc};
-use dvp_core::operations::{self, Action, OperatorDecision, Resolution, ResolveError, resolve};
+use dvp_core::operations::{
+    self, Action, OperatorDecision, Resolution, ResolveError, resolve, resolve_as_maker,
+};
 use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::settlement::leg::LegKind;
@@ -15,6 +17,7 @@ use serde::Deserialize;
 
 use crate::blocks::{Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
+use crate::navigation::APPROVAL;
 use crate::operator::Operator;
 use crate::state::Console;
 use crate::view;
@@ -186,7 +189,12 @@ pub(crate) async fn carry_out(
     let done = match decided {
         Ok(Decided { action, reason, evidence }) => {
             let resolution = Resolution { reference, action, operator: &operator.name, reason, evidence };
-            resolve(conn, &resolution).await.map_err(refused)
+            let decided = if operator.may(APPROVAL) {
+                resolve(conn, &resolution).await
+            } else {
+                resolve_as_maker(conn, &resolution).await
+            };
+            decided.map_err(refused)
         }
         Err(error) => Err(error),
     };

@@ -8,8 +8,9 @@ use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::limits;
+use dvp_testing::orders::order;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, between};
 
 const APPROVER: &[OperatorRole] = &[OperatorRole::Approver];
 
@@ -90,4 +91,33 @@ async fn an_approver_denies_and_a_maker_withdraws_with_a_reason() {
     assert!(list.contains(&id) && list.contains(&own));
     assert!(!scene.get("/approvals?state=pending", &approver).await.body.contains(&own));
     assert_eq!(scene.get("/approvals?state=x", &approver).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_decision_of_an_operator_who_may_not_approve_leaves_the_request_pending() {
+    let scene = Scene::new().await;
+    let reference = scene.harness.accept(order("000123456789")).await.reference;
+    sqlx::query(
+        "insert into screening (reference, verdict, source, detail) values ($1, 'hold', 'list', 'a name')",
+    )
+    .bind(reference.as_str())
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    let decide = async |cookie: &str| {
+        let page = scene.get(&format!("/orders/{reference}"), cookie).await;
+        let version = between(&page.body, "name=\"version\" value=\"", "\"");
+        let fields =
+            [("version", version), ("decision", "refuse"), ("reason", "a list"), ("evidence", "case 17")];
+        let decided = scene.post(&format!("/orders/{reference}/decisions"), &fields, cookie).await;
+        assert_eq!(decided.status, StatusCode::SEE_OTHER, "{}", decided.body);
+        decided.header("location").trim_start_matches("/approvals/").to_owned()
+    };
+    let id = decide(&scene.sign_in("jo", &[OperatorRole::Operator]).await).await;
+    let same = decide(&scene.sign_in("kim", &[OperatorRole::Operator]).await).await;
+    assert_eq!(same, id, "the request is shown");
+    assert_eq!(state(&scene, &id).await, ("pending".into(), None));
+    let both = [OperatorRole::Operator, OperatorRole::Approver];
+    decide(&scene.sign_in("max", &both).await).await;
+    assert_eq!(state(&scene, &id).await, ("approved".into(), Some("max".into())));
 }
