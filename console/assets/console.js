@@ -61,8 +61,14 @@ if (live && window.EventSource) {
     reading = new AbortController();
     try {
       const answer = await fetch(location.href, {
-        redirect: "error", signal: reading.signal, headers: { accept: "text/html", "x-refresh": "1" },
+        redirect: "manual", signal: reading.signal, headers: { accept: "text/html", "x-refresh": "1" },
       });
+      // The session has ended: these requests do not prolong it. The page's address leads to the sign-in and back.
+      if (answer.type === "opaqueredirect") {
+        isLeaving = true;
+        location.replace(location.pathname + location.search);
+        return;
+      }
       if (!answer.ok) throw new Error(answer.statusText);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
       failures = 0;

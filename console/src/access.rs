@@ -1,9 +1,11 @@
 //! Who may request a page: sign-in sessions, their cookie, and the checks that come before every handler.
 //!
 //! ```text
-//! passkey, or link with a token --sign-in--> session --any request within 30 min--> session
-//!                                              '-- 30 min without a request, 12 h in all, or sign-out --> ended
+//! passkey, or link with a token --sign-in--> session --an operator's request within 30 min--> session
+//!                                              '-- 30 min without one, 12 h in all, or sign-out --> ended
 //! ```
+//!
+//! What an open page requests by itself, to show what changed, does not prolong a session.
 //!
 //! Invariants: a token has 256 random bits, and only its SHA-256 is stored; a new sign-in has a new session, and an
 //! authentication in a session a new token; a form is accepted only from a page of the console's own origin; roles are
@@ -25,9 +27,12 @@ use crate::cookies::session_of;
 use crate::error::PageError;
 use crate::navigation::Needs;
 use crate::operator::Operator;
+use crate::routes::live;
 use crate::state::Console;
 use crate::step_up;
 
+/// Marks what a page requests by itself.
+const REFRESH: HeaderName = HeaderName::from_static("x-refresh");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The address of a connection's other end.
@@ -83,7 +88,14 @@ pub(crate) async fn require(
 ) -> Response {
     let Guard { console, method, path, roles, needs } = guard;
     let source = source(peer, &console.settings.proxies, request.headers());
-    let mut operator = match operator_of(&console, request.headers(), source).await {
+    let mut operator = match operator_of(
+        &console,
+        request.headers(),
+        source,
+        !is_automatic(&method, path, request.headers()),
+    )
+    .await
+    {
         Ok(Some(operator)) => operator,
         Ok(None) => return unauthenticated(&request),
         Err(error) => return PageError::from(error).into_response(),
@@ -123,14 +135,20 @@ pub(crate) async fn require(
     response
 }
 
+/// Whether a page makes the request, and not its operator.
+fn is_automatic(method: &Method, path: &str, headers: &HeaderMap) -> bool {
+    *method == Method::GET && (path == live::PATH || headers.contains_key(REFRESH))
+}
+
 async fn operator_of(
     console: &Console,
     headers: &HeaderMap,
     source: IpAddr,
+    renews: bool,
 ) -> Result<Option<Operator>, StoreError> {
     let Some(session) = session_of(console, headers) else { return Ok(None) };
     let mut conn = console.looking_up().await?;
-    let found = sessions::find_session(&mut conn, &session, console.settings.sessions.into()).await?;
+    let found = sessions::find_session(&mut conn, &session, console.settings.sessions.into(), renews).await?;
     let environment = console.settings.environment;
     Ok(found.map(|found| Operator::of(found, session, source.to_string(), environment)))
 }

@@ -125,7 +125,7 @@ pub(crate) fn all() -> Vec<Route> {
         form("/account/sessions/end", EVERYONE, post(operator_sessions::end_own)),
         page("/audit", AUDIT, get(audit::show)),
         page("/audit.jsonl", AUDIT, get(audit::export)),
-        page("/live", EVERYONE, get(live::stream)),
+        page(live::PATH, EVERYONE, get(live::stream)),
         page("/search", EVERYONE, get(search::show)),
         own(Method::GET, "/account", get(account::show)),
         own(Method::POST, "/account/passkeys/challenge", post(account::registration_challenge)),

@@ -266,3 +266,26 @@ async fn sign_in_sessions_are_listed_and_ended_by_their_operator_and_by_an_admin
     assert_eq!(acted.len(), 3, "{acted:?}");
     assert_eq!(acted[1].2, "POST /operators/{name}/sessions/end");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_refreshes_itself_does_not_keep_its_session() {
+    let scene = Scene::new().await;
+    let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
+    let idle_for = async |minutes: i32| {
+        sqlx::query("update operator_session set last_used_at = now() - make_interval(mins => $1)")
+            .bind(minutes)
+            .execute(scene.harness.pool())
+            .await
+            .unwrap();
+    };
+    let is_idle = "select count(*) from operator_session where last_used_at < now() - interval '1 minute'";
+    idle_for(29).await;
+    assert_eq!(scene.refresh("/", &cookie).await.status, StatusCode::OK);
+    assert_eq!(scene.status_of("/live", &cookie).await, StatusCode::OK);
+    assert_eq!(scene.harness.count(is_idle).await, 1);
+    assert_eq!(scene.get("/", &cookie).await.status, StatusCode::OK);
+    assert_eq!(scene.harness.count(is_idle).await, 0, "a person's request renews it");
+    idle_for(31).await;
+    assert_eq!(scene.refresh("/", &cookie).await.header("location"), "/login?next=%2F");
+    assert_eq!(scene.status_of("/live", &cookie).await, StatusCode::SEE_OTHER);
+}

@@ -20,6 +20,9 @@ use tower::ServiceExt as _;
 
 pub(crate) const ORIGIN: &str = "http://console.test:8081";
 
+/// The connections that are served at once.
+pub(crate) const CONNECTIONS: usize = 16;
+
 /// Where requests come from.
 const PEER: &str = "192.0.2.1:1000";
 
@@ -78,7 +81,7 @@ impl Scene {
             proxies: Vec::new(),
             sessions,
             provider,
-            connections: 16,
+            connections: CONNECTIONS,
         };
         let console = Console::new(
             harness.pool().clone().into(),
@@ -144,6 +147,12 @@ impl Scene {
 
     pub(crate) async fn get(&self, path: &str, cookie: &str) -> Answer {
         self.send(Request::get(path).header(header::COOKIE, cookie).body(Body::empty()).unwrap()).await
+    }
+
+    /// A page's own request of itself.
+    pub(crate) async fn refresh(&self, path: &str, cookie: &str) -> Answer {
+        let request = Request::get(path).header(header::COOKIE, cookie).header("x-refresh", "1");
+        self.send(request.body(Body::empty()).unwrap()).await
     }
 
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)], cookie: &str) -> Answer {

@@ -194,11 +194,13 @@ struct SessionRow {
     has_password: bool,
 }
 
-/// A live session, whose use is recorded once a minute. The roles are those of now.
+/// A live session. A request of its operator renews it, which is recorded once a minute; one that a page makes by itself
+/// does not. The roles are those of now.
 pub async fn find_session(
     conn: &mut PgConnection,
     token_hash: &[u8; 32],
     times: SessionTimes,
+    renews: bool,
 ) -> Result<Option<Session>, StoreError> {
     let row: Option<SessionRow> = sqlx::query_as(
         "select o.id, o.name, o.roles, s.method, \
@@ -219,7 +221,7 @@ pub async fn find_session(
     .fetch_optional(&mut *conn)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    if row.is_due {
+    if renews && row.is_due {
         sqlx::query("update operator_session set last_used_at = clock_timestamp() where token_hash = $1")
             .bind(&token_hash[..])
             .execute(conn)
