@@ -86,7 +86,7 @@ impl Attempts {
 }
 
 /// An IPv4 address, or the network of an IPv6 address, whose every address one host can have.
-fn network(source: IpAddr) -> IpAddr {
+pub(crate) fn network(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V4(_) => source,
         IpAddr::V6(address) => {

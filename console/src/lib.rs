@@ -6,13 +6,15 @@
 //!
 //! Reading order: `routes` the pages and their roles, `access` sessions and the checks of a request, `passkeys`,
 //! `passwords` and `step_up` how an operator is authenticated,
-//! `server` the listener and the headers of every answer, `view` how values are shown, `pulse` the throughput
+//! `server` the listener and the headers of every answer, with its bounds in `connections` and `arrival`, `view` how values are shown, `pulse` the throughput
 //! figures.
 
 pub mod access;
+mod arrival;
 mod assets;
 mod attempts;
 mod blocks;
+mod connections;
 mod cookies;
 mod error;
 mod figures;

@@ -23,10 +23,11 @@ use tower::Layer as _;
 use tracing::{debug, info, warn};
 
 use crate::access::{self, Guard, Peer};
+use crate::connections::Connections;
 use crate::error::PageError;
 use crate::routes::{self, Route};
 use crate::state::{Console, ConsoleSettings};
-use crate::{assets, figures, routes::sign_in};
+use crate::{arrival, assets, figures, routes::sign_in};
 
 /// The time limit for the arrival of a request's head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ pub fn router(console: Console) -> Router {
         router = router.route(path, handler.route_layer(from_fn_with_state(guard, access::require)));
     }
     let is_secure = console.settings.is_secure();
+    let limit = console.arrival;
     #[cfg(feature = "oidc")]
     let router = router
         .route("/login/provider", get(routes::oidc::begin))
@@ -57,7 +59,7 @@ pub fn router(console: Console) -> Router {
         .fallback(|| async { PageError::NotFound("page of this address".to_owned()) })
         .layer(DefaultBodyLimit::max(ConsoleSettings::FORM_BYTES_MAX))
         .layer(from_fn(move |request: Request, next: Next| async move {
-            let mut response = next.run(request).await;
+            let mut response = next.run(arrival::bound(request, limit)).await;
             protect(&mut response, is_secure);
             response
         }))
@@ -98,7 +100,9 @@ fn protect(response: &mut Response, is_secure: bool) {
 /// Fails when the listener cannot be used.
 pub async fn serve(listener: TcpListener, console: Console, shutdown: CancellationToken) -> io::Result<()> {
     info!(address = %listener.local_addr()?, "console listening");
-    let room = Arc::new(Semaphore::new(console.settings.connections));
+    let settings = Arc::clone(&console.settings);
+    let room = Arc::new(Semaphore::new(settings.connections));
+    let by_source = Connections::default();
     let connections = TaskTracker::new();
     connections.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
     let router = router(console);
@@ -109,10 +113,15 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
         };
         match accepted {
             Ok((socket, peer, place)) => {
+                let limit = settings.connections_per_source();
+                let Some(connected) = by_source.enter(peer, &settings.proxies, limit) else {
+                    debug!(%peer, "a connection of the console was closed: its source has as many as it may");
+                    continue;
+                };
                 let serving = connection(socket, router.clone(), peer, shutdown.clone());
                 connections.spawn(async move {
                     serving.await;
-                    drop(place);
+                    drop((connected, place));
                 });
             }
             Err(error) => {

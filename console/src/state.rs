@@ -60,6 +60,12 @@ impl ConsoleSettings {
     /// The maximum size of a form.
     pub(crate) const FORM_BYTES_MAX: usize = 64 * 1024;
 
+    /// The connections of one source: half of all, so that one host cannot hold them, and the operators behind one address
+    /// have enough.
+    pub(crate) fn connections_per_source(&self) -> usize {
+        self.connections.div_ceil(2)
+    }
+
     /// Whether browsers reach the console over TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.origins.iter().all(|origin| origin.scheme() == "https")
@@ -80,6 +86,8 @@ pub struct Console {
     /// Seals what is stored of webhook commands.
     pub(crate) vault: Arc<Vault>,
     pub(crate) settings: Arc<ConsoleSettings>,
+    /// The time limit for the arrival of a request's body.
+    pub(crate) arrival: Duration,
     pub(crate) pulse: Pulse,
     /// Sign-ins that failed.
     pub(crate) failures: Arc<Attempts>,
@@ -102,6 +110,8 @@ pub(crate) struct ChainLoad {
     pub wait: Duration,
 }
 
+/// The usual time limit for the arrival of a request's body.
+const ARRIVAL: Duration = Duration::from_secs(15);
 /// Failed sign-ins in a minute of one source, and of all together.
 const FAILURES: (u32, u32) = (60, 120);
 /// Challenges for sign-ins in a minute of one source, and of all together.
@@ -124,9 +134,16 @@ impl Console {
             overview,
             loads: Arc::default(),
             settings,
+            arrival: ARRIVAL,
             vault,
             pools,
         }
+    }
+
+    /// With another time limit for the arrival of a request's body.
+    #[must_use]
+    pub fn with_arrival(self, arrival: Duration) -> Self {
+        Self { arrival, ..self }
     }
 
     /// The rows of the home page.

@@ -6,6 +6,7 @@ mod actions;
 mod administration;
 mod approvals;
 mod authenticator;
+mod connections;
 mod found;
 mod invitations;
 mod live;
