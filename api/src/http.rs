@@ -1,6 +1,5 @@
 //! The parts of a request that do not depend on the partner: body, fields, limits and errors.
 
-pub(crate) mod answering;
 pub(crate) mod availability;
 pub(crate) mod body;
 pub(crate) mod error;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Extension;
 use axum::middleware::{AddExtension, from_fn_with_state};
+use dvp_core::answering::Answering;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -21,7 +22,6 @@ use tracing::{debug, info, warn};
 
 use crate::access::scope::Access;
 use crate::access::{auth, signature};
-use crate::http::answering::Answering;
 use crate::http::availability::require_database;
 use crate::http::error::ApiError;
 use crate::http::request;

@@ -40,4 +40,4 @@ pub use self::navigation::Needs;
 pub use self::operator::SessionPolicy;
 pub use self::routes::{Permission, permissions};
 pub use self::server::{router, serve};
-pub use self::state::{Console, ConsoleSettings, ProviderSettings};
+pub use self::state::{Console, ConsoleSettings, ProviderSettings, RequestTimes};

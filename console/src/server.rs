@@ -12,6 +12,7 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
+use dvp_core::answering::Answering;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -45,7 +46,7 @@ pub fn router(console: Console) -> Router {
         router = router.route(path, handler.route_layer(from_fn_with_state(guard, access::require)));
     }
     let is_secure = console.settings.is_secure();
-    let limit = console.arrival;
+    let limit = console.times.arrival;
     #[cfg(feature = "oidc")]
     let router = router
         .route("/login/provider", get(routes::oidc::begin))
@@ -102,6 +103,7 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
     info!(address = %listener.local_addr()?, "console listening");
     let settings = Arc::clone(&console.settings);
     let room = Arc::new(Semaphore::new(settings.connections));
+    let answer = console.times.answer;
     let by_source = Connections::default();
     let connections = TaskTracker::new();
     connections.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
@@ -118,7 +120,8 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
                     debug!(%peer, "a connection of the console was closed: its source has as many as it may");
                     continue;
                 };
-                let serving = connection(socket, router.clone(), peer, shutdown.clone());
+                let serving =
+                    connection(Answering::new(socket, answer), router.clone(), peer, shutdown.clone());
                 connections.spawn(async move {
                     serving.await;
                     drop((connected, place));
@@ -149,8 +152,14 @@ async fn accept(
     Ok((socket, peer, place))
 }
 
-/// One connection, request after request.
-async fn connection(socket: TcpStream, router: Router, peer: SocketAddr, shutdown: CancellationToken) {
+/// One connection, request after request. It is closed without an answer when a head does not arrive in time, or when
+/// the client does not read its answer.
+async fn connection(
+    socket: Answering<TcpStream>,
+    router: Router,
+    peer: SocketAddr,
+    shutdown: CancellationToken,
+) {
     let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router));
     let mut serving = pin!(
         http1::Builder::new()

@@ -40,6 +40,22 @@ pub struct ConsoleSettings {
     pub connections: usize,
 }
 
+/// The time limits of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestTimes {
+    /// From a request's head to the end of its body.
+    pub arrival: Duration,
+    /// From the moment a client stops reading an answer to the answer's last byte.
+    pub answer: Duration,
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        // An export of some megabytes is read over a slow line, too.
+        Self { arrival: Duration::from_secs(15), answer: Duration::from_secs(300) }
+    }
+}
+
 /// An OpenID Connect provider.
 #[derive(Clone)]
 pub struct ProviderSettings {
@@ -86,8 +102,7 @@ pub struct Console {
     /// Seals what is stored of webhook commands.
     pub(crate) vault: Arc<Vault>,
     pub(crate) settings: Arc<ConsoleSettings>,
-    /// The time limit for the arrival of a request's body.
-    pub(crate) arrival: Duration,
+    pub(crate) times: RequestTimes,
     pub(crate) pulse: Pulse,
     /// Sign-ins that failed.
     pub(crate) failures: Arc<Attempts>,
@@ -110,8 +125,6 @@ pub(crate) struct ChainLoad {
     pub wait: Duration,
 }
 
-/// The usual time limit for the arrival of a request's body.
-const ARRIVAL: Duration = Duration::from_secs(15);
 /// Failed sign-ins in a minute of one source, and of all together.
 const FAILURES: (u32, u32) = (60, 120);
 /// Challenges for sign-ins in a minute of one source, and of all together.
@@ -134,16 +147,16 @@ impl Console {
             overview,
             loads: Arc::default(),
             settings,
-            arrival: ARRIVAL,
+            times: RequestTimes::default(),
             vault,
             pools,
         }
     }
 
-    /// With another time limit for the arrival of a request's body.
+    /// With other time limits of a request.
     #[must_use]
-    pub fn with_arrival(self, arrival: Duration) -> Self {
-        Self { arrival, ..self }
+    pub fn with_times(self, times: RequestTimes) -> Self {
+        Self { times, ..self }
     }
 
     /// The rows of the home page.

@@ -10,6 +10,7 @@
 //! [`wallets`] the cached wallets, [`writer`] the commit, `statuses` the status cache, [`ranges`] the orders that
 //! wait for the market, [`workflow`] the work after acceptance. The rails are in `dvp_rails`, all SQL is in `dvp_store`.
 
+pub mod answering;
 pub mod approvals;
 pub mod audit;
 pub mod backlog;

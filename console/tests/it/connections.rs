@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dvp_console::RequestTimes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,8 @@ async fn listening(scene: &Scene) -> Listening {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
-    let console = scene.console().with_arrival(Duration::from_millis(500));
+    let soon = Duration::from_millis(500);
+    let console = scene.console().with_times(RequestTimes { arrival: soon, answer: soon });
     tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
     Listening { port, _stop: stop.drop_guard() }
 }
@@ -76,4 +78,15 @@ async fn one_host_cannot_hold_every_connection() {
     let answered = tokio::time::timeout(Duration::from_secs(8), answer(other)).await;
     assert!(answered.expect("an operator reaches the console").starts_with("HTTP/1.1 200"));
     drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_take_its_answers_loses_its_connection() {
+    let scene = Scene::new().await;
+    let listening = listening(&scene).await;
+    let request = "GET /login HTTP/1.1\r\nHost: console\r\n\r\n";
+    let mut stream = send(&listening, "127.0.0.1", request).await;
+    let asking = async { while stream.write_all(request.as_bytes()).await.is_ok() {} };
+    let ended = tokio::time::timeout(Duration::from_secs(30), asking).await;
+    assert!(ended.is_ok(), "the console waits for ever");
 }

@@ -1,4 +1,4 @@
-//! Closes a connection whose peer stops reading its answers.
+//! Closes a connection whose peer stops reading its answers, for the listeners of the API and the console.
 
 use std::future::Future as _;
 use std::io;
@@ -9,7 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-pub(crate) struct Answering<Io> {
+/// A connection that fails when the peer takes longer than a limit to read what is written.
+#[derive(Debug)]
+pub struct Answering<Io> {
     io: Io,
     limit: Duration,
     /// Set when the peer's buffer is full, cleared when everything is written.
@@ -17,7 +19,7 @@ pub(crate) struct Answering<Io> {
 }
 
 impl<Io> Answering<Io> {
-    pub(crate) const fn new(io: Io, limit: Duration) -> Self {
+    pub const fn new(io: Io, limit: Duration) -> Self {
         Self { io, limit, deadline: None }
     }
 
