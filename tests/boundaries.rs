@@ -162,6 +162,7 @@ const TRANSACTIONS: [(&str, &[&str]); 3] = [
             "audit",
             "credentials",
             "fix_sessions",
+            "instructions",
             "ledger_operations",
             "ledger_rebuild",
             "moves",

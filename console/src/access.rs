@@ -27,10 +27,11 @@ use crate::cookies::session_of;
 use crate::error::PageError;
 use crate::navigation::Needs;
 use crate::operator::Operator;
-use crate::routes::live;
 use crate::state::Console;
 use crate::step_up;
 
+/// Where a page's stream of changes is.
+pub(crate) const LIVE: &str = "/live";
 /// Marks what a page requests by itself.
 const REFRESH: HeaderName = HeaderName::from_static("x-refresh");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -137,7 +138,7 @@ pub(crate) async fn require(
 
 /// Whether a page makes the request, and not its operator.
 fn is_automatic(method: &Method, path: &str, headers: &HeaderMap) -> bool {
-    *method == Method::GET && (path == live::PATH || headers.contains_key(REFRESH))
+    *method == Method::GET && (path == LIVE || headers.contains_key(REFRESH))
 }
 
 async fn operator_of(

@@ -36,6 +36,7 @@ use axum::http::Method;
 use axum::routing::{MethodRouter, get, post};
 use dvp_domain::operator::OperatorRole;
 
+use crate::access::LIVE;
 use crate::navigation::{
     ADMINISTRATION, APPROVAL, AUDIT, DENIAL, EVERYONE, Needs, OPERATION, PERSONAL, TREASURY,
 };
@@ -125,7 +126,7 @@ pub(crate) fn all() -> Vec<Route> {
         form("/account/sessions/end", EVERYONE, post(operator_sessions::end_own)),
         page("/audit", AUDIT, get(audit::show)),
         page("/audit.jsonl", AUDIT, get(audit::export)),
-        page(live::PATH, EVERYONE, get(live::stream)),
+        page(LIVE, EVERYONE, get(live::stream)),
         page("/search", EVERYONE, get(search::show)),
         own(Method::GET, "/account", get(account::show)),
         own(Method::POST, "/account/passkeys/challenge", post(account::registration_challenge)),

@@ -10,8 +10,6 @@ use futures_util::stream::{self, Stream};
 
 use crate::state::Console;
 
-/// Where the stream is.
-pub(crate) const PATH: &str = "/live";
 /// A stream ends after this time: the browser requests another one, which needs a session again.
 const LASTS: Duration = Duration::from_secs(60);
 /// How soon the browser requests it.
