@@ -282,7 +282,7 @@ impl Gateway {
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
         // Sessions are taken in the background: the gateway is ready when it admits one.
-        tokio::task::spawn_blocking(move || wait_until_admitted(addr)).await??;
+        tokio::task::spawn_blocking(move || admitted(addr, 0)).await??;
         Ok(Self { addr, shutdown, task, postmaster: harness.database.postgres.pid() })
     }
 
@@ -296,8 +296,8 @@ impl Gateway {
     ) -> anyhow::Result<(Measured, Vec<Duration>)> {
         let addr = self.addr;
         let clients = tokio::task::spawn_blocking(move || {
-            let log_on = |n| Client::log_on(addr, comp_id(n), Some((USERNAME, PASSWORD)));
-            (0..sessions).map(|n| Ok((log_on(n)?, Orders::new(goal)))).collect::<anyhow::Result<Vec<_>>>()
+            let client = |n| Ok((admitted(addr, n)?, Orders::new(goal)));
+            (0..sessions).map(client).collect::<anyhow::Result<Vec<_>>>()
         });
         let clients = clients.await??;
         let before = Worked::by(self.postmaster);
@@ -319,11 +319,12 @@ impl Gateway {
     }
 }
 
-fn wait_until_admitted(addr: SocketAddr) -> anyhow::Result<()> {
+/// The client of a session, once the gateway has taken the session, and has seen the end of an earlier connection.
+fn admitted(addr: SocketAddr, n: usize) -> anyhow::Result<Client> {
     let until = Instant::now() + ADMITTED_WITHIN;
     loop {
-        match Client::log_on(addr, comp_id(0), Some((USERNAME, PASSWORD))) {
-            Ok(_) => return Ok(()),
+        match Client::log_on(addr, comp_id(n), Some((USERNAME, PASSWORD))) {
+            Ok(client) => return Ok(client),
             Err(error) if Instant::now() > until => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
