@@ -18,12 +18,11 @@
 //! A partner returns to a cell that it has left by another move. The rows that this cell still has of the partner are
 //! updated ([`CopiedRows`]). Once the partner is `arriving` there, the move by which it left cannot be continued.
 //!
-//! A cell that was restored to an earlier moment has lost its part of a move: [`restored`].
-
-mod restored;
+//! A cell that was restored to an earlier moment has lost its part of a move: `restored`.
 
 mod copying;
 mod late;
+mod restored;
 mod sessions;
 
 use dvp_domain::cell::CellId;
