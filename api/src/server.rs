@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::Extension;
 use axum::middleware::{AddExtension, from_fn_with_state};
 use dvp_core::answering::Answering;
+use dvp_core::connections::Connections;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -26,7 +27,7 @@ use crate::http::availability::require_database;
 use crate::http::error::ApiError;
 use crate::http::request;
 use crate::http::request::Peer;
-use crate::http::source::Connections;
+use crate::http::source;
 use crate::routes::docs::Rendered;
 use crate::routes::{self, Route};
 use crate::state::Api;
@@ -82,7 +83,7 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
         };
         match accepted {
             Ok((socket, peer, place)) => {
-                let Some(connected) = by_source.enter(peer, &limits) else {
+                let Some(connected) = source::enter(&by_source, peer, &limits) else {
                     debug!(%peer, "a connection was closed: its source has as many as it may");
                     continue;
                 };

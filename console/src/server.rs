@@ -13,6 +13,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use dvp_core::answering::Answering;
+use dvp_core::connections::Connections;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -24,7 +25,7 @@ use tower::Layer as _;
 use tracing::{debug, info, warn};
 
 use crate::access::{self, Guard, Peer};
-use crate::connections::Connections;
+use crate::connections;
 use crate::error::PageError;
 use crate::routes::{self, Route};
 use crate::state::{Console, ConsoleSettings};
@@ -105,8 +106,8 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
     let room = Arc::new(Semaphore::new(settings.connections));
     let answer = console.times.answer;
     let by_source = Connections::default();
-    let connections = TaskTracker::new();
-    connections.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
+    let served = TaskTracker::new();
+    served.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
     let router = router(console);
     loop {
         let accepted = tokio::select! {
@@ -116,13 +117,13 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
         match accepted {
             Ok((socket, peer, place)) => {
                 let limit = settings.connections_per_source();
-                let Some(connected) = by_source.enter(peer, &settings.proxies, limit) else {
+                let Some(connected) = connections::enter(&by_source, peer, &settings.proxies, limit) else {
                     debug!(%peer, "a connection of the console was closed: its source has as many as it may");
                     continue;
                 };
                 let serving =
                     connection(Answering::new(socket, answer), router.clone(), peer, shutdown.clone());
-                connections.spawn(async move {
+                served.spawn(async move {
                     serving.await;
                     drop((connected, place));
                 });
@@ -134,9 +135,9 @@ pub async fn serve(listener: TcpListener, console: Console, shutdown: Cancellati
         }
     }
     drop(listener);
-    connections.close();
+    served.close();
     tokio::select! {
-        () = connections.wait() => {}
+        () = served.wait() => {}
         () = tokio::time::sleep(DRAIN) => debug!("connections of the console were closed at the end of the grace period"),
     }
     Ok(())

@@ -17,6 +17,7 @@ pub mod backlog;
 pub mod bands;
 pub mod chain;
 mod clock;
+pub mod connections;
 pub mod context;
 pub mod credentials;
 pub mod engine;

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName};
+use dvp_core::connections::{Connected, Connections};
 use ipnet::IpNet;
 
 use crate::http::load::Limits;
@@ -119,49 +120,14 @@ impl<Key: Hash + Eq> Windows<Key> {
     }
 }
 
-/// Connections by source.
-#[derive(Clone, Default)]
-pub(crate) struct Connections {
-    counts: Arc<Mutex<HashMap<Source, usize>>>,
-}
-
-/// One connection of a source.
-pub(crate) struct Connected {
-    connections: Connections,
-    source: Source,
-}
-
-impl Connections {
-    /// A connection from `peer`. A proxy's connections are not limited.
-    pub(crate) fn enter(&self, peer: SocketAddr, limits: &Limits) -> Option<Connected> {
-        let limit =
-            if is_proxy(peer.ip(), &limits.proxies) { usize::MAX } else { limits.connections_per_source };
-        self.open(Source::of(peer.ip()), limit)
-    }
-
-    /// `None`: the source has `limit` connections already.
-    fn open(&self, source: Source, limit: usize) -> Option<Connected> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.get(&source).copied().unwrap_or_default();
-        if count >= limit {
-            return None;
-        }
-        counts.insert(source, count + 1);
-        drop(counts);
-        Some(Connected { connections: self.clone(), source })
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let mut counts = self.connections.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = counts.get(&self.source).copied().unwrap_or_default().saturating_sub(1);
-        if left == 0 {
-            counts.remove(&self.source);
-        } else {
-            counts.insert(self.source, left);
-        }
-    }
+/// A connection from `peer`. A proxy's connections are not limited. `None`: the source has as many as it may.
+pub(crate) fn enter(
+    connections: &Connections<Source>,
+    peer: SocketAddr,
+    limits: &Limits,
+) -> Option<Connected<Source>> {
+    let limit = if is_proxy(peer.ip(), &limits.proxies) { usize::MAX } else { limits.connections_per_source };
+    connections.enter(Source::of(peer.ip()), limit)
 }
 
 #[cfg(test)]
@@ -216,18 +182,5 @@ mod tests {
             windows.add(key, start + WINDOW);
         }
         assert!(windows.counts.lock().unwrap().len() <= SOURCES_MAX);
-    }
-
-    #[test]
-    fn connections_of_a_source_are_bounded_and_released_at_their_end() {
-        let connections = Connections::default();
-        let source = |text: &str| Source::of(text.parse().unwrap());
-        let held: Vec<_> = (0..2).filter_map(|_| connections.open(source("192.0.2.1"), 2)).collect();
-        assert_eq!(held.len(), 2);
-        assert!(connections.open(source("192.0.2.1"), 2).is_none());
-        assert!(connections.open(source("192.0.2.2"), 2).is_some());
-        drop(held);
-        assert!(connections.open(source("192.0.2.1"), 2).is_some());
-        assert!(connections.counts.lock().unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Forms of pages that were opened before somebody else changed what they are about.
+//! Forms of pages that show an earlier state: somebody else has changed it since.
 
 use axum::http::StatusCode;
 use dvp_domain::operator::OperatorRole;

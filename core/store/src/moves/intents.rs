@@ -27,7 +27,7 @@ pub struct IntentPage {
     seed: i64,
 }
 
-/// A random seed for digests: nobody can choose ids that have the same one.
+/// A random seed of digests, so that nobody can choose ids with equal digests.
 pub async fn draw_seed(conn: &mut PgConnection) -> Result<i64, StoreError> {
     Ok(sqlx::query_scalar("select hashtextextended(gen_random_uuid()::text, 0)").fetch_one(conn).await?)
 }
@@ -61,8 +61,8 @@ pub async fn find_intent_page(
     }))
 }
 
-/// Whether the same intents follow the page's beginning in this database. `false` says no more than that they have to be
-/// compared one by one: it may have others, too.
+/// Whether this database has exactly the intents of the page in its range. If not, they are compared one
+/// by one, since it may have all of them and others, too.
 pub async fn has_intent_page(
     conn: &mut PgConnection,
     partner_id: &str,

@@ -105,7 +105,7 @@ impl Holdings for Each {
     }
 }
 
-/// Every answer has given this.
+/// Orders have taken this much from every answer.
 struct Given(u128);
 
 impl Holdings for Given {
