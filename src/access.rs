@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
 use dvp_domain::ledger::Owner;
+use dvp_store::database::deployment::{self, EnvironmentMismatch};
+use dvp_store::database::pool::pool_options;
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::deployment::{self, EnvironmentMismatch};
-use dvp_store::ledger::balances;
-use dvp_store::pool::pool_options;
 use dvp_store::{PgConnection, PgPool};
 use serde_json::Value;
 
@@ -23,34 +23,10 @@ pub(crate) struct Access {
     pub conn: PgConnection,
     pub vault: Vault,
     pub environment: Environment,
-    /// The configured names; in a sandbox, those in its ledger.
-    listed: Listed,
-}
-
-/// Assets with their decimals, and accounts of providers, that the configuration lists.
-#[derive(Debug, Default)]
-struct Listed {
-    assets: HashMap<String, u8>,
-    providers: Vec<String>,
-}
-
-impl Listed {
-    fn of(place: &ServiceLocation) -> Self {
-        let config = match place {
-            ServiceLocation::Configured(config) => config,
-            ServiceLocation::Sandbox { ready, .. } => {
-                return Self { assets: sandbox_dir::assets(ready), providers: Vec::new() };
-            }
-        };
-        let liquidity = &config.liquidity;
-        let own = liquidity.providers.iter().map(|one| &one.id);
-        let external = liquidity.external.iter().map(|one| &one.provider_id);
-        let pools = liquidity.pools.iter().map(|one| &one.provider_id);
-        Self {
-            assets: config.assets.iter().map(|one| (one.symbol.clone(), one.exponent)).collect(),
-            providers: own.chain(external).chain(pools).cloned().collect(),
-        }
-    }
+    /// The decimals of the assets.
+    decimals: HashMap<String, u8>,
+    pub targets: Targets,
+    pub place: ServiceLocation,
 }
 
 /// Where a service is.
@@ -136,8 +112,13 @@ impl Access {
         let place = ServiceLocation::find(place.dir.as_deref(), place.config.as_deref())?;
         let mut conn = place.connect().await?;
         let environment = place.environment(&mut conn).await?;
-        let listed = Listed::of(&place);
-        Ok(Self { conn, vault: place.vault()?, environment, listed })
+        let (decimals, targets) = match &place {
+            ServiceLocation::Configured(config) => (config.decimals(), config.targets()),
+            ServiceLocation::Sandbox { ready, .. } => {
+                (sandbox_dir::assets(ready), sandbox_dir::targets(ready))
+            }
+        };
+        Ok(Self { conn, vault: place.vault()?, environment, decimals, targets, place })
     }
 
     /// Refuses an asset, or a provider, that neither the configuration lists nor the ledger knows.
@@ -148,39 +129,25 @@ impl Access {
 
     /// Refuses a provider that neither the configuration lists nor the ledger knows.
     pub(crate) async fn check_provider(&mut self, owner: &Owner) -> anyhow::Result<()> {
-        if let Owner::Provider(id) = owner
-            && !self.listed.providers.contains(id)
-        {
-            let is_known = balances::is_known(&mut self.conn, Some(owner), None).await?;
-            ensure!(is_known, "no provider is called {id}");
+        match owner {
+            Owner::Provider(id) => Ok(self.targets.check_provider(&mut self.conn, id).await?),
+            Owner::Partner { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// The decimals of a configured asset.
     pub(crate) fn exponent(&self, asset: &str) -> anyhow::Result<u8> {
-        self.listed.assets.get(asset).copied().with_context(|| format!("no asset is called {asset}"))
+        self.decimals.get(asset).copied().with_context(|| format!("no asset is called {asset}"))
     }
 
     /// Refuses an asset that neither the configuration lists nor the ledger knows.
     pub(crate) async fn check_asset(&mut self, asset: &str) -> anyhow::Result<()> {
-        let is_listed = self.listed.assets.contains_key(asset);
-        if !is_listed {
-            let is_known = balances::is_known(&mut self.conn, None, Some(asset)).await?;
-            ensure!(is_known, "no asset is called {asset}");
-        }
-        Ok(())
-    }
-
-    /// The configured providers and assets.
-    pub(crate) fn listed(&self) -> dvp_core::transfers::Listed {
-        let Listed { assets, providers } = &self.listed;
-        dvp_core::transfers::Listed { providers: providers.clone(), assets: assets.keys().cloned().collect() }
+        Ok(self.targets.check_asset(&mut self.conn, asset).await?)
     }
 
     /// How many decimals each asset has.
     pub(crate) fn decimals(&self) -> HashMap<String, u8> {
-        self.listed.assets.clone()
+        self.decimals.clone()
     }
 
     /// The deployment's environment, which a command may name to be sure.

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::Deployment;
+use dvp_domain::address::{Address, OwnContracts};
 
 use crate::access::ServiceLocation;
 use crate::cli::ChainPlace;
@@ -60,4 +61,34 @@ pub(crate) fn of_sandbox(dir: &Path, ready: &Value, chain: &Value) -> anyhow::Re
 fn named(url: &str, further: &[String], deployment: Deployment) -> ChainConfig {
     let name = format!("chain {}", deployment.chain_id);
     ChainConfig { further_rpc_urls: further.to_vec(), ..ChainConfig::public(&name, url, deployment) }
+}
+
+/// The contracts that no wallet may be: those of the chains' deployments, and the configured tokens.
+pub(crate) fn contracts(place: &ServiceLocation) -> anyhow::Result<OwnContracts> {
+    let mut contracts = OwnContracts::default();
+    let mut deployed = |chain: &str, deployment: &Deployment| {
+        for (name, contract) in deployment.contracts() {
+            contracts.insert(Address::from_bytes(contract.into_array()), format!("the {name} of {chain}"));
+        }
+    };
+    match place {
+        ServiceLocation::Sandbox { dir, ready } => {
+            for chain in sandbox_dir::chains(ready) {
+                let ChainConfig { name, deployment, .. } = of_sandbox(dir, ready, chain)?;
+                deployed(&name, &deployment);
+            }
+        }
+        ServiceLocation::Configured(config) => {
+            for chain in &config.chains {
+                deployed(&chain.name, &chain.deployment()?);
+            }
+            for asset in &config.assets {
+                let token = asset.address.as_ref().or(asset.wrapped.as_ref());
+                if let Some(token) = token.and_then(|token| token.parse().ok()) {
+                    contracts.insert(token, format!("the token contract of {}", asset.symbol));
+                }
+            }
+        }
+    }
+    Ok(contracts)
 }

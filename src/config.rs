@@ -5,6 +5,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod chain;
+mod cool_down;
 pub(crate) mod database;
 pub(crate) mod gate;
 pub(crate) mod listeners;
@@ -18,6 +19,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::{MasterKey, UNNAMED, Vault};
 use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
@@ -26,6 +28,7 @@ use serde::Deserialize;
 
 use self::cell::CellSection;
 use self::chain::ChainSection;
+use self::cool_down::CoolDownSection;
 use self::database::DatabaseSection;
 pub(crate) use self::listeners::BankSection;
 use self::listeners::{
@@ -76,6 +79,8 @@ pub(crate) struct Config {
     pub liquidity: LiquiditySection,
     #[serde(default)]
     pub screening: ScreeningSection,
+    #[serde(default)]
+    pub cool_down: CoolDownSection,
 }
 
 /// A part of the service. Several processes may have the same one.
@@ -162,16 +167,15 @@ impl Config {
         if let Some(forward) = config.fix.as_ref().and_then(|fix| fix.forward.as_ref()) {
             forward.check()?;
         }
-        if let Some(cell) = &config.cell {
-            cell.check()?;
-        }
         if let Some(bank) = &config.bank {
             bank.check()?;
+            config.check_payable(bank)?;
         }
         if let Some(desk) = &config.desk {
             desk.check()?;
         }
         config.retention.ages()?;
+        config.cool_down.rules()?;
         if let Some(rails) = &config.rails {
             config.settlement.windows(rails.payout.time())?;
             rails.offramp_calls.check("rails.offramp_calls")?;
@@ -185,6 +189,25 @@ impl Config {
             config.check_live()?;
         }
         Ok(config)
+    }
+
+    /// Checks that the bank has an account in every currency that orders may receive.
+    fn check_payable(&self, bank: &listeners::BankSection) -> anyhow::Result<()> {
+        if self.rails.as_ref().is_none_or(|rails| rails.payout != listeners::PayoutKind::BankFiles) {
+            return Ok(());
+        }
+        for (n, pair) in self.pairs.iter().enumerate() {
+            let asset = self.assets.iter().find(|asset| asset.symbol == pair.quote);
+            let currency = asset.and_then(|asset| asset.currency.as_ref());
+            let is_paid =
+                |currency: &String| bank.accounts.iter().any(|account| account.currency == *currency);
+            ensure!(
+                currency.is_none_or(is_paid),
+                "pairs[{n}].quote: bank.accounts has no account to pay {} from",
+                pair.quote
+            );
+        }
+        Ok(())
     }
 
     /// Checks that a live deployment has no simulated rails and no access to private networks.
@@ -206,6 +229,25 @@ impl Config {
         self.cell.as_ref().map(|section| section.id)
     }
 
+    /// The decimals of the assets.
+    pub(crate) fn decimals<T: FromIterator<(String, u8)>>(&self) -> T {
+        self.assets.iter().map(|asset| (asset.symbol.clone(), asset.exponent)).collect()
+    }
+
+    /// What operators' controls can be about.
+    pub(crate) fn targets(&self) -> Targets {
+        let liquidity = &self.liquidity;
+        let own = liquidity.providers.iter().map(|one| &one.id);
+        let external = liquidity.external.iter().map(|one| &one.provider_id);
+        let pools = liquidity.pools.iter().map(|one| &one.provider_id);
+        Targets::of_names(
+            self.assets.iter().map(|asset| (asset.symbol.clone(), asset.chain.clone())).collect(),
+            self.pairs.iter().map(|pair| format!("{}/{}", pair.base, pair.quote)).collect(),
+            own.chain(external).chain(pools).cloned().collect(),
+            self.chains.iter().map(|chain| chain.name.clone()).collect(),
+        )
+    }
+
     pub(crate) fn database(&self) -> anyhow::Result<Database> {
         self.database.database()
     }
@@ -223,11 +265,7 @@ impl Config {
                 self.secrets.master_keys.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?
             }
         };
-        let vault = Vault::with_keys(keys).context("secrets")?;
-        Ok(match self.cell.as_ref().and_then(|cell| cell.shared_key.as_ref()) {
-            Some(shared) => vault.with_shared(read_key(shared, "cell.shared_key")?),
-            None => vault,
-        })
+        Vault::with_keys(keys).context("secrets")
     }
 }
 

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     // HTTP and RPC clients use the installed TLS provider, and panic when there is none.
     // An error says that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = cli::Cli::parse();
+    let cli = commands::Cli::parse();
     run(cli).unwrap_or_else(|error| {
         // One line: the failed action and its causes.
         let _ = writeln!(std::io::stderr(), "error: {error:#}");
@@ -44,23 +44,23 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(cli::Cli { log_format, otlp_endpoint, command }: cli::Cli) -> anyhow::Result<ExitCode> {
+fn run(commands::Cli { log_format, otlp_endpoint, command }: commands::Cli) -> anyhow::Result<ExitCode> {
     let (log, traces) = match &command {
-        cli::Command::Serve(args) => {
+        commands::Command::Serve(args) => {
             let config = config::Config::read(&args.config)?;
             (config.log, config.traces)
         }
         _ => Default::default(),
     };
     // The commands that only ask something have no spans.
-    let is_service = matches!(command, cli::Command::Serve(_) | cli::Command::Sandbox(_));
+    let is_service = matches!(command, commands::Command::Serve(_) | commands::Command::Sandbox(_));
     let endpoint = otlp_endpoint.or(traces.endpoint).filter(|_| is_service);
     let (recorder, exporter) = endpoint.as_ref().map(traces::to).transpose()?.unzip();
     logging::start(log_format.unwrap_or(log.format), recorder)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let export = exporter.map(traces::Exporter::start).transpose()?;
-        let carried = carry_out(command).await;
+        let carried = Box::pin(carry_out(command)).await;
         if let Some(export) = export {
             export.end().await;
         }
@@ -69,8 +69,8 @@ fn run(cli::Cli { log_format, otlp_endpoint, command }: cli::Cli) -> anyhow::Res
 }
 
 /// A check that was carried out and failed is an exit code, not an error.
-async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
-    use cli::Command;
+async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
+    use commands::Command;
     match command {
         #[cfg(feature = "sandbox")]
         Command::Sandbox(args) => sandbox::run(args).await?,
@@ -86,7 +86,6 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Archive(command) => return commands::archive::run(command).await,
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
-        Command::Transfer(command) => return commands::transfer::run(command).await,
         Command::Statement(args) => commands::statement::run(args).await?,
         Command::Report(command) => commands::statement::report(command).await?,
         Command::Limit(command) => commands::limit::run(command).await?,
@@ -107,6 +106,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Webhook(command) => return commands::webhook::run(command).await,
         Command::Chain(command) => return commands::chain::run(command).await,
         Command::Reconcile(args) => return commands::reconcile::run(args).await,
+        Command::Work(command) => return commands::work::run(command).await,
         Command::Doctor(args) => return commands::doctor::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,8 +1,6 @@
 //! The service's metrics in Prometheus format, with the process's health beside them.
 
 mod catalog;
-mod catalog_service;
-mod catalog_settlement;
 mod process;
 
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use dvp_store::StoreError;
+use serde_json::{Value, json};
 
 /// Prints `value`, or the lines a person reads instead. An empty list has none: standard error then says so, and a
 /// program that counts lines counts none.
@@ -23,6 +24,33 @@ pub(crate) fn print(json: bool, value: &Value, lines: impl FnOnce() -> Vec<Strin
     Ok(())
 }
 
+/// Prints the rows of a list under its name.
+pub(crate) fn print_list<T>(
+    json: bool,
+    name: &str,
+    rows: &[T],
+    view: impl Fn(&T) -> Value,
+    line: impl Fn(&T) -> String,
+) -> anyhow::Result<()> {
+    let all: Vec<Value> = rows.iter().map(view).collect();
+    print(json, &json!({ name: all }), || rows.iter().map(line).collect())
+}
+
+/// All rows of a list that is read in pages, each from the row after an id on.
+pub(crate) async fn all_pages<T>(
+    id: impl Fn(&T) -> &str,
+    mut read: impl AsyncFnMut(&str) -> Result<Vec<T>, StoreError>,
+) -> anyhow::Result<Vec<T>> {
+    let mut all: Vec<T> = Vec::new();
+    loop {
+        let page = read(all.last().map_or("", &id)).await?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}
+
 /// What the empty list of a document says to a person.
 fn nothing(value: &Value) -> Option<String> {
     let fields = value.as_object()?;
@@ -32,8 +60,6 @@ fn nothing(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

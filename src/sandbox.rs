@@ -20,24 +20,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use dvp_api::Limits;
 use dvp_console::{ConsoleSettings, SessionPolicy};
+use dvp_core::ledger::reconciliation;
 use dvp_core::liquidity::Liquidity;
-use dvp_core::reconciliation;
-use dvp_core::retention::Ages;
-use dvp_core::rotation;
+use dvp_core::operators::rotation;
+use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
 use dvp_core::workflow::RailUse;
+use dvp_core::workflow::retention::Ages;
 use dvp_domain::environment::Environment;
 use dvp_domain::reconcile::Patience;
-use dvp_rails::{Rail, iso20022};
+use dvp_rails::{CheckPayout, Rail, iso20022};
 use dvp_sandbox::anvil::Anvil;
 use dvp_sandbox::embedded::{Options, Postgres};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::chain::open_facts;
+use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::orders::effects;
-use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::webhooks::leases as endpoint_leases;
-use dvp_store::{MIGRATOR, PgPool, deployment, lease};
+use dvp_store::{MIGRATOR, PgPool, database::deployment, database::lease};
 use futures_util::future::{join_all, try_join_all};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -150,12 +151,17 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     if bank.is_some() {
         context.payout_provider = iso20022::PROVIDER.into();
         context.windows.payout = iso20022::PAYOUT_TIME;
-        context.check_payout = iso20022::instruction::check_payout;
+        let check = CheckPayout::new(iso20022::instruction::check_payout);
+        context.check_payout = check.paying_from(market::CURRENCIES.map(str::to_owned));
     }
     let offramp: Arc<dyn Rail> = match &args.desk_url {
         None => rails,
         Some(url) => Arc::new(market::desk(url)?),
     };
+    let names = chains.iter().map(|chain| chain.name().to_owned());
+    let targets = Targets::new(&context.registry, names, market::PROVIDERS.map(str::to_owned));
+    let pairs: Vec<String> =
+        context.registry.pairs.iter().map(|pair| format!("{}/{}", pair.base, pair.quote)).collect();
     let console = ConsoleSettings {
         origins: Vec::new(),
         environment: Environment::Test,
@@ -165,6 +171,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
             .iter()
             .map(|asset| (asset.symbol.clone(), asset.exponent))
             .collect(),
+        targets,
         stale_fix_types: dvp_fix_gateway::stale_types(),
         proxies: Vec::new(),
         sessions: SessionPolicy::default(),
@@ -196,6 +203,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     wait_for_fees(&liquidity, pool).await?;
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
     let mut ready = ready::document((http, fix), &database_urls, &chains, &secrets);
+    ready["pairs"] = pairs.into();
+    ready["providers"] = market::PROVIDERS.to_vec().into();
     let tls = database_files(args);
     ready["databaseFiles"] =
         serde_json::json!({"ca": tls.ca, "certificate": tls.client_certificate, "key": tls.client_key});

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use dvp_chain_indexer::deploy::Deployment;
+use dvp_core::operators::targets::Targets;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -62,6 +63,29 @@ pub(crate) fn assets(ready: &Value) -> HashMap<String, u8> {
         Some((one.get("symbol")?.as_str()?.to_owned(), decimals))
     };
     listed.iter().filter_map(asset).collect()
+}
+
+/// What operators' controls can be about in a sandbox.
+pub(crate) fn targets(ready: &Value) -> Targets {
+    let list = |value: &Value, name: &str| -> Vec<Value> {
+        value.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let texts = |values: Vec<Value>| -> Vec<String> {
+        values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let name = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let mut assets: Vec<(String, Option<String>)> = Vec::new();
+    for chain in chains(ready) {
+        let on = name(chain, "name");
+        let coin = chain.get("coin").and_then(|coin| name(coin, "asset"));
+        let tokens = list(chain, "tokens").into_iter().filter_map(|token| name(&token, "asset"));
+        assets.extend(tokens.chain(coin).map(|asset| (asset, on.clone())));
+    }
+    let fiat = list(ready, "assets").into_iter().filter_map(|asset| name(&asset, "symbol"));
+    let fiat: Vec<String> = fiat.filter(|symbol| !assets.iter().any(|(asset, _)| asset == symbol)).collect();
+    assets.extend(fiat.into_iter().map(|symbol| (symbol, None)));
+    let chains = chains(ready).iter().filter_map(|chain| name(chain, "name")).collect();
+    Targets::of_names(assets, texts(list(ready, "pairs")), texts(list(ready, "providers")), chains)
 }
 
 /// A text of the ready file, by JSON pointer.

@@ -10,10 +10,10 @@ pub(crate) use self::listeners::authorities;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::signing::Account;
-use dvp_core::rotation;
+use dvp_core::operators::rotation;
+use dvp_store::database::deployment::{self, EnvironmentMismatch};
 use dvp_store::database::health;
-use dvp_store::deployment::{self, EnvironmentMismatch};
-use dvp_store::pools::{Pools, connections_allowed};
+use dvp_store::database::pools::{Pools, connections_allowed};
 use futures_util::future::join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};

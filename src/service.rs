@@ -16,19 +16,21 @@ use dvp_console::{Console, ConsoleSettings};
 use dvp_core::chain::WalletReaders;
 use dvp_core::context::{ChainConfig as SettlementChain, Context};
 use dvp_core::engine::Engine;
-use dvp_core::reconciliation::{self, BooksPatience};
-use dvp_core::retention::{self, Ages};
+use dvp_core::ledger::reconciliation;
 use dvp_core::secrets::Vault;
+use dvp_core::workflow::retention::{self, Ages};
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::Writer;
+use dvp_domain::address::Address;
 use dvp_domain::reconcile::Patience;
 use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig};
 use dvp_rails::iso20022::BankFiles;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::bank::Bank;
 use dvp_store::PgPool;
-use dvp_store::pools::Pools;
+use dvp_store::database::pools::Pools;
 use dvp_store::reconcile::wallets::register;
+use dvp_store::workers::{Worker, supervise};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -69,7 +71,12 @@ impl ChainParts {
         let chain =
             SettlementChain::new(&self.config.name, at.chain_id, &escrow, &anchor, &permit, permit_name);
         let chain = chain.with_context(|| format!("the addresses of chain {}", self.config.name))?;
-        Ok(SettlementChain { gate: at.coin.map(|coin| coin.gate.to_string()), ..chain })
+        let contracts = at.contracts().into_iter();
+        Ok(SettlementChain {
+            gate: at.coin.map(|coin| coin.gate.to_string()),
+            contracts: contracts.map(|(name, at)| (name, Address::from_bytes(at.into_array()))).collect(),
+            ..chain
+        })
     }
 }
 
@@ -101,8 +108,8 @@ pub(crate) struct WorkerParts {
     pub rails: Rails,
     /// The bank of the payout rail, when it is spoken to in files.
     pub bank: Option<BankParts>,
-    /// Compare bank statements and transfers between cells with the ledger, with this patience.
-    pub books: Option<BooksPatience>,
+    /// Compare bank statements with the ledger, with this patience.
+    pub books: Option<Duration>,
     pub delivery: DeliveryConfig,
     /// Retention periods.
     pub ages: Ages,
@@ -240,18 +247,35 @@ impl Parts {
         let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));
         self.tasks.spawn(named("writer", async { writing.await.unwrap_or(()) }));
         for chain in context.chains.iter() {
-            let (pool, stop) = (pools.background.clone(), self.workers.subscribe());
-            let following = chain.backlog.clone().run(pool, chain.chain_id, chain.name.clone(), stop);
-            self.tasks.spawn(named("backlog", following));
+            let (backlog, chain_id, name) = (chain.backlog.clone(), chain.chain_id, chain.name.clone());
+            let pool = pools.background.clone();
+            let start = move |stop| backlog.clone().run(pool.clone(), chain_id, name.clone(), stop);
+            self.supervised("backlog", Worker::Backlog, start);
         }
-        let halts = context.chains.halts().run(pools.background.clone(), self.workers.subscribe());
-        self.tasks.spawn(named("halts", halts));
+        let (halting, pool) = (Arc::clone(&context), pools.background.clone());
+        let start = move |stop| halting.chains.halts().run(pool.clone(), stop);
+        self.supervised("halts", Worker::Halts, start);
         let liquidity = Arc::clone(&context.liquidity);
-        self.tasks
-            .spawn(named("liquidity", liquidity.run(pools.background.clone(), self.workers.subscribe())));
+        let pool = pools.background.clone();
+        let start = move |stop| Arc::clone(&liquidity).run(pool.clone(), stop);
+        self.supervised("liquidity", Worker::Liquidity, start);
         let engine = Engine::new(pools.clone(), writer, context, wallets);
-        self.tasks.spawn(named("wallets", engine.wallets().clone().run(self.workers.subscribe())));
+        let refreshing = engine.wallets().clone().run(pools.background.clone(), self.workers.subscribe());
+        self.tasks.spawn(named("wallets", refreshing));
         Ok(engine)
+    }
+
+    /// A loop that is started again when it ends before it is told to.
+    fn supervised<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        worker: Worker,
+        start: impl Fn(watch::Receiver<bool>) -> F + Send + Sync + 'static,
+    ) {
+        let stop = self.workers.subscribe();
+        self.tasks.spawn(named(name, async move {
+            supervise(worker, stop.clone(), || start(stop.clone())).await;
+        }));
     }
 
     async fn fix(
@@ -318,8 +342,9 @@ impl Parts {
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
         let WorkerParts { rails, bank, books, delivery, ages } = worker;
         if let Some(patience) = books {
-            let comparing = reconciliation::run(engine.clone(), patience, self.workers.subscribe());
-            self.tasks.spawn(named("bank reconciliation", comparing));
+            let engine = engine.clone();
+            let start = move |stop| reconciliation::run(engine.clone(), patience, stop);
+            self.supervised("bank reconciliation", Worker::BankComparison, start);
         }
         if let Some(bank) = bank {
             self.tasks.spawn(named("bank files", bank.files.run(self.workers.subscribe())));
@@ -330,12 +355,14 @@ impl Parts {
         }
         let settling = workflow::run(engine.clone(), rails.offramp, rails.payout, self.workers.subscribe());
         self.tasks.spawn(named("settlement workflow", settling));
-        let resting = dvp_core::ranges::run(engine.clone(), self.workers.subscribe());
-        self.tasks.spawn(named("resting ranges", resting));
-        let older = dvp_core::legacy::run(engine.clone(), self.workers.subscribe());
-        self.tasks.spawn(named("older orders", older));
-        let keeping = retention::run(engine.pool().clone(), ages, self.workers.subscribe());
-        self.tasks.spawn(named("retention", keeping));
+        let resting = engine.clone();
+        let start = move |stop| dvp_core::ranges::run(resting.clone(), stop);
+        self.supervised("resting ranges", Worker::Ranges, start);
+        let older = engine.clone();
+        let start = move |stop| dvp_core::legacy::run(older.clone(), stop);
+        self.supervised("older orders", Worker::Legacy, start);
+        let pool = engine.pool().clone();
+        self.supervised("retention", Worker::Retention, move |stop| retention::run(pool.clone(), ages, stop));
         let delivery = Delivery::new(engine.clone(), delivery).context("webhook delivery")?;
         self.tasks.spawn(named("webhook delivery", delivery.run(self.shutdown.clone())));
         Ok(())

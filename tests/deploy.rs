@@ -2,25 +2,17 @@
 //! of the database servers that keep what `docs/failover.md` promises.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-#[path = "e2e/alert_pages.rs"]
-#[expect(dead_code, reason = "shared with the drill, which carries the pages out")]
-mod alert_pages;
-#[path = "e2e/alert_table.rs"]
-#[expect(dead_code, reason = "shared with the drill, which uses more of it")]
-mod alert_table;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dvp_benches::scenes::alert_pages::{Page, remedy_of};
+use dvp_benches::scenes::alert_table::{CAUSES, UNTRIED};
 use promql_parser::label::MatchOp;
 use promql_parser::parser::{self, Expr, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
-
-use crate::alert_pages::{Page, remedy_of};
-use crate::alert_table::{CAUSES, UNTRIED};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -494,7 +486,7 @@ fn haproxy_takes_its_file_and_every_cell_is_whole() {
         (&body["success"], &body["error"]["code"]),
         (&Value::Bool(false), &"SERVICE_UNAVAILABLE".into())
     );
-    for file in ["haproxy.cfg", "unavailable.http", "dvp-cells.map", "dvp-keys.map", "dvp-sessions.map"] {
+    for file in ["haproxy.cfg", "unavailable.http", "dvp-cells.map", "dvp-sessions.map"] {
         assert!(documented.contains(&format!("`{file}`")), "docs/cells.md does not name {file}");
     }
     // As it is, but for the folder and the certificate, which are elsewhere.

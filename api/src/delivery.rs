@@ -14,8 +14,13 @@
 //!
 //! Reading order: [`address`], [`url`], [`names`] the allowed destinations; `network` the cause of an unreachable
 //! receiver; [`signature`]; `client` one attempt; `dispatcher`; `leased_queues` the leased queues; `endpoint_queues` the
-//! concurrency of each endpoint; `lease`, `route`, `sender`, `worker` and `outcome`. `dvp_core::retention` deletes
+//! concurrency of each endpoint; `lease`, `route`, `sender`, `worker` and `outcome`. `dvp_core::workflow::retention` deletes
 //! expired rows.
+//!
+//! A destination's address is checked at registration, before each attempt, and by the resolver at each connection.
+//!
+//! Kept by `tests/e2e/webhooks.rs::a_kill_during_delivery_loses_no_event_and_repeats_identically` and
+//! `core/tests/it/endpoint_leases.rs::an_outcome_is_written_only_under_its_leases_fence`.
 
 pub mod address;
 mod client;
@@ -37,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::engine::Engine;
+use dvp_store::workers::{Worker, supervise_until};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
@@ -115,10 +121,18 @@ impl Delivery {
     pub async fn run(self, shutdown: CancellationToken) {
         let Self { engine, client, limits } = self;
         let wake = Wake::default();
+        let (pool, is_stopped) = (engine.pool(), || shutdown.is_cancelled());
         tokio::join!(
-            wake::listen(engine.pool(), &wake, &shutdown),
-            dispatcher::run(engine.pool(), &wake, limits.poll, &shutdown),
-            worker::run(&engine, &client, limits, &wake, &shutdown),
+            wake::listen(pool, &wake, &shutdown),
+            supervise_until(Worker::Dispatcher, is_stopped, || {
+                dispatcher::run(pool, &wake, limits.poll, &shutdown)
+            }),
+            supervise_until(Worker::Replays, is_stopped, || {
+                dispatcher::run_replays(pool, limits.poll, &shutdown)
+            }),
+            supervise_until(Worker::Deliveries, is_stopped, || {
+                worker::run(&engine, &client, limits, &wake, &shutdown)
+            }),
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The REST API of dvp: authentication, limits, idempotency and handlers in front of the engine.
 //!
 //! **Architecture invariant:** this crate contains no business rules. Orders change through
-//! [`Engine`](dvp_core::engine::Engine) only, webhook endpoints through [`dvp_core::webhooks`]; in this crate only
+//! [`Engine`](dvp_core::engine::Engine) only, webhook endpoints through [`dvp_core::engine::webhooks`]; in this crate only
 //! [`delivery`] begins transactions. The state in memory (known keys, rate windows, nonces) is lost with the process.
 //!
 //! A request passes, in this order: request id and time limit (`http/request`), key, scope and rate (`access/auth`),
@@ -12,7 +12,7 @@
 //!
 //! Reading order: `server`; `routes`, the table of all routes and a module for each; `access`, in the order above;
 //! `http`, the parts that do not depend on the partner (`http/error`: how a request fails); `state`, shared by all
-//! requests. `openapi` describes the routes, `wire` holds the contract's names of values, `legacy` is the legacy API.
+//! requests. `openapi` has the document of the routes, `wire` holds the contract's names of values, `legacy` is the legacy API.
 
 mod access;
 pub mod delivery;
@@ -28,7 +28,6 @@ pub use access::idempotency::fingerprint;
 pub use access::signature::{UsedNonce, check_signature};
 pub use http::error::Code;
 pub use http::load::Limits;
-pub use openapi::resolve;
-pub use routes::{document, document_text};
+pub use openapi::{document, resolve};
 pub use server::{router, serve};
 pub use state::{Api, Clock, WebhookRules};

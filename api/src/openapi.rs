@@ -1,280 +1,172 @@
-//! The OpenAPI 3.1 document, made from the list of endpoints, the codes and the tables the parsers use.
+//! The OpenAPI 3.1 document, which is `openapi.json`.
 //!
-//! The requests and answers of each route are described in [`operations`] and [`schemas`], in JSON Schema. The tests
-//! validate every answer against this document, so that it agrees with the handlers.
+//! The tests hold it against the table of routes, the codes and the tables that the parsers use, and every answer of
+//! every test against it, so that it agrees with the handlers.
 
-mod deliveries;
-pub(crate) mod operations;
 pub(crate) mod page;
-mod schemas;
-mod shared;
-pub(crate) mod webhooks;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-pub use self::shared::resolve;
-use crate::access::scope::Access;
-use crate::http::error::Code;
+/// The document as it is served.
+pub(crate) const TEXT: &str = include_str!("../../openapi.json");
 
-/// A method of a path, and its requirements.
-pub(crate) struct Endpoint {
-    /// In lower case, as OpenAPI has it.
-    pub(crate) method: &'static str,
-    pub(crate) path: &'static str,
-    pub(crate) access: Access,
-    pub(crate) operation: fn() -> Operation,
+/// The document.
+pub fn document() -> Value {
+    serde_json::from_str(TEXT).unwrap_or_default()
 }
 
-/// The requests and responses of an endpoint.
-pub(crate) struct Operation {
-    pub(crate) id: &'static str,
-    pub(crate) tag: &'static str,
-    pub(crate) summary: &'static str,
-    pub(crate) description: &'static str,
-    pub(crate) params: Vec<Value>,
-    /// The name of a schema.
-    pub(crate) body: Option<&'static str>,
-    pub(crate) answers: Vec<Success>,
-    /// In addition to those of every route of its kind.
-    pub(crate) errors: &'static [Code],
+/// The component that a reference leads to; a value without a reference is itself.
+pub fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+    let target = value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+    target.and_then(|pointer| document.pointer(pointer)).unwrap_or(value)
 }
 
-/// An answer that is no error.
-pub(crate) struct Success {
-    pub(crate) status: u16,
-    pub(crate) description: &'static str,
-    pub(crate) content: Content,
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-#[derive(Clone, Copy)]
-pub(crate) enum Content {
-    /// The name of a schema.
-    Json(&'static str),
-    JsonOrCsv(&'static str),
-    Html,
-}
+    use dvp_domain::envelope::TEST_PING;
+    use dvp_domain::event::EventType;
+    use dvp_domain::reconcile::BreakKind;
+    use serde_json::json;
 
-const BY_KEY: [Code; 7] = [
-    Code::MissingApiKey,
-    Code::InvalidApiKey,
-    Code::ApiKeyDisabled,
-    Code::InsufficientScope,
-    Code::RateLimitExceeded,
-    Code::InternalError,
-    Code::ServiceUnavailable,
-];
-const OF_POSTS: [Code; 7] = [
-    Code::IdempotencyKeyRequired,
-    Code::IdempotencyKeyInvalid,
-    Code::IdempotencyKeyConflict,
-    Code::IdempotencyKeyProcessing,
-    Code::PayloadTooLarge,
-    Code::UnsupportedMediaType,
-    Code::InvalidParameter,
-];
+    use super::*;
+    use crate::access::scope::Access;
+    use crate::http::error::Code;
+    use crate::routes::{Route, all};
+    use crate::wire;
 
-/// Webhook management takes an `Idempotency-Key` or none.
-const OF_MANAGEMENT: [Code; 5] = [
-    Code::IdempotencyKeyInvalid,
-    Code::IdempotencyConflict,
-    Code::PayloadTooLarge,
-    Code::UnsupportedMediaType,
-    Code::InvalidParameter,
-];
+    const ALWAYS: [Code; 2] = [Code::InternalError, Code::ServiceUnavailable];
+    const BY_KEY: [Code; 5] = [
+        Code::MissingApiKey,
+        Code::InvalidApiKey,
+        Code::ApiKeyDisabled,
+        Code::InsufficientScope,
+        Code::RateLimitExceeded,
+    ];
+    const OF_BODIES: [Code; 4] = [
+        Code::IdempotencyKeyInvalid,
+        Code::PayloadTooLarge,
+        Code::UnsupportedMediaType,
+        Code::InvalidParameter,
+    ];
 
-/// The idempotency of a route.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeats {
-    /// It changes nothing, or may be repeated.
-    Freely,
-    ByRequiredKey,
-    ByOptionalKey,
-}
-
-fn repeats(route: &Endpoint, tag: &str) -> Repeats {
-    match (route.method, tag) {
-        ("post" | "patch", webhooks::TAG) => Repeats::ByOptionalKey,
-        // The maker's own id of the order makes it repeatable.
-        ("post", operations::RESTING) => Repeats::Freely,
-        ("post", _) => Repeats::ByRequiredKey,
-        _ => Repeats::Freely,
-    }
-}
-
-/// The whole document.
-pub(crate) fn document(endpoints: impl IntoIterator<Item = Endpoint>) -> Value {
-    let mut paths: Map<String, Value> = Map::new();
-    for endpoint in endpoints {
-        let entry = paths.entry(endpoint.path).or_insert_with(|| json!({}));
-        entry[endpoint.method] = operation(&endpoint);
-    }
-    let mut document = json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "dvp",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "Quotes, intents and their settlement. Amounts are decimal strings; minor units are integers. \
-                Every error is the envelope `{success: false, error: {code, message}}`. Unknown fields are ignored on \
-                both sides.",
-            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
-        },
-        "servers": [{"url": "/"}],
-        "tags": operations::tags(),
-        "paths": paths,
-        "webhooks": deliveries::webhooks(),
-        "components": {
-            "securitySchemes": {
-                "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-            },
-            "headers": headers(),
-            "schemas": schemas::all(),
-        },
-    });
-    shared::share(&mut document);
-    document
-}
-
-/// The document's text as it is committed: pretty, with a line break at the end.
-pub(crate) fn text(document: &Value) -> String {
-    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
-    text.push('\n');
-    text
-}
-
-fn operation(route: &Endpoint) -> Value {
-    let described = (route.operation)();
-    let repeats = repeats(route, described.tag);
-    let mut parameters = described.params;
-    if let Access::Signed(_) = route.access {
-        parameters.extend(operations::signature_headers());
-    }
-    match repeats {
-        Repeats::Freely => {}
-        Repeats::ByRequiredKey => parameters.push(operations::idempotency_header()),
-        Repeats::ByOptionalKey => parameters.push(webhooks::idempotency_header()),
-    }
-    parameters.push(operations::request_id_header());
-    let mut operation = json!({
-        "operationId": described.id,
-        "tags": [described.tag],
-        "summary": described.summary,
-        "description": description(described.description, route.access),
-        "parameters": parameters,
-        "responses": responses(route.access, repeats, described.answers, described.errors),
-        "security": match route.access {
-            Access::Open => json!([]),
-            Access::Key(_) | Access::Signed(_) => json!([{"apiKey": []}]),
-        },
-    });
-    if let Some(schema) = described.body {
-        let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
-        operation["requestBody"] = json!({"required": !webhooks::body_is_optional(described.id), "content": {"application/json": {"schema": schema}}});
-    }
-    operation
-}
-
-fn description(text: &str, access: Access) -> String {
-    let scopes = match access {
-        Access::Open => return text.to_owned(),
-        Access::Key(scopes) | Access::Signed(scopes) => scopes,
-    };
-    let names: Vec<String> = scopes.iter().map(|scope| format!("`{}`", scope.as_str())).collect();
-    format!("{text}\n\nScope: {}.", names.join(" or ")).trim_start().to_owned()
-}
-
-fn responses(access: Access, repeats: Repeats, answers: Vec<Success>, errors: &[Code]) -> Value {
-    let mut codes: Vec<Code> = errors.to_vec();
-    match access {
-        Access::Open => codes.extend([Code::InternalError, Code::ServiceUnavailable]),
-        Access::Key(_) => codes.extend(BY_KEY),
-        Access::Signed(_) => {
-            codes.extend(BY_KEY);
-            codes.push(Code::InvalidSignature);
-        }
-    }
-    match repeats {
-        Repeats::Freely => {}
-        Repeats::ByRequiredKey => codes.extend(OF_POSTS),
-        Repeats::ByOptionalKey => codes.extend(OF_MANAGEMENT),
-    }
-    let mut responses = Map::new();
-    for Success { status, description, content } in answers {
-        let mut schemas = vec![success_schema(content)];
-        // A status may have an answer and errors.
-        schemas.extend(error_schema(&codes, status));
-        let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({"anyOf": schemas}) };
-        let content = match content {
-            Content::Json(_) => json!({"application/json": {"schema": schema}}),
-            Content::JsonOrCsv(_) => {
-                json!({"application/json": {"schema": schema}, "text/csv": {"schema": {"type": "string"}}})
+    /// The codes that an operation's answers list. Each is listed under its own status.
+    fn listed(document: &Value, operation: &Value) -> BTreeSet<String> {
+        let mut codes = BTreeSet::new();
+        for (status, response) in operation["responses"].as_object().unwrap() {
+            let schema = &resolve(document, response)["content"]["application/json"]["schema"];
+            let several = schema["anyOf"].as_array().map_or_else(|| vec![schema], |all| all.iter().collect());
+            let enums = several.into_iter().map(|one| one.pointer("/properties/error/properties/code/enum"));
+            for name in enums.flatten().flat_map(|names| names.as_array().unwrap()) {
+                let code = Code::ALL.iter().find(|code| *name == code.as_str()).unwrap();
+                assert_eq!(code.status().as_str(), status, "{name}");
+                codes.insert(code.as_str().to_owned());
             }
-            Content::Html => json!({"text/html": {"schema": {"type": "string"}}}),
-        };
-        responses.insert(status.to_string(), response(description, &content, access));
-    }
-    for status in codes.iter().map(|code| code.status().as_u16()).collect::<std::collections::BTreeSet<_>>() {
-        let Some(schema) =
-            error_schema(&codes, status).filter(|_| !responses.contains_key(&status.to_string()))
-        else {
-            continue;
-        };
-        let listed = schema.pointer("/properties/error/properties/code/enum").cloned().unwrap_or_default();
-        let names: Vec<&str> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let content = json!({"application/json": {"schema": schema}});
-        responses.insert(status.to_string(), response(&names.join(", "), &content, access));
-    }
-    Value::Object(responses)
-}
-
-fn success_schema(content: Content) -> Value {
-    match content {
-        Content::Json(name) | Content::JsonOrCsv(name) => {
-            json!({"$ref": format!("#/components/schemas/{name}")})
         }
-        Content::Html => json!({"type": "string"}),
+        codes
     }
-}
 
-/// The envelope with the codes of one status.
-fn error_schema(codes: &[Code], status: u16) -> Option<Value> {
-    let mut names: Vec<&str> =
-        codes.iter().filter(|code| code.status().as_u16() == status).map(|code| code.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.is_empty() {
-        return None;
+    #[test]
+    fn the_document_has_the_routes_of_the_table_and_no_other() {
+        let document = document();
+        let operations = document["paths"].as_object().unwrap().values();
+        assert_eq!(operations.map(|path| path.as_object().unwrap().len()).sum::<usize>(), all().len());
+        for Route { method, path, access, .. } in all() {
+            let operation = &document["paths"][path][method];
+            let parameters = operation["parameters"].as_array().unwrap().iter();
+            let names: Vec<&Value> = parameters.map(|one| &resolve(&document, one)["name"]).collect();
+            assert!(names.iter().any(|name| *name == "X-Request-Id"), "{method} {path}");
+            let codes = listed(&document, operation);
+            let lists = |all: &[Code]| all.iter().all(|code| codes.contains(code.as_str()));
+            assert!(lists(&ALWAYS), "{method} {path}: {codes:?}");
+            assert_eq!(lists(&BY_KEY), !matches!(access, Access::Open), "{method} {path}: {codes:?}");
+            let is_signed = matches!(access, Access::Signed(_));
+            assert_eq!(lists(&[Code::InvalidSignature]), is_signed, "{method} {path}: {codes:?}");
+            for header in ["X-Signature", "X-Timestamp", "X-Nonce"] {
+                assert_eq!(names.iter().any(|name| *name == header), is_signed, "{method} {path}");
+            }
+            if matches!(method, "post" | "patch") {
+                assert!(lists(&OF_BODIES), "{method} {path}: {codes:?}");
+            }
+            let (Access::Key(scopes) | Access::Signed(scopes)) = access else {
+                assert_eq!(operation["security"], json!([]), "{method} {path}");
+                continue;
+            };
+            assert_eq!(operation["security"], json!([{"apiKey": []}]), "{method} {path}");
+            let scopes: Vec<String> = scopes.iter().map(|scope| format!("`{}`", scope.as_str())).collect();
+            let said = format!("Scope: {}.", scopes.join(" or "));
+            assert!(operation["description"].as_str().unwrap().ends_with(&said), "{method} {path}: {said}");
+        }
     }
-    Some(json!({
-        "type": "object",
-        "required": ["success", "error"],
-        "properties": {
-            "success": {"const": false},
-            "error": {
-                "type": "object",
-                "required": ["code", "message"],
-                "properties": {"code": {"type": "string", "enum": names}, "message": {"type": "string"}},
-            },
-        },
-    }))
-}
 
-fn response(description: &str, content: &Value, access: Access) -> Value {
-    let names: &[&str] = match access {
-        Access::Open => &["X-Request-Id"],
-        Access::Key(_) | Access::Signed(_) => &["X-Request-Id", "RateLimit", "RateLimit-Policy"],
-    };
-    let reference = |name: &&str| json!({"$ref": format!("#/components/headers/{name}")});
-    let headers: Map<String, Value> =
-        names.iter().map(|name| ((*name).to_owned(), reference(name))).collect();
-    json!({"description": description, "headers": headers, "content": content})
-}
+    /// The names of a parser's table.
+    fn of<T>(table: &[(&'static str, T)]) -> Value {
+        table.iter().map(|(name, _)| *name).collect()
+    }
 
-/// The headers that answers have.
-fn headers() -> Value {
-    let header = |description: &str| json!({"description": description, "schema": {"type": "string"}});
-    json!({
-        "X-Request-Id": header("The request's id, in the service's logs too."),
-        "RateLimit": header("`\"minute\";r=<requests left>;t=<seconds until the window ends>`"),
-        "RateLimit-Policy": header("`\"minute\";q=<requests a minute>;w=60`"),
-    })
+    #[test]
+    fn the_document_is_of_this_version_and_its_lists_are_the_programs() {
+        let document = document();
+        assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+        let names = |all: &[&str]| json!(all);
+        let lifecycle: Vec<&str> = EventType::ALL.iter().map(|kind| kind.as_str()).collect();
+        let with_ping: Vec<&str> = lifecycle.iter().copied().chain([TEST_PING]).collect();
+        for (schema, at, list) in [
+            ("Event", "type", names(&lifecycle)),
+            ("Intent", "status", names(&lifecycle)),
+            ("WebhookEndpoint", "subscribedTypes/items", names(&with_ping)),
+            ("WebhookRegistration", "subscribedTypes/items", names(&with_ping)),
+            ("WebhookUpdate", "subscribedTypes/anyOf/0/items", names(&with_ping)),
+            ("WebhookReplay", "types/anyOf/0/items", names(&with_ping)),
+            ("ReconciliationRow", "breaks/items", names(&BreakKind::ALL.map(BreakKind::as_str))),
+            ("LegacyIntent", "status", names(&wire::LEGACY_STATUSES)),
+            ("AssetDescriptor", "type", of(wire::ASSET_TYPES)),
+            ("Beneficiary", "payoutMethod/anyOf/0", of(wire::PAYOUT_METHODS)),
+            ("CurrentIntentRequest", "settlementType", of(wire::SETTLEMENT_TYPES)),
+            ("CurrentIntentRequest", "side/anyOf/0", of(wire::SIDES)),
+            ("CurrentIntentRequest", "actorType/anyOf/0", of(wire::ACTOR_TYPES)),
+        ] {
+            let pointer = format!("/components/schemas/{schema}/properties/{at}/enum");
+            assert_eq!(document.pointer(&pointer), Some(&list), "{pointer}");
+        }
+        let parameter = |path: &str, name: &str| {
+            let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap().iter();
+            let mut parameters = parameters.map(|one| resolve(&document, one));
+            parameters.find(|one| one["name"] == name).unwrap()["schema"]["enum"].clone()
+        };
+        assert_eq!(parameter("/v1/events", "type"), names(&with_ping));
+        assert_eq!(parameter("/v1/intents", "status"), names(&wire::LEGACY_STATUSES));
+    }
+
+    #[test]
+    fn the_document_names_the_fields_that_the_parsers_take() {
+        let document = document();
+        let schema = |name: &str| document["components"]["schemas"][name].clone();
+        let older = schema("LegacyIntentRequest");
+        for (schema, fields) in [
+            (schema("QuoteRequest"), wire::QUOTE),
+            (schema("FirmQuoteRequest"), wire::FIRM_QUOTE),
+            (schema("CurrentIntentRequest"), wire::INTENT),
+            (schema("AssetDescriptor"), wire::ASSET),
+            (schema("InputBounds"), wire::BOUNDS),
+            (schema("OutputBounds"), wire::BOUNDS),
+            (schema("Beneficiary"), wire::BENEFICIARY),
+            (schema("BeneficiaryAddress"), wire::BENEFICIARY_ADDRESS),
+            (schema("Permit"), wire::PERMIT),
+            (older.clone(), wire::LEGACY_ORDER),
+            (older["properties"]["pair"].clone(), wire::LEGACY_PAIR),
+            (older["properties"]["constraints"]["anyOf"][0].clone(), wire::LEGACY_CONSTRAINTS),
+            (schema("WebhookRegistration"), wire::WEBHOOK_REGISTER),
+            (schema("WebhookUpdate"), wire::WEBHOOK_UPDATE),
+            (schema("WebhookTest"), wire::WEBHOOK_TEST),
+            (schema("WebhookReplay"), wire::WEBHOOK_REPLAY),
+            (schema("RestingOrderRequest"), wire::RESTING_ORDER),
+        ] {
+            let documented: BTreeSet<&str> =
+                schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(documented, fields.iter().copied().collect(), "{schema}");
+            assert_eq!(schema["additionalProperties"], json!(false), "{schema}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The list of all routes: path, access, and handler.
 
+mod chains;
 mod cursor;
 pub(crate) mod docs;
 mod events;
@@ -14,27 +15,23 @@ mod resting_orders;
 mod webhooks;
 
 use axum::routing::{self, MethodRouter};
-use serde_json::Value;
 
 use crate::access::scope::{Access, Scope};
 use crate::legacy;
-use crate::openapi::{self, Endpoint, Operation, operations as doc, webhooks as webhook};
 use crate::state::Api;
 
-/// An endpoint and its handler.
+/// A method of a path: its requirements and its handler.
 pub(crate) struct Route {
-    pub(crate) endpoint: Endpoint,
+    /// In lower case, as OpenAPI has it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the handler has it, too"))]
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
     pub(crate) handler: MethodRouter<Api>,
 }
 
-fn route(
-    method: &'static str,
-    path: &'static str,
-    access: Access,
-    handler: MethodRouter<Api>,
-    operation: fn() -> Operation,
-) -> Route {
-    Route { endpoint: Endpoint { method, path, access, operation }, handler }
+fn route(method: &'static str, path: &'static str, access: Access, handler: MethodRouter<Api>) -> Route {
+    Route { method, path, access, handler }
 }
 
 const QUOTES: Access = Access::Key(&[Scope::QuotesWrite]);
@@ -46,47 +43,37 @@ const REPORTS: Access = Access::Key(&[Scope::ReportsRead]);
 /// The scope for submitting includes following the submission.
 const INTENT_STATUS: Access = Access::Key(&[Scope::IntentsWrite, Scope::ExecutionsRead]);
 
-/// The routes in the order of the documentation.
+/// Every route.
 pub(crate) fn all() -> Vec<Route> {
-    let get = |path, access, handler, operation| route("get", path, access, handler, operation);
-    let post = |path, access, handler, operation| route("post", path, access, handler, operation);
+    let get = |path, access, handler| route("get", path, access, handler);
+    let post = |path, access, handler| route("post", path, access, handler);
     let signed = Access::Signed(&[Scope::IntentsWrite]);
     let mut all = vec![
-        post("/v1/quotes", QUOTES, routing::post(quotes::create), doc::quote),
-        post("/v1/quotes/firm", QUOTES, routing::post(firm_quotes::create), doc::firm_quote),
-        post("/v1/intents", signed, routing::post(intents::create), doc::intent),
-        get(
-            "/v1/intents/{intentId}/status",
-            INTENT_STATUS,
-            routing::get(intent_status::show),
-            doc::intent_status,
-        ),
-        get("/v1/intents", EXECUTIONS, routing::get(legacy::intents::list), doc::legacy_intents),
-        get("/v1/intents/{intentId}", EXECUTIONS, routing::get(legacy::intents::show), doc::legacy_intent),
+        post("/v1/quotes", QUOTES, routing::post(quotes::create)),
+        post("/v1/quotes/firm", QUOTES, routing::post(firm_quotes::create)),
+        post("/v1/intents", signed, routing::post(intents::create)),
+        get("/v1/intents/{intentId}/status", INTENT_STATUS, routing::get(intent_status::show)),
+        get("/v1/intents", EXECUTIONS, routing::get(legacy::intents::list)),
+        get("/v1/intents/{intentId}", EXECUTIONS, routing::get(legacy::intents::show)),
         route(
             "delete",
             "/v1/intents/{intentId}",
             Access::Key(&[Scope::IntentsWrite]),
             routing::delete(intents::cancel),
-            doc::cancel_intent,
         ),
-        get("/v1/rates/{base}/{target}", QUOTES, routing::get(legacy::rate), doc::rate),
-        get("/v1/pairs", QUOTES, routing::get(legacy::pairs), doc::pairs),
-        get("/v1/executions", EXECUTIONS, routing::get(executions::list), doc::executions),
-        get("/v1/executions/{reference}", EXECUTIONS, routing::get(executions::show), doc::execution),
-        get(
-            "/v1/executions/{reference}/receipt",
-            EXECUTIONS,
-            routing::get(executions::receipt),
-            doc::receipt,
-        ),
-        get("/v1/reconciliation", REPORTS, routing::get(reconciliation::range), doc::reconciliation),
-        get("/v1/reports/reconciliation/daily", REPORTS, routing::get(reconciliation::daily), doc::daily),
-        get("/v1/events", EVENTS, routing::get(events::list), doc::events),
-        get("/v1/events/{eventId}", EVENTS, routing::get(events::show), doc::event),
-        get("/v1/openapi.json", Access::Open, routing::get(docs::openapi), doc::openapi),
-        get("/docs", Access::Open, routing::get(docs::html), doc::docs),
-        get("/healthz", Access::Open, routing::get(health::show), doc::health),
+        get("/v1/rates/{base}/{target}", QUOTES, routing::get(legacy::rate)),
+        get("/v1/pairs", QUOTES, routing::get(legacy::pairs)),
+        get("/v1/executions", EXECUTIONS, routing::get(executions::list)),
+        get("/v1/executions/{reference}", EXECUTIONS, routing::get(executions::show)),
+        get("/v1/executions/{reference}/receipt", EXECUTIONS, routing::get(executions::receipt)),
+        get("/v1/chains", EXECUTIONS, routing::get(chains::list)),
+        get("/v1/reconciliation", REPORTS, routing::get(reconciliation::range)),
+        get("/v1/reports/reconciliation/daily", REPORTS, routing::get(reconciliation::daily)),
+        get("/v1/events", EVENTS, routing::get(events::list)),
+        get("/v1/events/{eventId}", EVENTS, routing::get(events::show)),
+        get("/v1/openapi.json", Access::Open, routing::get(docs::openapi)),
+        get("/docs", Access::Open, routing::get(docs::html)),
+        get("/healthz", Access::Open, routing::get(health::show)),
     ];
     all.extend(webhooks());
     all.extend(resting_orders());
@@ -99,51 +86,25 @@ fn resting_orders() -> Vec<Route> {
     let (by_key, path) = (Access::Key(scopes), "/v1/resting-orders");
     let cancel = "/v1/resting-orders/{orderId}";
     vec![
-        route(
-            "post",
-            path,
-            Access::Signed(scopes),
-            routing::post(resting_orders::create),
-            doc::place_resting_order,
-        ),
-        route("get", path, by_key, routing::get(resting_orders::list), doc::resting_orders),
-        route("delete", cancel, by_key, routing::delete(resting_orders::cancel), doc::cancel_resting_order),
+        route("post", path, Access::Signed(scopes), routing::post(resting_orders::create)),
+        route("get", path, by_key, routing::get(resting_orders::list)),
+        route("delete", cancel, by_key, routing::delete(resting_orders::cancel)),
     ]
 }
 
 /// Of the webhooks.
 fn webhooks() -> Vec<Route> {
-    let route = |method, path, handler, operation| route(method, path, WEBHOOKS, handler, operation);
+    let route = |method, path, handler| route(method, path, WEBHOOKS, handler);
     let path = "/v1/webhook_endpoints";
     vec![
-        route("get", path, routing::get(webhooks::show), webhook::show),
-        route("post", path, routing::post(webhooks::register), webhook::register),
-        route("patch", path, routing::patch(webhooks::update), webhook::update),
-        route("post", "/v1/webhook_endpoints/rotate", routing::post(webhooks::rotate), webhook::rotate),
-        route("post", "/v1/webhook_endpoints/test", routing::post(webhooks::test), webhook::test),
-        route("post", "/v1/webhook_endpoints/replay", routing::post(webhooks::replay), webhook::replay),
-        route(
-            "get",
-            "/v1/webhook_endpoints/deliveries",
-            routing::get(webhooks::log::list),
-            webhook::deliveries,
-        ),
-        route(
-            "delete",
-            "/v1/webhook_endpoints/{endpointId}",
-            routing::delete(webhooks::remove),
-            webhook::remove,
-        ),
-        route("post", "/v1/events/{eventId}/resend", routing::post(webhooks::resend), webhook::resend),
+        route("get", path, routing::get(webhooks::show)),
+        route("post", path, routing::post(webhooks::register)),
+        route("patch", path, routing::patch(webhooks::update)),
+        route("post", "/v1/webhook_endpoints/rotate", routing::post(webhooks::rotate)),
+        route("post", "/v1/webhook_endpoints/test", routing::post(webhooks::test)),
+        route("post", "/v1/webhook_endpoints/replay", routing::post(webhooks::replay)),
+        route("get", "/v1/webhook_endpoints/deliveries", routing::get(webhooks::log::list)),
+        route("delete", "/v1/webhook_endpoints/{endpointId}", routing::delete(webhooks::remove)),
+        route("post", "/v1/events/{eventId}/resend", routing::post(webhooks::resend)),
     ]
-}
-
-/// The OpenAPI document.
-pub fn document() -> Value {
-    openapi::document(all().into_iter().map(|route| route.endpoint))
-}
-
-/// The document's text as it is committed: pretty, with a line break at the end.
-pub fn document_text() -> String {
-    openapi::text(&document())
 }

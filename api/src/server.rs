@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Extension;
 use axum::middleware::{AddExtension, from_fn_with_state};
-use dvp_core::answering::Answering;
-use dvp_core::connections::Connections;
+use dvp_core::listeners::answering::Answering;
+use dvp_core::listeners::connections::Connections;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -41,10 +41,10 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// All routes. Unknown routes are answered with the envelope too.
 pub fn router(api: Api) -> Router {
     let mut router = Router::new();
-    for Route { endpoint, handler } in routes::all() {
+    for Route { path, access, handler, .. } in routes::all() {
         // Of several layers the last one is the outermost.
         let database = || from_fn_with_state(api.engine.clone(), require_database);
-        let guarded = match endpoint.access {
+        let guarded = match access {
             Access::Open => handler,
             Access::Key(scopes) => handler
                 .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
@@ -54,12 +54,12 @@ pub fn router(api: Api) -> Router {
                 .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
                 .route_layer(database()),
         };
-        router = router.route(endpoint.path, guarded);
+        router = router.route(path, guarded);
     }
     router
         .fallback(|| async { ApiError::NotFound })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(Extension(Rendered::new(&routes::document())))
+        .layer(Extension(Rendered::new()))
         .layer(from_fn_with_state(api.load.clone(), request::wrap))
         .with_state(api)
 }

@@ -17,20 +17,6 @@ use crate::table::{Cell, Table, read};
 /// An account and an asset.
 type Key = (String, String, String, String);
 
-fn text(cell: Option<&Cell>) -> String {
-    match cell {
-        Some(Cell::Text(Some(text))) => text.clone(),
-        Some(Cell::Text(None) | Cell::Number(_)) | None => String::new(),
-    }
-}
-
-fn number(cell: Option<&Cell>) -> i64 {
-    match cell {
-        Some(Cell::Number(number)) => *number,
-        Some(Cell::Text(_)) | None => 0,
-    }
-}
-
 /// A row with its columns by name.
 struct Row<'a> {
     table: Table,
@@ -38,12 +24,22 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
+    fn cell(&self, column: &str) -> Option<&Cell> {
+        self.cells.get(self.table.place(column)?)
+    }
+
     fn text(&self, column: &str) -> String {
-        text(self.table.place(column).and_then(|place| self.cells.get(place)))
+        match self.cell(column) {
+            Some(Cell::Text(Some(text))) => text.clone(),
+            Some(Cell::Text(None) | Cell::Number(_)) | None => String::new(),
+        }
     }
 
     fn number(&self, column: &str) -> i64 {
-        number(self.table.place(column).and_then(|place| self.cells.get(place)))
+        match self.cell(column) {
+            Some(Cell::Number(number)) => *number,
+            Some(Cell::Text(_)) | None => 0,
+        }
     }
 
     fn amount(&self, folder: &Path) -> Result<Amount, ArchiveError> {
@@ -62,7 +58,7 @@ impl Row<'_> {
 /// The sum that an account is a part of, as the ledger's closings have it.
 fn summed(kind: &str, owner: &str) -> Option<&'static str> {
     match (kind, owner) {
-        ("debt", owner) if owner.starts_with("exe_") => Some("executions"),
+        ("debt" | "position", owner) if owner.starts_with("exe_") => Some("executions"),
         (_, owner) if owner.starts_with("exe_") => Some("recipients"),
         ("external", owner) if owner.starts_with("0x") => Some("wallets"),
         _ => None,
@@ -80,22 +76,25 @@ fn add(
     Ok(())
 }
 
+/// Adds up a table's amounts by account.
+fn add_up(folder: &Path, table: Table, held: &mut BTreeMap<Key, Amount>) -> Result<(), ArchiveError> {
+    read(folder, table, |cells| {
+        let row = Row { table, cells: &cells };
+        add(held, row.key(), row.amount(folder)?, folder)
+    })
+    .map(drop)
+}
+
 fn openings(folder: &Path) -> Result<BTreeMap<Key, Amount>, ArchiveError> {
     let mut held = BTreeMap::new();
-    read(folder, OPENINGS, |cells| {
-        let row = Row { table: OPENINGS, cells: &cells };
-        add(&mut held, row.key(), row.amount(folder)?, folder)
-    })?;
+    add_up(folder, OPENINGS, &mut held)?;
     Ok(held)
 }
 
 /// What accounts held at the end of a day.
 fn closings(folder: &Path) -> Result<BTreeMap<Key, Amount>, ArchiveError> {
     let mut held = openings(folder)?;
-    read(folder, POSTINGS, |cells| {
-        let row = Row { table: POSTINGS, cells: &cells };
-        add(&mut held, row.key(), row.amount(folder)?, folder)
-    })?;
+    add_up(folder, POSTINGS, &mut held)?;
     held.retain(|_, amount| !amount.is_zero());
     Ok(held)
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use dvp_store::archive as store;
+use dvp_store::durable;
 use dvp_store::ledger::closings::list_balances_before;
 use dvp_store::{PgConnection, StoreError};
 
 use crate::ArchiveError;
 use crate::books::check_day;
-use crate::manifest::{ArchivedFile, Manifest, VERSION, folder, sync_folder};
+use crate::manifest::{ArchivedFile, Manifest, VERSION, days, folder};
 use crate::schema::{EVENTS, OPENINGS, ORDERS, POSTINGS, RECEIPTS};
 use crate::table::{Cell, Table, TableWriter};
 
@@ -42,6 +43,7 @@ pub async fn export_day(
     day: NaiveDate,
     now: DateTime<Utc>,
 ) -> Result<Exported, ArchiveError> {
+    days(archive)?;
     if let Some(kept) = Manifest::find(archive, day)? {
         return Ok(Exported::Kept(kept));
     }
@@ -58,29 +60,44 @@ pub async fn export_day(
         // Of an export that did not end.
         fs::remove_dir_all(&partial).map_err(ArchiveError::file(&partial))?;
     }
-    fs::create_dir_all(&partial).map_err(ArchiveError::file(&partial))?;
+    durable::create_folder(&partial).map_err(ArchiveError::file(&partial))?;
+    let written = write_day(conn, &partial, (day, from, to), now).await;
+    if written.is_err() {
+        // Not to fill the disk with it; the first error counts.
+        let _ = fs::remove_dir_all(&partial);
+        return written.map(Exported::Written);
+    }
+    let named = folder(archive, day);
+    fs::rename(&partial, &named).map_err(ArchiveError::file(&named))?;
+    durable::sync_folder(archive).map_err(ArchiveError::file(archive))?;
+    written.map(Exported::Written)
+}
+
+/// Writes a day's folder and reads it back.
+async fn write_day(
+    conn: &mut PgConnection,
+    partial: &Path,
+    (day, from, to): (NaiveDate, DateTime<Utc>, DateTime<Utc>),
+    now: DateTime<Utc>,
+) -> Result<Manifest, ArchiveError> {
     let mut files = Vec::new();
     let mut close = |writer: TableWriter, table: Table| -> Result<(), ArchiveError> {
         let rows = writer.finish()?;
-        files.push(ArchivedFile::of(&partial, &table.file_name(), rows)?);
+        files.push(ArchivedFile::of(partial, &table.file_name(), rows)?);
         Ok(())
     };
-    let [orders, events, receipts] = write_orders(conn, &partial, (from, to)).await?;
+    let [orders, events, receipts] = write_orders(conn, partial, (from, to)).await?;
     close(orders, ORDERS)?;
     close(events, EVENTS)?;
     close(receipts, RECEIPTS)?;
-    close(write_postings(conn, &partial, (from, to)).await?, POSTINGS)?;
-    close(write_openings(conn, &partial, from).await?, OPENINGS)?;
+    close(write_postings(conn, partial, (from, to)).await?, POSTINGS)?;
+    close(write_openings(conn, partial, from).await?, OPENINGS)?;
     let manifest = Manifest { version: VERSION, day, exported_at: now, files };
-    manifest.write(&partial)?;
-    sync_folder(&partial)?;
+    manifest.write(partial)?;
     // What the disk has is read again before the day gets its name.
-    let written = Manifest::load(&partial, day)?;
-    check_day(&partial, &written)?;
-    let named = folder(archive, day);
-    fs::rename(&partial, &named).map_err(ArchiveError::file(&named))?;
-    sync_folder(archive)?;
-    Ok(Exported::Written(written))
+    let written = Manifest::load(partial, day)?;
+    check_day(partial, &written)?;
+    Ok(written)
 }
 
 fn time(at: DateTime<Utc>) -> Cell {

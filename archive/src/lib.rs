@@ -32,6 +32,8 @@ pub enum ArchiveError {
     },
     #[error("{path} is not what was written: {why}")]
     Changed { path: String, why: String },
+    #[error("{0} is no archive: its disk is not mounted, or it is a new one (`dvp archive export --new`)")]
+    NoArchive(String),
     #[error("the archive has no {0}")]
     Missing(String),
     #[error(

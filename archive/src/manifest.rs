@@ -1,16 +1,19 @@
 //! A day's manifest: its files with their rows and hashes.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, NaiveDate, Utc};
+use dvp_store::durable::{self, Readers};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::ArchiveError;
 
 const NAME: &str = "manifest.json";
+/// The name of the file that makes a folder an archive before it has a day.
+const MARK: &str = "dvp-archive";
 /// Of the files' columns.
 pub const VERSION: u32 = 1;
 
@@ -54,8 +57,7 @@ impl Manifest {
     pub fn write(&self, folder: &Path) -> Result<(), ArchiveError> {
         let path = folder.join(NAME);
         let text = serde_json::to_vec_pretty(self).map_err(|error| ArchiveError::changed(&path, error))?;
-        let mut file = File::create_new(&path).map_err(ArchiveError::file(&path))?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(ArchiveError::file(&path))
+        durable::write(&path, &text, Readers::Group).map_err(ArchiveError::file(&path))
     }
 
     /// Reads a day's manifest and compares its files with it. `None`: the day is not in the archive.
@@ -90,18 +92,24 @@ pub fn folder(archive: &Path, day: NaiveDate) -> PathBuf {
     archive.join(day.to_string())
 }
 
-/// The days of an archive, the first one first. Folders that are being written have other names.
+/// Makes a folder an archive.
+pub fn begin(archive: &Path) -> Result<(), ArchiveError> {
+    durable::create_folder(archive).map_err(ArchiveError::file(archive))?;
+    let mark = archive.join(MARK);
+    durable::write(&mark, b"", Readers::Group).map_err(ArchiveError::file(&mark))
+}
+
+/// The days of an archive, the first one first. Folders that are being written have other names. A folder that has
+/// neither a day nor the mark of an archive is an error: it may be the mount point of a disk that is not there.
 pub fn days(archive: &Path) -> Result<Vec<NaiveDate>, ArchiveError> {
     let mut days = Vec::new();
     for entry in fs::read_dir(archive).map_err(ArchiveError::file(archive))? {
         let entry = entry.map_err(ArchiveError::file(archive))?;
         days.extend(entry.file_name().to_str().and_then(|name| name.parse::<NaiveDate>().ok()));
     }
+    if days.is_empty() && !archive.join(MARK).exists() {
+        return Err(ArchiveError::NoArchive(archive.display().to_string()));
+    }
     days.sort_unstable();
     Ok(days)
-}
-
-/// Makes what a folder contains durable.
-pub(crate) fn sync_folder(folder: &Path) -> Result<(), ArchiveError> {
-    File::open(folder).and_then(|open| open.sync_all()).map_err(ArchiveError::file(folder))
 }

@@ -1,6 +1,7 @@
 //! Tables as Parquet files, compressed, in groups of rows.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ pub struct TableWriter {
 impl TableWriter {
     pub fn create(folder: &Path, table: Table) -> Result<Self, ArchiveError> {
         let path = folder.join(table.file_name());
-        let file = File::create_new(&path).map_err(ArchiveError::file(&path))?;
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
+        let file = created.map_err(ArchiveError::file(&path))?;
         let schema = parse_message_type(&table.message()).map_err(ArchiveError::parquet(&path))?;
         let compression = Compression::GZIP(GzipLevel::default());
         let properties = WriterProperties::builder().set_compression(compression).build();

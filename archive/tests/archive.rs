@@ -10,12 +10,13 @@ use chrono::{DateTime, Days, NaiveDate, Utc};
 use dvp_archive::ArchiveError;
 use dvp_archive::books::{Of, find_receipt, statement, verify};
 use dvp_archive::export::{Exported, export_day, first_day};
-use dvp_archive::manifest::{Manifest, folder};
+use dvp_archive::manifest::{Manifest, begin, folder};
 use dvp_archive::schema::{EVENTS, ORDERS};
 use dvp_archive::table::{Cell, read};
 use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_store::ledger::statements::{StatementAccount, TimeRange, load_balance_before};
 use dvp_store::reconcile::snapshot;
+use dvp_testing::disk::{Fault, SmallDisk};
 use dvp_testing::market::pair;
 use dvp_testing::orders::{Terms, order_at};
 use dvp_testing::wait::wait_for;
@@ -86,6 +87,8 @@ async fn receipts_and_statements_come_from_the_files_and_say_what_the_database_s
     let (harness, [first, second]) = two_days().await;
     let archive = tempfile::tempdir().unwrap();
     let archive = archive.path();
+    assert!(matches!(export(&harness, archive, day(FIRST)).await, Err(ArchiveError::NoArchive(_))));
+    begin(archive).unwrap();
     assert!(matches!(export(&harness, archive, day(FIRST)).await.unwrap(), Exported::NotClosed));
     close(&harness).await;
     assert!(matches!(export(&harness, archive, day(FIRST)).await.unwrap(), Exported::Unended(1)));
@@ -154,12 +157,38 @@ async fn receipts_and_statements_come_from_the_files_and_say_what_the_database_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_fault_of_the_disk_leaves_a_part_of_a_day_and_the_day_is_written_when_it_is_over() {
+    let (harness, _) = two_days().await;
+    close(&harness).await;
+    finish_commands(&harness).await;
+    let archive = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount(archive.path(), 1024);
+    begin(archive.path()).unwrap();
+    for fault in Fault::ALL {
+        disk.strike(fault);
+        for _ in 0..2 {
+            let why = export(&harness, archive.path(), day(FIRST)).await.unwrap_err().to_string();
+            assert!(why.contains(fault.cause().unwrap_or("is no archive")), "{fault:?}: {why}");
+        }
+        assert!(!folder(&disk.other_side(), day(FIRST)).exists(), "{fault:?}");
+        assert!(
+            fault != Fault::Gone || verify(archive.path()).is_err(),
+            "an empty mount point is no archive"
+        );
+        disk.mend(fault);
+    }
+    assert!(matches!(export(&harness, archive.path(), day(FIRST)).await.unwrap(), Exported::Written(_)));
+    assert_eq!(verify(&disk.other_side()).unwrap().days, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_changed_file_and_a_day_that_does_not_follow_are_found() {
     let (harness, _) = two_days().await;
     close(&harness).await;
     finish_commands(&harness).await;
     let archive = tempfile::tempdir().unwrap();
     let archive = archive.path();
+    begin(archive).unwrap();
     let next = day(FIRST) + Days::new(1);
     for day in [day(FIRST), next] {
         assert!(matches!(export(&harness, archive, day).await.unwrap(), Exported::Written(_)));

@@ -1,20 +1,18 @@
 //! Resting range orders: what they cost in memory, what a price change and a restart cost with many of them.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_core::context::now;
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
+use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource};
 use dvp_core::ranges::{self, RangesView};
 use dvp_core::writer::Outcome;
 use dvp_domain::intent::{Bounds, IntentRequest};
-use dvp_domain::liquidity::Reference;
 use dvp_domain::money::Minor;
-use dvp_domain::time::Timestamp;
 use dvp_store::orders::ranges::RESTING_MAX;
-use dvp_testing::market::north;
+use dvp_testing::market::{Price, north};
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use rust_decimal::Decimal;
 use tokio::sync::watch;
@@ -22,6 +20,7 @@ use tokio::sync::watch;
 use crate::figure::{Figure, per_second};
 use crate::harness::{DurableHarness, fiat_order};
 use crate::hostile::Vitals;
+use crate::progress;
 
 /// Long enough that nothing is met by time while it is measured.
 const LIFETIME_MS: i64 = 24 * 3_600_000;
@@ -30,33 +29,11 @@ const QUIET_CHANGES: u32 = 50;
 /// Orders that the last price change reaches.
 const REACHED: u128 = 100;
 
-/// The reference price of the pair.
-#[derive(Clone)]
-struct Price(Arc<Mutex<Decimal>>);
-
-impl Price {
-    fn set(&self, engine: &Engine, price: Decimal) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = price;
-        engine.context().liquidity.publish();
-    }
-}
-
-impl ReferenceSource for Price {
-    fn id(&self) -> &str {
-        "measured"
-    }
-
-    fn reference(&self, _input: &str, _output: &str) -> Option<Reference> {
-        let price = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Reference { price, valid_until: Timestamp::from_millis(i64::MAX) })
-    }
-}
-
 /// Measures with so many resting orders.
 pub async fn measure(orders: usize, concurrency: usize) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
-    let price = Price(Arc::new(Mutex::new(Decimal::new(92, 2))));
+    let price = Price::of("USD", "EUR", "0.92");
     let liquidity = |price: &Price| {
         let provider: Arc<dyn LiquiditySource> = Arc::new(ConfiguredProvider::new(north()));
         Liquidity::new(harness.market.registry.clone(), vec![provider], vec![Arc::new(price.clone())])
@@ -66,14 +43,9 @@ pub async fn measure(orders: usize, concurrency: usize) -> anyhow::Result<Vec<Fi
     let next = harness.engine_with(liquidity(&price));
     let restarted = Restarted::after(&next, orders).await?;
     let [rest, load, memory] = [
-        Figure { name: "auctions_accept", value: accepted, unit: "orders/s", floor: accepted },
-        Figure {
-            name: "auctions_load",
-            value: restarted.per_second,
-            unit: "orders/s",
-            floor: restarted.floor,
-        },
-        Figure { name: "auctions_memory", value: restarted.bytes, unit: "bytes/order", floor: 512 },
+        Figure::new("auctions_accept", accepted, "orders/s", accepted),
+        Figure::new("auctions_load", restarted.per_second, "orders/s", restarted.floor),
+        Figure::new("auctions_memory", restarted.bytes, "bytes/order", 512),
     ];
     let quiet = restarted.quiet_changes(&next, &price).await?;
     let reached = restarted.change_that_reaches(&next, &price).await?;
@@ -104,12 +76,14 @@ async fn submit_all(
     orders: usize,
     concurrency: usize,
 ) -> anyhow::Result<u64> {
-    let mut took = Duration::ZERO;
-    for from in (0..orders).step_by(usize::try_from(RESTING_MAX)?) {
-        let until = orders.min(from.saturating_add(usize::try_from(RESTING_MAX)?));
+    let (mut took, each) = (Duration::ZERO, usize::try_from(RESTING_MAX)?);
+    progress::expect(u64::try_from(orders.div_ceil(each))? + 2);
+    for from in (0..orders).step_by(each) {
+        let until = orders.min(from.saturating_add(each));
         let began = Instant::now();
         submit_some(harness, engine, from..until, concurrency).await?;
         took = took.saturating_add(began.elapsed());
+        progress::done(format!("{until} of {orders} orders rest"));
         sqlx::query("update resting_range set partner_id = 'others'").execute(harness.pool()).await?;
     }
     let resting: i64 =
@@ -155,7 +129,7 @@ impl Restarted {
         let mut conn = engine.pool().acquire().await?;
         let mut after = 0;
         while let Some(last) = dvp_store::orders::ranges::list(&mut conn, after, 10_000).await?.last() {
-            after = last.number;
+            after = last.as_ref().map_or_else(|unreadable| unreadable.number, |resting| resting.number);
         }
         drop(conn);
         let floor = per_second(orders, began.elapsed());
@@ -177,13 +151,14 @@ impl Restarted {
         let began = Instant::now();
         for change in 0..QUIET_CHANGES {
             let seen = self.view.figures().prices;
-            price.set(engine, Decimal::new(9_199 - i64::from(change % 2), 4));
+            price.set(engine, ["0.9199", "0.9198"][usize::try_from(change % 2)?]);
             wait("a look", || self.view.figures().prices > seen).await?;
         }
         let micros = began.elapsed().as_micros() / u128::from(QUIET_CHANGES);
         let tested = self.view.figures().tested.saturating_sub(before.tested);
         anyhow::ensure!(tested == 0, "{tested} orders were looked at, and none was reached");
-        Ok(Figure { name: "auctions_quiet_change", value: u64::try_from(micros)?, unit: "us", floor: 1 })
+        progress::done("price changes that reach none");
+        Ok(Figure::new("auctions_quiet_change", u64::try_from(micros)?, "us", 1))
     }
 
     /// Orders that a price change looks at, beside those that it fills.
@@ -191,7 +166,7 @@ impl Restarted {
         let before = self.view.figures();
         // North gives 0.999 of the price for 99.95 USD, and half a euro is the payout fee.
         let wanted = Decimal::from(9_140 + REACHED) + Decimal::from(50);
-        price.set(engine, wanted / Decimal::new(9_995, 0) / Decimal::new(999, 3));
+        price.set(engine, &(wanted / Decimal::new(9_995, 0) / Decimal::new(999, 3)).to_string());
         wait("the fills", || self.view.figures().resting < before.resting).await?;
         let mut last = self.view.figures();
         loop {
@@ -204,7 +179,7 @@ impl Restarted {
         }
         let tested = last.tested.saturating_sub(before.tested);
         let filled = u64::try_from(before.resting.saturating_sub(last.resting))?;
-        Ok(Figure { name: "auctions_reached", value: tested, unit: "orders tested", floor: filled })
+        Ok(Figure::new("auctions_reached", tested, "orders tested", filled))
     }
 }
 

@@ -20,13 +20,15 @@ use dvp_chain_indexer::reader::HttpReader;
 use dvp_chain_indexer::rpc;
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use dvp_sandbox::embedded::{Options, Postgres};
-use dvp_store::pool::pool_options;
+use dvp_store::database::pool::pool_options;
 use dvp_store::{MIGRATOR, PgPool};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cpu::worked;
 use crate::figure::{Figure, per_second};
+use crate::hostile::Vitals;
+use crate::progress;
 
 /// Events in a block: ten transactions of five.
 const IN_A_BLOCK: u64 = 50;
@@ -78,13 +80,18 @@ impl Storm {
         Ok(self.provider.raw_request("eth_call".into(), json!([request, "latest"])).await?)
     }
 
-    /// A block with a number of events of one account, in transactions of `IN_A_TRANSACTION`.
+    /// A block with a number of events of one account.
     pub async fn block(&self, events: u64) -> anyhow::Result<()> {
-        for _ in 0..events / IN_A_TRANSACTION {
-            let data: Bytes =
-                AnchorStorm::stormCall { count: U256::from(IN_A_TRANSACTION) }.abi_encode().into();
+        self.block_of(events, IN_A_TRANSACTION).await
+    }
+
+    /// The same, so many events in a transaction.
+    async fn block_of(&self, events: u64, in_a_transaction: u64) -> anyhow::Result<()> {
+        let count = U256::from(in_a_transaction);
+        let data: Bytes = AnchorStorm::stormCall { count }.abi_encode().into();
+        for _ in 0..events / in_a_transaction {
             let call =
-                json!([{"from": SENDER, "to": self.deployment.anchor, "data": data, "gas": "0x30d40"}]);
+                json!([{"from": SENDER, "to": self.deployment.anchor, "data": data, "gas": "0xb71b00"}]);
             let _: B256 = self.provider.raw_request("eth_sendTransaction".into(), call).await?;
         }
         self.ask("anvil_mine", json!(["0x1"])).await?;
@@ -176,7 +183,7 @@ async fn measure_rounds(
         );
         ensure!(u64::try_from(facts)? == ours, "{facts} facts were recorded of {ours}");
     }
-    Ok(Figure { name, value: per_second(count, best), unit: "events/s", floor: per_second(count, floor) })
+    Ok(Figure::new(name, per_second(count, best), "events/s", per_second(count, floor)))
 }
 
 /// A command for every event of the storm, carried out long ago.
@@ -198,23 +205,25 @@ async fn expect(storm: &Storm, pool: &PgPool, events: u64) -> anyhow::Result<()>
 
 /// The noise, and where the time goes, for people.
 fn tell(name: &str, round: u32, what: &str, pace: u64, before: &[Duration]) {
-    use std::io::Write;
     let after = worked(&WORKERS);
     let worked: Vec<_> =
         after.iter().zip(before).map(|(after, before)| after.saturating_sub(*before)).collect();
-    let _written = writeln!(
-        std::io::stderr(),
-        "{name}, round {round}: {pace} events/s {what}; we, PostgreSQL and anvil worked {worked:?}"
-    );
+    progress::done(format!(
+        "{name}, round {round}: {pace} events/s {what}, we, PostgreSQL and anvil worked {worked:?}"
+    ));
 }
 
 /// The figures of an indexer: pace, lag, memory.
 pub async fn measure_all(events: u64, many: u64, seconds: u64) -> anyhow::Result<Vec<Figure>> {
+    progress::expect(4 * u64::from(ROUNDS) + 2 + u64::from(many > 0));
     let mut figures = measure(events).await?;
     figures.push(lag(seconds).await?);
+    progress::done("how far behind it is");
     figures.push(distant::lag(seconds.max(20)).await?);
+    progress::done("how far behind it is over a distant endpoint");
     if many > 0 {
         figures.push(memory(many).await?);
+        progress::done("its memory");
     }
     Ok(figures)
 }
@@ -256,12 +265,8 @@ pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
     indexing.await??;
     pool.close().await;
     postgres.stop().await?;
-    Ok(Figure {
-        name: "hot_zone_lag",
-        value: u64::try_from(worst.as_millis())?,
-        unit: "ms",
-        floor: u64::try_from(BLOCK_INTERVAL.as_millis())?,
-    })
+    let [worst, interval] = [worst, BLOCK_INTERVAL].map(|time| u64::try_from(time.as_millis()));
+    Ok(Figure::new("hot_zone_lag", worst?, "ms", interval?))
 }
 
 async fn kept(pool: &PgPool) -> anyhow::Result<i64> {
@@ -275,13 +280,13 @@ pub async fn memory(events: u64) -> anyhow::Result<Figure> {
     let storm = Storm::start().await?;
     let blocks = events / IN_A_FULL_BLOCK;
     for _ in 0..blocks {
-        storm.full_block().await?;
+        storm.block_of(IN_A_FULL_BLOCK, IN_A_FULL_BLOCK / 2).await?;
     }
     storm.settle().await?;
     let (_dir, postgres, pool) = database().await?;
     let (mut early, mut most) = (0, 0);
     let tell = |progress: &Progress| {
-        let now = resident_kib().unwrap_or_default();
+        let now = Vitals::of(std::process::id()).map_or(0, |vitals| vitals.resident_bytes / 1024);
         most = most.max(now);
         if early == 0 || progress.events <= events / 10 {
             early = early.max(now);
@@ -291,29 +296,8 @@ pub async fn memory(events: u64) -> anyhow::Result<Figure> {
     ensure!(done.events == events, "{} events were kept of {events}", done.events);
     pool.close().await;
     postgres.stop().await?;
-    Ok(Figure { name: "backfill_memory", value: most, unit: "KiB", floor: early })
+    Ok(Figure::new("backfill_memory", most, "KiB", early))
 }
 
 /// Two transactions of five hundred.
 const IN_A_FULL_BLOCK: u64 = 1_000;
-
-impl Storm {
-    async fn full_block(&self) -> anyhow::Result<()> {
-        for _ in 0..2 {
-            let count = U256::from(IN_A_FULL_BLOCK / 2);
-            let data: Bytes = AnchorStorm::stormCall { count }.abi_encode().into();
-            let call =
-                json!([{"from": SENDER, "to": self.deployment.anchor, "data": data, "gas": "0xb71b00"}]);
-            let _: B256 = self.provider.raw_request("eth_sendTransaction".into(), call).await?;
-        }
-        self.ask("anvil_mine", json!(["0x1"])).await?;
-        Ok(())
-    }
-}
-
-/// Resident memory of this process, as Linux counts it.
-fn resident_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}

@@ -27,8 +27,7 @@ pub fn worked(names: &[&str]) -> Vec<Duration> {
     if let Some(this) = stat("self") {
         ticks[0] = this.own;
     }
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(process) = entry.file_name().to_str().and_then(stat) else { continue };
+    for (_, process) in processes() {
         if let Some(at) = names.iter().position(|wanted| *wanted == process.name) {
             ticks[at + 1] = ticks[at + 1].saturating_add(process.own).saturating_add(process.exited);
         }
@@ -40,9 +39,7 @@ pub fn worked(names: &[&str]) -> Vec<Duration> {
 #[must_use]
 pub fn worked_by_server(postmaster: u32) -> Duration {
     let mut ticks = 0_u32;
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Some(process) = stat(&id.to_string()) else { continue };
+    for (id, process) in processes() {
         if id == postmaster || process.parent == postmaster {
             ticks = ticks.saturating_add(process.own).saturating_add(process.exited);
         }
@@ -60,6 +57,14 @@ pub fn worked_by_this_process() -> Duration {
 #[must_use]
 pub fn worked_by_this_thread() -> Duration {
     TICK.saturating_mul(stat("thread-self").map_or(0, |thread| thread.own))
+}
+
+/// All processes, by their ids.
+fn processes() -> impl Iterator<Item = (u32, Stat)> {
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some((name.parse().ok()?, stat(&name)?))
+    })
 }
 
 fn stat(process: &str) -> Option<Stat> {

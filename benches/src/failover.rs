@@ -1,107 +1,89 @@
-//! The database under fire: orders come through both interfaces, webhooks and a bank's files go out, and all the while
-//! the primary of three replicating PostgreSQL servers is killed, frozen, cut off, or restarted without its standbys; a
-//! standby is promoted, and the former primary comes back as it was before it is made a standby. Afterwards every
-//! acknowledged order must exist and be settled once, and everything that was reported must be stored.
+//! A database on several servers whose primary fails: orders come through both interfaces while it is killed, frozen or
+//! cut off, a standby is promoted, and the former primary comes back as it was before it is made a standby. Afterwards
+//! every acknowledged order must exist and be settled once, and everything that was reported must be stored.
 
-mod load;
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
 use dvp_sandbox::embedded::replicas::Replicas;
 
-pub use self::load::FailoverReport;
-pub(crate) use self::load::{Load, PATIENCE, check_webhooks, position, subscribe};
 use crate::crash::check;
-use crate::crash::dice::Dice;
+use crate::crash::load::{Load, Who, position, written_since};
+use crate::crash::recipients::Kind;
+use crate::dice::Dice;
+use crate::drill::{Drill, Program, Report, in_directory, in_rounds, with_log};
 
 /// The servers of a drill. With one standby down, commits wait for the other.
 const SERVERS: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The load of a database that fails.
+pub(crate) const LOAD: (Kind, Who<'static>) =
+    (Kind::Prompt, Who { callers: &[None, None, Some(0), Some(2)], sessions: &[Some(1), None] });
 
-/// One drill.
-#[derive(Debug, Clone)]
-pub struct FailoverPlan {
-    /// The program under fire.
-    pub binary: PathBuf,
-    pub seed: u64,
+#[derive(Debug, Clone, Args)]
+pub struct FailoverDrill {
+    /// How often the primary fails with each seed.
+    #[arg(long, default_value_t = 10)]
     pub rounds: u32,
-    /// Commits do not wait for a standby: a drill that must fail.
+    /// Let commits not wait for a standby: the drill must then find lost orders.
+    #[arg(long)]
     pub asynchronous: bool,
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// What happens to the primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
-    /// It is killed, and restarted after the promotion.
-    Killed,
+    /// The standbys do not reach it, and the service does; then it is killed while commits wait, and restarted: now they
+    /// are visible, and no standby has them.
+    RestartedWithoutStandbys,
     /// It stops, and goes on after the promotion.
     Frozen,
+    /// It is killed, and restarted after the promotion.
+    Killed,
     /// Neither the service nor the standbys reach it until after the promotion.
     Isolated,
     /// The standbys do not reach it, and the service does.
     WithoutStandbys,
-    /// The same; then it is killed while commits wait, and restarted: now they are visible, and no standby has them.
-    RestartedWithoutStandbys,
 }
 
-const FAULTS: [Fault; 5] =
-    [Fault::RestartedWithoutStandbys, Fault::Frozen, Fault::Killed, Fault::Isolated, Fault::WithoutStandbys];
+impl Drill for FailoverDrill {
+    const NAME: &'static str = "failover";
 
-impl Fault {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::Frozen => "frozen",
-            Self::Isolated => "isolated",
-            Self::WithoutStandbys => "withoutStandbys",
-            Self::RestartedWithoutStandbys => "restartedWithoutStandbys",
-        }
+    fn steps(&self) -> u64 {
+        u64::from(self.rounds) + 1
+    }
+
+    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
     }
 }
 
-/// Runs a drill in a directory of its own. An error names the promise that was broken.
-pub async fn run(plan: &FailoverPlan) -> anyhow::Result<FailoverReport> {
-    let dir = tempfile::tempdir()?;
-    let outcome = under_fire(plan, dir.path()).await;
-    if outcome.is_err() {
-        let kept = dir.keep();
-        return outcome.with_context(|| format!("seed {}; the log is in {}", plan.seed, kept.display()));
+impl FailoverDrill {
+    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+        let mut replicas = Replicas::start(SERVERS, !self.asynchronous).await?;
+        let urls = replicas.urls().into_iter().flat_map(|url| ["--database-url".to_owned(), url]);
+        let database = urls.chain(self.asynchronous.then(|| "--asynchronous-database".to_owned())).collect();
+        let mut load = Load::begin(self.program.path()?, seed, dir, database, LOAD).await?;
+        let (mut report, mut dice) = (Report::default(), Dice::new(seed));
+        let fire = in_rounds(
+            Fault::value_variants(),
+            self.rounds,
+            &mut dice,
+            &mut report,
+            async |fault, dice, report| {
+                tokio::time::sleep(Duration::from_millis(500) + dice.millis(2_000)).await;
+                load.check_running()?;
+                report.longest("longestOutageMs", one_round(fault, &mut replicas, dice).await?);
+                Ok(())
+            },
+        );
+        with_log(fire.await, || load.log_tail())?;
+        load.end(Some(replicas.direct_url(replicas.primary())), None, &mut report).await?;
+        Ok(report)
     }
-    outcome
-}
-
-async fn under_fire(plan: &FailoverPlan, dir: &Path) -> anyhow::Result<FailoverReport> {
-    let mut replicas = Replicas::start(SERVERS, !plan.asynchronous).await?;
-    let urls = replicas.urls().into_iter().flat_map(|url| ["--database-url".to_owned(), url]);
-    let asynchronous = plan.asynchronous.then(|| "--asynchronous-database".to_owned());
-    let database = urls.chain(asynchronous).collect();
-    let mut load = Load::begin(&plan.binary, plan.seed, dir, database).await?;
-    let mut report = FailoverReport::default();
-    let fire = fire(plan, &mut replicas, &mut load, &mut report).await;
-    fire.with_context(|| load.log_tail())?;
-    load.end(replicas.direct_url(replicas.primary()), &mut report).await?;
-    Ok(report)
-}
-
-async fn fire(
-    plan: &FailoverPlan,
-    replicas: &mut Replicas,
-    load: &mut Load,
-    report: &mut FailoverReport,
-) -> anyhow::Result<()> {
-    let mut dice = Dice::new(plan.seed);
-    let first = usize::try_from(dice.roll(u64::try_from(FAULTS.len())?))?;
-    for (round, fault) in (0..plan.rounds).zip(FAULTS.iter().cycle().skip(first)) {
-        tokio::time::sleep(Duration::from_millis(500 + dice.roll(2_000))).await;
-        load.check_running()?;
-        let outage = one_round(*fault, replicas, &mut dice).await;
-        let outage = outage.with_context(|| format!("round {}, {}", round + 1, fault.as_str()))?;
-        report.longest_outage = report.longest_outage.max(outage);
-        *report.rounds.entry(fault.as_str()).or_default() += 1;
-    }
-    Ok(())
 }
 
 /// One fault, one fail-over, and the return of the former primary. Returns how long nothing was committed.
@@ -126,22 +108,19 @@ async fn one_round(fault: Fault, replicas: &mut Replicas, dice: &mut Dice) -> an
         }
     }
     // Whoever decides about a fail-over waits for a while.
-    tokio::time::sleep(Duration::from_millis(dice.roll(3_000))).await;
+    tokio::time::sleep(dice.millis(3_000)).await;
     let promoted = replicas.fail_over().await?;
-    let before = position(&mut replicas.admin(promoted).await?).await?;
+    let mut admin = replicas.admin(promoted).await?;
+    let before = position(&mut admin).await?;
     match fault {
         Fault::Killed => replicas.restart(former).await?,
         Fault::Frozen => replicas.thaw(former)?,
         Fault::Isolated => replicas.heal(former),
         Fault::WithoutStandbys | Fault::RestartedWithoutStandbys => {}
     }
-    let mut admin = replicas.admin(promoted).await?;
-    while position(&mut admin).await? == before {
-        ensure!(began.elapsed() < PATIENCE, "the service does not write to the new primary");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    written_since(&mut admin, before).await?;
     let outage = began.elapsed();
-    tokio::time::sleep(Duration::from_millis(dice.roll(2_000))).await;
+    tokio::time::sleep(dice.millis(2_000)).await;
     replicas.rebuild(former).await?;
     replicas.wait_for_standbys().await?;
     Ok(outage)

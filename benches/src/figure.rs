@@ -5,23 +5,56 @@ use serde_json::{Value, json};
 /// Something a second, and the floor's in the same run.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    pub name: &'static str,
+    pub name: String,
     pub value: u64,
     pub unit: &'static str,
     pub floor: u64,
 }
 
 impl Figure {
-    /// Value over floor, to three places.
-    pub fn ratio(&self) -> String {
-        let thousandths = self.value.saturating_mul(1000).checked_div(self.floor).unwrap_or(0);
-        format!("{}.{:03}", thousandths / 1000, thousandths % 1000)
+    pub(crate) fn new(name: impl Into<String>, value: u64, unit: &'static str, floor: u64) -> Self {
+        Self { name: name.into(), value, unit, floor }
     }
 
-    /// One line of JSON.
+    /// One line of JSON, with value over floor to three places.
     pub fn json(&self) -> Value {
-        let ratio: Value = serde_json::from_str(&self.ratio()).unwrap_or(Value::Null);
+        let ratio = decimal(self.value.saturating_mul(1000).checked_div(self.floor).unwrap_or(0));
         json!({"name": self.name, "value": self.value, "unit": self.unit, "floor": self.floor, "ratio": ratio})
+    }
+}
+
+/// Thousandths as a number of JSON.
+pub(crate) fn decimal(thousandths: u64) -> Value {
+    serde_json::from_str(&format!("{}.{:03}", thousandths / 1000, thousandths % 1000)).unwrap_or(Value::Null)
+}
+
+/// The lines of a run, and which goals were missed.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub lines: Vec<Value>,
+    pub missed: String,
+}
+
+impl Figures {
+    /// `late`: what takes longer than its goal, which `than` says.
+    pub(crate) fn with_goal(lines: Vec<Value>, late: &[&str], than: &str) -> Self {
+        let missed = match late.len() {
+            0 => String::new(),
+            count => format!("{count} of {} take longer than {than}: {}", lines.len(), late.join("; ")),
+        };
+        Self { lines, missed }
+    }
+}
+
+impl From<Vec<Figure>> for Figures {
+    fn from(figures: Vec<Figure>) -> Self {
+        Self { lines: figures.iter().map(Figure::json).collect(), missed: String::new() }
+    }
+}
+
+impl From<Figure> for Figures {
+    fn from(figure: Figure) -> Self {
+        vec![figure].into()
     }
 }
 

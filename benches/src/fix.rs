@@ -14,36 +14,12 @@ use server::{Server, target};
 
 use crate::figure::{Figure, per_second};
 use crate::fix_client::{Client, Driven, drive};
+use crate::fix_orders::{PARTS, Part};
+use crate::progress;
 
 /// Sessions of the last part: the number of idle ones, and of those that send orders.
 const IDLE: usize = 1_000;
 const BUSY: usize = 100;
-
-/// The number of sessions, the unanswered orders of each, and the names of the figures, beside the floor and the peer.
-struct Part {
-    sessions: usize,
-    window: usize,
-    names: [&'static str; 2],
-    peer_names: [&'static str; 2],
-}
-
-const PARTS: &[Part] = &[
-    Part {
-        sessions: 1,
-        window: 64,
-        names: ["fix, one session", "fix, one session, user CPU"],
-        peer_names: ["fix, one session, beside the peer", "fix, one session, user CPU beside the peer's"],
-    },
-    Part {
-        sessions: 8,
-        window: 32,
-        names: ["fix, eight sessions", "fix, eight sessions, user CPU"],
-        peer_names: [
-            "fix, eight sessions, beside the peer",
-            "fix, eight sessions, user CPU beside the peer's",
-        ],
-    },
-];
 
 /// The result of one server in one part.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,29 +33,26 @@ struct Measured {
 pub fn measure(seconds: u64, peer: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     let time = Duration::from_secs(seconds);
     let mut figures = Vec::new();
-    for part in PARTS {
+    progress::expect(u64::try_from(PARTS.len())? * (2 + u64::from(peer.is_some())) + 1);
+    for part in &PARTS {
         let ours = orders(Server::ours(part.sessions)?, time, part)?;
         let floor = orders(Server::bare_echo()?, time, part)?;
-        figures.extend(beside(part.names, ours, floor));
+        figures.extend(beside(part, ["", ""], ours, floor));
         if let Some(command) = peer {
             let theirs = orders(Server::peer(command)?, time, part)?;
-            figures.extend(beside(part.peer_names, ours, theirs));
+            figures.extend(beside(part, [", beside the peer", " beside the peer's"], ours, theirs));
         }
     }
     figures.push(memory(time)?);
     Ok(figures)
 }
 
-fn beside(names: [&'static str; 2], ours: Measured, floor: Measured) -> [Figure; 2] {
-    let [rate, cpu] = names;
+fn beside(part: &Part, whom: [&str; 2], ours: Measured, floor: Measured) -> [Figure; 2] {
+    let (rate, cpu) =
+        (format!("fix, {}{}", part.name, whom[0]), format!("fix, {}, user CPU{}", part.name, whom[1]));
     [
-        Figure { name: rate, value: ours.orders_a_second, unit: "orders/s", floor: floor.orders_a_second },
-        Figure {
-            name: cpu,
-            value: ours.user_nanos_an_order,
-            unit: "ns/order",
-            floor: floor.user_nanos_an_order,
-        },
+        Figure::new(rate, ours.orders_a_second, "orders/s", floor.orders_a_second),
+        Figure::new(cpu, ours.user_nanos_an_order, "ns/order", floor.user_nanos_an_order),
     ]
 }
 
@@ -98,6 +71,7 @@ fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measure
     let count = workloads.iter().map(|echo| echo.answered).sum();
     let used = server.user_nanos()?.saturating_sub(before);
     server.stop()?;
+    progress::done(part.name);
     let user_nanos_an_order = used.checked_div(u64::try_from(count)?).unwrap_or(0);
     Ok(Measured { orders_a_second: per_second(count, elapsed), user_nanos_an_order })
 }
@@ -116,5 +90,6 @@ fn memory(time: Duration) -> anyhow::Result<Figure> {
     let value = server.peak_bytes()?;
     drop(idle);
     server.stop()?;
-    Ok(Figure { name: "fix, 1,000 idle and 100 busy sessions", value, unit: "bytes", floor: at_rest })
+    progress::done("1,000 idle sessions");
+    Ok(Figure::new("fix, 1,000 idle and 100 busy sessions", value, "bytes", at_rest))
 }

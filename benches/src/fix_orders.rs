@@ -26,6 +26,7 @@ use crate::figure::{Figure, per_second};
 use crate::fix_client::{self, Client, Driven};
 use crate::harness::{DurableHarness, fiat_order};
 use crate::http::{Served, drive, request};
+use crate::progress;
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
 /// How long the gateway may take to admit its first session.
@@ -33,68 +34,23 @@ const ADMITTED_WITHIN: Duration = Duration::from_secs(20);
 const USERNAME: &str = "acme";
 const PASSWORD: &str = "password";
 
-/// The number of sessions, the orders in flight of each, and the names of the figures.
+/// The number of sessions, the orders in flight of each, and their name in the figures.
 pub(crate) struct Part {
     pub(crate) sessions: usize,
     pub(crate) window: usize,
-    rest: &'static str,
-    accepted: Names,
-    filled: Names,
-}
-
-/// Names of a rate and of the processor time of an order.
-pub(crate) struct Names {
-    pub(crate) rate: &'static str,
-    pub(crate) service: &'static str,
-    pub(crate) postgres: &'static str,
-    pub(crate) client: &'static str,
+    pub(crate) name: &'static str,
 }
 
 pub(crate) const PARTS: [Part; 2] = [
-    Part {
-        sessions: 1,
-        window: 64,
-        rest: "REST orders, 64 callers",
-        accepted: Names {
-            rate: "FIX orders, one session with 64",
-            service: "FIX orders, one session, CPU of the service",
-            postgres: "FIX orders, one session, CPU of PostgreSQL",
-            client: "FIX orders, one session, CPU of the client",
-        },
-        filled: Names {
-            rate: "FIX orders to Filled, one session with 64",
-            service: "FIX orders to Filled, one session, CPU of the service",
-            postgres: "FIX orders to Filled, one session, CPU of PostgreSQL",
-            client: "FIX orders to Filled, one session, CPU of the client",
-        },
-    },
-    Part {
-        sessions: 8,
-        window: 32,
-        rest: "REST orders, 256 callers",
-        accepted: Names {
-            rate: "FIX orders, eight sessions with 32",
-            service: "FIX orders, eight sessions, CPU of the service",
-            postgres: "FIX orders, eight sessions, CPU of PostgreSQL",
-            client: "FIX orders, eight sessions, CPU of the client",
-        },
-        filled: Names {
-            rate: "FIX orders to Filled, eight sessions with 32",
-            service: "FIX orders to Filled, eight sessions, CPU of the service",
-            postgres: "FIX orders to Filled, eight sessions, CPU of PostgreSQL",
-            client: "FIX orders to Filled, eight sessions, CPU of the client",
-        },
-    },
+    Part { sessions: 1, window: 64, name: "one session" },
+    Part { sessions: 8, window: 32, name: "eight sessions" },
 ];
-
-/// The orders in flight of a single session.
-pub(crate) const ONE_SESSION: usize = PARTS[0].window;
 
 /// A rate, and the processor time of an order in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     orders_a_second: u64,
-    pub(crate) service: u64,
+    service: u64,
     postgres: u64,
     client: u64,
 }
@@ -139,6 +95,8 @@ pub struct Subject {
 
 /// Measures each part for `seconds`, first acceptance alone and then with settlement.
 pub async fn measure(seconds: u64, subject: Subject) -> anyhow::Result<Vec<Figure>> {
+    // A part is measured at the engine, over REST and over FIX.
+    progress::expect(2 + 3 * 2 + if subject.settles { 1 + 2 } else { 0 });
     let (mut figures, accepted) = acceptance(seconds, subject).await?;
     if subject.settles {
         figures.extend(settlement(seconds, accepted, subject).await?);
@@ -155,12 +113,12 @@ async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figur
     let mut figures = Vec::new();
     // Before and after the busy parts, each beside commits of the same moment: what was written for tens of thousands
     // of orders keeps the disk busy for a while, and a commit waits for it.
-    let one_at_a_time = async |names| {
+    let one_at_a_time = async |of| {
         let commits = commits(&harness, seconds).await?;
         let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Accepted).await?;
-        anyhow::Ok(latency(names, &latencies, &commits))
+        anyhow::Ok(latency(of, &latencies, &commits))
     };
-    figures.extend(one_at_a_time(["FIX order, median", "FIX order, p99"]).await?);
+    figures.extend(one_at_a_time("FIX order").await?);
     let mut all = [Measured::default(); 2];
     for (part, measured) in PARTS.iter().zip(&mut all) {
         let callers = part.sessions * part.window;
@@ -170,10 +128,9 @@ async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figur
         let floor = measured_since(&before, engine, seconds);
         figures.push(rest(&served, part, seconds, engine).await?);
         *measured = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?.0;
-        figures.extend(beside(&part.accepted, *measured, floor));
+        figures.extend(part.beside("FIX orders", *measured, floor));
     }
-    let afterwards = ["FIX order after the busy parts, median", "FIX order after the busy parts, p99"];
-    figures.extend(one_at_a_time(afterwards).await?);
+    figures.extend(one_at_a_time("FIX order after the busy parts").await?);
     gateway.stop().await?;
     served.stop.cancel();
     harness.stop().await?;
@@ -186,19 +143,15 @@ fn made_beforehand(seconds: u64) -> anyhow::Result<usize> {
 
 /// `POST /v1/intents` by as many callers as there are orders on their way, beside the engine.
 async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow::Result<Figure> {
-    let value = rest_orders(served, part.sessions * part.window, seconds).await?;
-    Ok(Figure { name: part.rest, value, unit: "orders/s", floor: engine })
-}
-
-/// `POST /v1/intents` a second by this number of callers.
-pub(crate) async fn rest_orders(served: &Served, callers: usize, seconds: u64) -> anyhow::Result<u64> {
+    let callers = part.sessions * part.window;
     let (count, keys) = (made_beforehand(seconds)?, served.keys.clone());
     let requests = tokio::task::spawn_blocking(move || {
         (0..count).map(|_| request(&fiat_order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
     });
     let requests = Mutex::new(requests.await??);
     let next = || requests.lock().ok().and_then(|mut requests| requests.pop());
-    drive(served.address, seconds, callers, 202, next).await
+    let value = drive(served.address, seconds, callers, 202, next).await?;
+    Ok(Figure::new(format!("REST orders, {callers} callers"), value, "orders/s", engine))
 }
 
 /// With settlement in the same process, beside acceptance alone. A database of its own: what was accepted before would
@@ -206,30 +159,21 @@ pub(crate) async fn rest_orders(served: &Served, callers: usize, seconds: u64) -
 async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
-    let (stop, settled) = settling(&harness);
+    let (stop, settled) = settling_by(&harness, Arc::new(SimulatedRails::new(harness.pool().clone())));
     let gateway = Gateway::start(&harness, subject).await?;
     let mut figures = Vec::new();
     let commits = commits(&harness, seconds).await?;
     let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Filled).await?;
-    figures.extend(latency(
-        ["FIX order to Filled, median", "FIX order to Filled, p99"],
-        &latencies,
-        &commits,
-    ));
+    figures.extend(latency("FIX order to Filled", &latencies, &commits));
     for (part, floor) in PARTS.iter().zip(accepted) {
         let measured = gateway.drive(part.sessions, part.window, seconds, Goal::Filled).await?.0;
-        figures.extend(beside(&part.filled, measured, floor));
+        figures.extend(part.beside("FIX orders to Filled", measured, floor));
     }
     gateway.stop().await?;
     stop.send_replace(true);
     settled.await?;
     harness.stop().await?;
     Ok(figures)
-}
-
-/// Settles the harness's orders by the simulated rails in this process, until told to stop.
-pub(crate) fn settling(harness: &DurableHarness) -> (watch::Sender<bool>, JoinHandle<()>) {
-    settling_by(harness, Arc::new(SimulatedRails::new(harness.pool().clone())))
 }
 
 /// Settles the harness's orders by a rail in this process, until told to stop.
@@ -266,7 +210,7 @@ impl Gateway {
                 livemode: harness.tenant.livemode,
                 begin_string: "FIX.4.4".into(),
                 password_hash: harness.engine.context().vault.fix_password_hash(&id, PASSWORD),
-                password_key: harness.engine.context().vault.hash_id().to_owned(),
+                password_key: harness.engine.context().vault.current_id().to_owned(),
                 client_comp_id: client,
                 service_comp_id: "DVP".into(),
                 default_appl_ver_id: None,
@@ -304,6 +248,7 @@ impl Gateway {
         let time = Duration::from_secs(seconds);
         let driven = tokio::task::spawn_blocking(move || fix_client::drive(clients, time, window));
         let Driven { workloads, elapsed, worked } = driven.await??;
+        progress::done(format!("{sessions} FIX sessions with {window} orders"));
         let latencies: Vec<Duration> = workloads.into_iter().flat_map(|orders| orders.latencies).collect();
         Ok((before.each(latencies.len(), elapsed, worked), latencies))
     }
@@ -341,14 +286,21 @@ fn measured_since(before: &Worked, orders_a_second: u64, seconds: u64) -> Measur
     Measured { orders_a_second, ..before.each(orders, Duration::from_secs(seconds), Duration::ZERO) }
 }
 
-pub(crate) fn beside(names: &Names, ours: Measured, floor: Measured) -> [Figure; 4] {
-    let cpu = |name, value, floor| Figure { name, value, unit: "ns/order", floor };
-    let (value, rate_floor) = (ours.orders_a_second, floor.orders_a_second);
+impl Part {
+    pub(crate) fn beside(&self, orders: &str, ours: Measured, floor: Measured) -> [Figure; 4] {
+        let of = format!("{orders}, {}", self.name);
+        beside(&of, &format!(" with {}", self.window), ours, floor)
+    }
+}
+
+/// A rate and the processor time of an order beside those of the floor; `how` tells the rate's load.
+pub(crate) fn beside(of: &str, how: &str, ours: Measured, floor: Measured) -> [Figure; 4] {
+    let cpu = |whose, value, floor| Figure::new(format!("{of}, CPU of {whose}"), value, "ns/order", floor);
     [
-        Figure { name: names.rate, value, unit: "orders/s", floor: rate_floor },
-        cpu(names.service, ours.service, floor.service),
-        cpu(names.postgres, ours.postgres, floor.postgres),
-        cpu(names.client, ours.client, floor.client),
+        Figure::new(format!("{of}{how}"), ours.orders_a_second, "orders/s", floor.orders_a_second),
+        cpu("the service", ours.service, floor.service),
+        cpu("PostgreSQL", ours.postgres, floor.postgres),
+        cpu("the client", ours.client, floor.client),
     ]
 }
 
@@ -374,14 +326,13 @@ async fn commits(harness: &DurableHarness, seconds: u64) -> anyhow::Result<Vec<D
 }
 
 /// Median and 99th percentile beside those of a commit.
-fn latency(names: [&'static str; 2], ours: &[Duration], floor: &[Duration]) -> [Figure; 2] {
+fn latency(of: &str, ours: &[Duration], floor: &[Duration]) -> [Figure; 2] {
     let at = |all: &[Duration], share: usize| {
         let mut all = all.to_vec();
         all.sort_unstable();
         let found = all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
         u64::try_from(found.as_nanos()).unwrap_or(u64::MAX)
     };
-    let figure = |name, share| Figure { name, value: at(ours, share), unit: "ns", floor: at(floor, share) };
-    let [median, p99] = names;
-    [figure(median, 50), figure(p99, 99)]
+    let figure = |what, share| Figure::new(format!("{of}, {what}"), at(ours, share), "ns", at(floor, share));
+    [figure("median", 50), figure("p99", 99)]
 }

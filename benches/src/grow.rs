@@ -5,9 +5,10 @@ use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dvp_core::retention::{self, Ages};
-use dvp_core::statements::{TimeRange, parse_account, read_page};
+use dvp_core::ledger::statements::{TimeRange, parse_account, read_page};
 use dvp_core::workflow::ledger_check;
+use dvp_core::workflow::retention::{self, Ages};
+use dvp_domain::event::EventType;
 use dvp_store::ledger::check::Compared;
 use dvp_store::orders::events::{EventFilter, list_for_tenant};
 use dvp_store::orders::executions::RefType;
@@ -16,9 +17,11 @@ use dvp_testing::wait::wait_for;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
+use crate::figure::Figures;
 use crate::harness::{DurableHarness, fiat_order};
 use crate::history::{self, HistorySize};
 use crate::interfaces::{self, Reads};
+use crate::progress;
 use crate::screens;
 
 const FEW: i64 = 10_000;
@@ -28,31 +31,33 @@ const READS: usize = 200;
 const JOBS: usize = 9;
 /// After half of them every connection has planned a page's statements for good.
 const PAGES: usize = 24;
+/// Kinds of work beside the screens, and the warm-up.
+const MEDIANS: u64 = 16;
 
 /// How much longer work may take over the large history, in hundredths.
-pub const BOUND: u128 = 130;
+const BOUND: u128 = 130;
 /// A smaller difference is none: a request on a machine that does other things, too, varies by as much.
-pub const NOISE: Duration = Duration::from_millis(1);
+const NOISE: Duration = Duration::from_millis(1);
 
 /// A kind of work, and its time over both histories.
 #[derive(Debug, Clone)]
-pub struct Grown {
-    pub name: String,
-    pub few: Duration,
-    pub many: Duration,
+struct Grown {
+    name: String,
+    few: Duration,
+    many: Duration,
     /// It reads as many rows as its range has orders, such as an export.
-    pub reads_its_range: bool,
+    reads_its_range: bool,
 }
 
 impl Grown {
     /// Beyond the bound. What reads its range is measured beside it.
-    pub fn is_too_long(&self) -> bool {
+    fn is_too_long(&self) -> bool {
         let is_longer = self.many.as_nanos().saturating_mul(100) > self.few.as_nanos().saturating_mul(BOUND);
         is_longer && self.many.saturating_sub(self.few) > NOISE && !self.reads_its_range
     }
 
     /// One line of JSON.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let hundredths = self.many.as_nanos().saturating_mul(100).checked_div(self.few.as_nanos());
         let hundredths = hundredths.and_then(|ratio| u64::try_from(ratio).ok()).unwrap_or(u64::MAX);
@@ -69,13 +74,18 @@ impl Grown {
 ///
 /// # Errors
 /// Fails when the work does.
-pub async fn measure(dir: Option<&Path>, orders: i64) -> anyhow::Result<Vec<Grown>> {
+pub async fn measure(dir: Option<&Path>, orders: i64) -> anyhow::Result<Figures> {
+    progress::expect(2 * MEDIANS);
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
     let few = costs(&dir.join("few"), FEW).await?;
     let many = costs(&dir.join("many"), orders).await?;
     ensure!(few.len() == many.len(), "the histories have other screens");
-    few.into_iter().zip(many).map(|(few, many)| few.beside(many)).collect()
+    let grown = few.into_iter().zip(many).map(|(few, many)| few.beside(many));
+    let grown = grown.collect::<anyhow::Result<Vec<_>>>()?;
+    let long: Vec<&str> = grown.iter().filter(|one| one.is_too_long()).map(|one| one.name.as_str()).collect();
+    let than = format!("{BOUND} % of their time over the small history");
+    Ok(Figures::with_goal(grown.iter().map(Grown::json).collect(), &long, &than))
 }
 
 /// A kind of work over one history.
@@ -160,6 +170,7 @@ async fn median<F: Future<Output = anyhow::Result<()>>>(
         times.push(began.elapsed());
     }
     times.sort_unstable();
+    progress::done(format!("{rounds} rounds"));
     Ok(times.get(rounds / 2).copied().unwrap_or_default())
 }
 
@@ -199,18 +210,22 @@ async fn status(harness: &DurableHarness) -> anyhow::Result<Duration> {
     .await
 }
 
-/// The page in the middle of the feed.
+/// The slowest of the pages at the beginning, in the middle and at the end of the feed, and with a filter for a rare type.
 async fn feed_page(harness: &DurableHarness) -> anyhow::Result<Duration> {
-    let (after,): (i64,) = sqlx::query_as("select (min(position) + max(position)) / 2 from event")
-        .fetch_one(harness.pool())
-        .await?;
-    median(READS, || async {
-        let mut conn = harness.pool().acquire().await?;
-        let filter = EventFilter { after, limit: 100, ..EventFilter::default() };
-        list_for_tenant(&mut conn, &harness.tenant, &filter).await?;
-        Ok(())
-    })
-    .await
+    let (first, last): (i64, i64) =
+        sqlx::query_as("select min(position), max(position) from event").fetch_one(harness.pool()).await?;
+    let (before, rare) = (first - 1, Some(EventType::PayoutReversed));
+    let mut slowest = Duration::ZERO;
+    for (after, kind) in [(before, None), ((first + last) / 2, None), (last, None), (before, rare)] {
+        let page = median(READS, || async {
+            let mut conn = harness.pool().acquire().await?;
+            let filter = EventFilter { after, kind, limit: 100, ..EventFilter::default() };
+            list_for_tenant(&mut conn, &harness.tenant, &filter).await?;
+            Ok(())
+        });
+        slowest = slowest.max(page.await?);
+    }
+    Ok(slowest)
 }
 
 /// The first page of a day (UTC) of a busy account.

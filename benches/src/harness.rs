@@ -85,7 +85,7 @@ impl DurableHarness {
     /// The same for a market, with a PostgreSQL of these options.
     pub(crate) async fn start_under(dir: &Path, market: Market, options: Options) -> anyhow::Result<Self> {
         let postgres = Postgres::start(dir, options).await?;
-        let pool = dvp_store::pool::pool_options()
+        let pool = dvp_store::database::pool::pool_options()
             .max_connections(CONNECTIONS)
             .min_connections(CONNECTIONS)
             // As the service's connections have it.

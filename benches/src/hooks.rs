@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_core::webhooks::{Addressed, Command, CommandOutcome, Owner, carry_out};
+use dvp_core::engine::webhooks::{Command, CommandOutcome, Owner, carry_out};
 use dvp_domain::event::EventType;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::partners::{self, NewKey};
+use dvp_store::partners::registry::{self, NewKey};
+use dvp_testing::receiver::Authority;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::DurableHarness;
-use crate::receiver::Authority;
 
 /// The addresses that deliveries of a measurement may reach: this machine, and the public internet.
 pub fn config(authority: &Authority) -> DeliveryConfig {
@@ -35,7 +35,7 @@ pub fn deliver(harness: &DurableHarness, config: DeliveryConfig) -> anyhow::Resu
 pub async fn endpoint(harness: &DurableHarness, name: &str, url: &str) -> anyhow::Result<Owner> {
     let mut conn = harness.pool().acquire().await?;
     let id = format!("ptn_{name}");
-    let partner_id = partners::ensure_partner(&mut conn, &id, name, "enterprise", 1_000_000).await?;
+    let partner_id = registry::ensure_partner(&mut conn, &id, name, "enterprise", 1_000_000).await?;
     let key_id = format!("key_{name}");
     let vault = &harness.engine.context().vault;
     let key = NewKey {
@@ -43,12 +43,12 @@ pub async fn endpoint(harness: &DurableHarness, name: &str, url: &str) -> anyhow
         partner_id: partner_id.clone(),
         env: "test",
         key_hash: vault.api_key_hash(&key_id),
-        hash_key: vault.hash_id().to_owned(),
+        hash_key: vault.current_id().to_owned(),
         key_prefix: name.chars().take(8).collect(),
         sealed_secret: vault.seal(&key_id, b"secret").context("seal")?,
         scopes: vec![],
     };
-    partners::ensure_key(&mut conn, &key).await?;
+    registry::ensure_key(&mut conn, &key).await?;
     let owner = Owner { key_id, tenant: Tenant { partner_id, livemode: false } };
     let subscribed_types = EventType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
     ask(harness, &owner, Command::Register { url: url.to_owned(), subscribed_types }).await?;
@@ -69,7 +69,7 @@ pub async fn ask(harness: &DurableHarness, owner: &Owner, command: Command) -> a
     }
     let mut conn = harness.pool().acquire().await?;
     let vault = &harness.engine.context().vault;
-    match carry_out(&mut conn, vault, owner, Addressed::PresentCell, command, None, render).await {
+    match carry_out(&mut conn, vault, owner, command, None, render).await {
         Ok(answer) => Ok(answer.response.body),
         Err(error) => bail!("{error}"),
     }

@@ -2,46 +2,59 @@
 //!
 //! The well-behaved partner sends orders at a fixed rate over REST and over FIX, first alone, then
 //! among hostile peers that a seed chooses: sessions of another partner with values that no field should have,
-//! unauthenticated callers at both interfaces, half-open requests, long-polls, and more valid orders than its share.
+//! unauthenticated callers at both interfaces, half-open requests, long-polls, more valid orders than its share, and
+//! poisoned orders: accepted ones that fail later. Its own orders are answered and settled at their usual pace, no loop
+//! of the service is late, and each poisoned order is refused by name, ends, or is listed with its alarm.
 //! The hostile load is paced, so that it tests isolation and not how two processors are shared by more work than they
 //! can do.
 
 mod dictionary;
 mod fix_peers;
 mod latency;
+mod loops;
+mod peer;
+mod poison;
 mod promises;
+mod receivers;
 mod rest_peers;
 mod steady;
 mod target;
 mod unauthenticated;
 mod values;
 mod vitals;
-mod wire;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use dvp_fix_gateway::dictionaries::find;
+use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::latency::{Interface, Summary};
-pub use self::vitals::Vitals;
+pub(crate) use self::vitals::Vitals;
 
-use self::fix_peers::Peer;
-use self::latency::Recorder;
+use self::latency::{Action, Recorder, Summary};
+use self::loops::Watch;
+use self::peer::Peer;
+use self::poison::ground::Ground;
+use self::poison::verdict::Inspector;
+use self::poison::{Accepted, Poisoning, Sent};
 use self::promises::Promises;
-use self::rest_peers::HostileCaller;
+use self::receivers::Certificates;
 use self::steady::{Steady, Terms};
 use self::target::Target;
-use self::unauthenticated::Unauthenticated;
 use crate::crash::check;
+use crate::crash::fix::SessionTranscript;
 use crate::crash::process::Process;
-use crate::crash::rest::text;
+use crate::crash::rest::{Placed, text};
+use crate::drill::{Drill, Program, Report, in_directory, name_of, with_log};
+use crate::progress;
 
 /// Before anything is measured: caches fill, code is paged in.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -63,125 +76,179 @@ pub enum PeerKind {
     FixOrders,
     FixVolleys,
     FixNoise,
+    /// What comes before any Logon.
     Garbage,
+    /// With invalid credentials.
     Logons,
+    /// Connections that come and go.
     Storms,
+    /// Requests that never become whole.
     HalfOpen,
     UnknownKeys,
     RestBodies,
     RestOrders,
     LongPolls,
+    PoisonedRest,
+    PoisonedFix,
+    Receivers,
 }
 
-impl PeerKind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::FixFields => "FIX fields",
-            Self::FixOrders => "FIX orders",
-            Self::FixVolleys => "FIX volleys",
-            Self::FixNoise => "FIX noise",
-            Self::Garbage => "unauthenticated garbage",
-            Self::Logons => "unauthenticated logons",
-            Self::Storms => "connections that come and go",
-            Self::HalfOpen => "half-open requests",
-            Self::UnknownKeys => "unknown API keys",
-            Self::RestBodies => "REST bodies",
-            Self::RestOrders => "REST orders",
-            Self::LongPolls => "long-polls",
+// How much the hostile peers do.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Load {
+    /// Stretches every pause of a hostile peer: a service without optimisation gets more time for the same.
+    #[arg(long, value_name = "TIMES", default_value_t = 1)]
+    pub slower: u32,
+    /// Messages with the same fault in one volley.
+    #[arg(skip = 200_usize)]
+    pub volley: usize,
+    /// Valid orders in one burst, at each interface.
+    #[arg(skip = 30_usize)]
+    pub burst: usize,
+    #[arg(skip = 200_usize)]
+    pub long_polls: usize,
+    #[arg(skip = 100_usize)]
+    pub half_open: usize,
+    /// Poisoned orders at each interface, at most: one of each field before the second of any. All when not given.
+    #[arg(long, value_name = "COUNT", default_value_t = usize::MAX, hide_default_value = true)]
+    pub poisoned: usize,
+}
+
+/// What the promises allow.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many times that of the quiet phase the worst latency of an answer, and the median and the 99th percentile of
+    /// a settlement, may be among hostile peers. `None`: other work shares the machine, so latencies are not compared,
+    /// and a caller who is asked to try again does so.
+    pub ratio_max: Option<u32>,
+    /// The longest any answer may take.
+    pub answer_max: Duration,
+    /// How long a poisoned order may take to its end, from the end of the hostile phase.
+    pub ends_within: Duration,
+}
+
+impl Limits {
+    /// A coin that is never deposited is waited for until the path's end.
+    const ALONE: Self = Self {
+        ratio_max: Some(3),
+        answer_max: Duration::from_secs(10),
+        ends_within: Duration::from_secs(400),
+    };
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct HostileDrill {
+    /// How long the well-behaved partner is alone, and then among hostile peers.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub seconds: u64,
+    /// Orders a second of the well-behaved partner at each interface.
+    #[arg(long, default_value_t = 20)]
+    pub rate: u32,
+    /// Orders of the well-behaved partner of each kind that are followed to their settlement at a time.
+    #[arg(long, default_value_t = 3)]
+    pub settling: usize,
+    #[command(flatten)]
+    pub load: Load,
+    /// Only these kinds of hostile peers take part.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub only: Vec<PeerKind>,
+    /// A bank that is paid by files in place of the simulated one; for poisoned orders.
+    #[arg(long)]
+    pub bank_files: bool,
+    /// How long the partner is alone, if not as long as among hostile peers.
+    #[arg(skip)]
+    pub quiet: Option<Duration>,
+    #[arg(skip = Limits::ALONE)]
+    pub limits: Limits,
+    #[command(flatten)]
+    pub program: Program,
+}
+
+impl Drill for HostileDrill {
+    const NAME: &'static str = "hostile";
+
+    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+        in_directory(seed, async |dir| among_hostile_peers(self, seed, dir).await).await
+    }
+}
+
+/// The observations.
+#[derive(Debug, Default)]
+struct Seen {
+    quiet: BTreeMap<Action, Summary>,
+    hostile: BTreeMap<Action, Summary>,
+    /// After a third of the hostile phase, at its end, and when all its peers are gone.
+    vitals: [Vitals; 3],
+}
+
+impl Seen {
+    /// The latencies of an action in both phases.
+    fn phases(&self, action: Action) -> [Summary; 2] {
+        [&self.quiet, &self.hostile].map(|phase| phase.get(&action).copied().unwrap_or_default())
+    }
+
+    fn report(&self, report: &mut Report) {
+        for action in Action::value_variants() {
+            let [quiet, hostile] = self.phases(*action).map(Summary::json);
+            report.list("actions", json!({"action": name_of(action), "quiet": quiet, "hostile": hostile}));
+        }
+        for vitals in self.vitals {
+            report.list("residentBytes", json!(vitals.resident_bytes));
         }
     }
 }
 
-/// How much the hostile peers do.
-#[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// Stretches every pause of a hostile peer: a service without optimisation gets more time for the same.
-    pub slower: u32,
-    /// Messages with the same fault in one volley.
-    pub volley: usize,
-    /// Valid orders in one burst, at each interface.
-    pub burst: usize,
-    pub long_polls: usize,
-    pub half_open: usize,
-}
-
-/// One drill.
-#[derive(Debug, Clone)]
-pub struct HostilePlan {
-    /// The program whose sandbox is drilled.
-    pub binary: PathBuf,
-    pub seed: u64,
-    pub quiet: Duration,
-    pub hostile: Duration,
-    /// Orders a second of the well-behaved partner at each interface.
-    pub rate: u32,
-    pub load: Load,
-    /// The kinds of hostile peers that take part; all of them when empty.
-    pub only: Vec<PeerKind>,
-    /// How many times the worst latency of the quiet phase the worst among hostile peers may be. `None`: other work
-    /// shares the machine, so latencies are not compared, and a caller who is asked to try again does so.
-    pub ratio_max: Option<u32>,
-    /// The longest any answer may take.
-    pub answer_max: Duration,
-}
-
-/// The observations, and the broken promises.
-#[derive(Debug, Clone, Default)]
-pub struct HostileReport {
-    pub quiet: BTreeMap<Interface, Summary>,
-    pub hostile: BTreeMap<Interface, Summary>,
-    /// After a third of the hostile phase, at its end, and when all its peers are gone.
-    pub vitals: [Vitals; 3],
-    /// The counts of each kind of hostile peer.
-    pub done: BTreeMap<&'static str, u64>,
-    pub broken: Vec<String>,
-}
-
-/// Runs a drill in a directory of its own. An error: it could not be run to its end.
-pub async fn run(plan: &HostilePlan) -> anyhow::Result<HostileReport> {
-    let dir = tempfile::tempdir()?;
-    let outcome = among_hostile_peers(plan, dir.path()).await;
-    if outcome.as_ref().map_or(true, |report| !report.broken.is_empty()) {
-        let kept = dir.keep();
-        return outcome
-            .with_context(|| format!("seed {}; everything is left in {}", plan.seed, kept.display()));
-    }
-    outcome
-}
-
-async fn among_hostile_peers(plan: &HostilePlan, dir: &Path) -> anyhow::Result<HostileReport> {
-    let (mut process, target) = Target::start(&plan.binary, dir).await?;
-    let (promises, recorder) = (Promises::new(plan.ratio_max.is_none()), Recorder::default());
+async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+    let authority = dir.join("authority.pem");
+    let certificates = Certificates::write(&authority)?;
+    let (mut process, target) = Target::start(plan, dir, &authority).await?;
+    let (promises, recorder) = (Promises::new(plan.limits.ratio_max.is_none()), Recorder::default());
     let terms = Terms {
         target: target.clone(),
         recorder: recorder.clone(),
         promises: promises.clone(),
         interval: Duration::from_secs(1) / plan.rate.max(1),
+        settling: plan.settling,
         stop: CancellationToken::new(),
     };
+    let _measured = receivers::measured(&certificates, &target, &recorder).await?;
     let steady = Steady::start(&terms)?;
     tokio::time::sleep(WARM_UP).await;
     let before = Vitals::of(target.pid)?;
+    let (time, mut report) = (Duration::from_secs(plan.seconds), Report::default());
     recorder.begin();
-    tokio::time::sleep(plan.quiet).await;
-    let mut report = HostileReport { quiet: recorder.end(LATE).await, ..HostileReport::default() };
+    progress::phase("the partner alone", plan.quiet.unwrap_or(time), String::new).await;
+    let mut observed = Seen { quiet: recorder.end(LATE).await, ..Seen::default() };
 
-    let peers = Hostile::start(plan, &target, &promises)?;
+    let peers = Hostile::start(plan, seed, &target, certificates, &promises)?;
+    let lateness_max = if plan.limits.ratio_max.is_some() { 1 } else { 4 };
+    let watch = Watch::start(&target, &promises, lateness_max);
     recorder.begin();
-    tokio::time::sleep(plan.hostile / 3).await;
+    let poisoned = || format!(", {} poisoned orders sent", *peers.poisoned.borrow());
+    progress::phase("among hostile peers, its beginning", time / 3, poisoned).await;
     let warm = Vitals::of(target.pid).context("the service is gone")?;
-    tokio::time::sleep(plan.hostile - plan.hostile / 3).await;
-    report.hostile = recorder.end(LATE).await;
+    progress::phase("among hostile peers", time - time / 3, poisoned).await;
+    observed.hostile = recorder.end(LATE).await;
     let end = Vitals::of(target.pid).context("the service is gone")?;
-    report.done = peers.stop(&promises).await?;
+    let (done, accepted) = peers.stop(&promises).await?;
+    done.iter().for_each(|(kind, count)| report.kind("done", kind, *count));
+    watch.end().await?.0.into_iter().for_each(|(name, worst)| report.list("loops", json!({ name: worst })));
+    progress::note(format!("{} poisoned orders were accepted: waiting for their ends", accepted.len()));
+    let patience = plan.limits.ends_within;
+    let inspector = Inspector { process: &process, target: &target, promises: &promises, patience };
+    let endings = with_log(inspector.look(&accepted).await, || process.log_tail())?;
+    endings.ended.iter().for_each(|(state, count)| report.kind("poisonedEnded", state, *count));
+    endings.listed.iter().for_each(|(what, count)| report.kind("poisonedListed", what, *count));
+    report.count("poisonedResting", endings.resting);
 
     terms.stop.cancel();
-    let joined = steady.join().await.with_context(|| process.log_tail());
+    let joined = with_log(steady.join().await, || process.log_tail());
     promises.check(process.is_running()?, "the service runs", || process.log_tail());
     let after = closed(target.pid, before.descriptors + DESCRIPTORS_MORE).await?;
-    report.vitals = [warm, end, after];
-    check_vitals(before, &report, &promises);
-    check_latencies(plan, &report, &promises);
+    observed.vitals = [warm, end, after];
+    check_vitals(before, &observed, &promises);
+    check_latencies(plan, &observed, &promises);
+    observed.report(&mut report);
     check_log(&process, &promises);
     match joined {
         Ok((placed, transcript)) => {
@@ -214,8 +281,8 @@ async fn closed(pid: u32, descriptors: usize) -> anyhow::Result<Vitals> {
     }
 }
 
-fn check_vitals(before: Vitals, report: &HostileReport, promises: &Promises) {
-    let [warm, end, after] = report.vitals;
+fn check_vitals(before: Vitals, seen: &Seen, promises: &Promises) {
+    let [warm, end, after] = seen.vitals;
     let is_flat = end.resident_bytes <= warm.resident_bytes.saturating_add(RESIDENT_MORE);
     promises.check(is_flat, "memory is flat among hostile peers", || format!("{warm:?}, then {end:?}"));
     let is_closed = after.descriptors <= before.descriptors + DESCRIPTORS_MORE;
@@ -224,27 +291,44 @@ fn check_vitals(before: Vitals, report: &HostileReport, promises: &Promises) {
     promises.check(after.threads <= before.threads + 64, "threads do not pile up", case);
 }
 
-fn check_latencies(plan: &HostilePlan, report: &HostileReport, promises: &Promises) {
-    for interface in Interface::ALL {
-        let of = |phase: &BTreeMap<Interface, Summary>| phase.get(&interface).copied().unwrap_or_default();
-        let (quiet, hostile) = (of(&report.quiet), of(&report.hostile));
-        let case = || format!("{}: {quiet:?}, then {hostile:?}", interface.name());
+fn check_latencies(plan: &HostileDrill, seen: &Seen, promises: &Promises) {
+    for action in Action::value_variants().iter().copied() {
+        let [quiet, hostile] = seen.phases(action);
+        let case = || format!("{action:?}: {quiet:?}, then {hostile:?}");
         // Orders with permits wait for the chain: a short phase may have none.
         let is_measured = quiet.count > 0 && hostile.count > 0;
-        let is_rare = matches!(interface, Interface::RestToken | Interface::FixToken);
-        promises.check(is_measured || is_rare, "each interface is measured in both phases", case);
-        promises.check(hostile.worst <= plan.answer_max, "no answer takes too long", case);
-        if let (Some(ratio), Interface::Rest | Interface::Fix) = (plan.ratio_max, interface) {
+        let is_rare = matches!(action, Action::RestToken | Action::FixToken) || action.is_settlement();
+        promises.check(is_measured || is_rare, "each action is measured in both phases", case);
+        if action.is_settlement() {
+            promises.check(hostile.count > 0, "each kind of order is settled among hostile peers", case);
+        }
+        if action.is_settlement() || action == Action::Webhook {
+            if let Some(ratio) = plan.limits.ratio_max {
+                let is_usual = |quiet: Duration, hostile: Duration| hostile <= quiet * ratio;
+                let is_kept = is_usual(quiet.median, hostile.median) && is_usual(quiet.p99, hostile.p99);
+                let promise = format!("median and p99 are at most {ratio} times those without hostile peers");
+                promises.check(is_kept, &promise, case);
+                promises.check(is_measured, "each kind of order is settled alone", case);
+            }
+            continue;
+        }
+        promises.check(hostile.worst <= plan.limits.answer_max, "no answer takes too long", case);
+        if let (Some(ratio), Action::Rest | Action::Fix) = (plan.limits.ratio_max, action) {
             let promise = format!("the worst latency is below {ratio} times that without hostile peers");
             promises.check(hostile.worst < quiet.worst * ratio, &promise, case);
         }
     }
 }
 
+/// Errors about what operators find in a list, with an alarm: a refused command of the chain, a file of the bank, a
+/// conversion whose payment was refused.
+const LISTED: [&str; 3] =
+    ["see `dvp chain command list`", "moved to quarantine", "kind=\"converted_not_used\""];
+
 fn check_log(process: &Process, promises: &Promises) {
     let log = process.log();
     for line in log.lines().filter(|line| line.contains(" ERROR ") || line.contains("panicked")) {
-        if promises.is_excused_in_log(line) {
+        if promises.is_excused_in_log(line) || LISTED.iter().any(|listed| line.contains(listed)) {
             continue;
         }
         promises.broken("nothing that a peer does is an error in the service's log", || line.to_owned());
@@ -254,13 +338,13 @@ fn check_log(process: &Process, promises: &Promises) {
 /// Every order has ended, the books agree, and the well-behaved partner received the stored messages.
 async fn check_books(
     target: &Target,
-    placed: &[crate::crash::rest::Placed],
-    transcript: &crate::crash::fix::SessionTranscript,
+    placed: &[Placed],
+    transcript: &SessionTranscript,
 ) -> anyhow::Result<()> {
     let mut conn = PgConnection::connect(text(&target.ready, "/databaseUrl")?).await?;
     // The receipts of hostile orders are anchored later; that takes nothing from anybody.
     // A hostile peer's order may rest for days.
-    check::settled(&mut conn, check::Until::EndedOrResting, Instant::now() + PATIENCE).await?;
+    check::settled(&mut conn, check::Until::EndedOrResting, PATIENCE).await?;
     check::check_rest(&mut conn, placed).await?;
     check::check_fix(&mut conn, transcript).await
 }
@@ -268,20 +352,35 @@ async fn check_books(
 /// The hostile peers at work, on one thread, which bounds their processor time.
 struct Hostile {
     stop: CancellationToken,
-    thread: std::thread::JoinHandle<anyhow::Result<BTreeMap<&'static str, u64>>>,
+    /// The poisoned orders that were sent so far.
+    poisoned: Arc<watch::Sender<u64>>,
+    accepted: AcceptedOrders,
+    thread: std::thread::JoinHandle<anyhow::Result<BTreeMap<String, u64>>>,
 }
 
-type Work = JoinSet<anyhow::Result<(&'static str, u64)>>;
+type Work = JoinSet<anyhow::Result<(String, u64)>>;
+type AcceptedOrders = Arc<Mutex<Vec<Accepted>>>;
 
 impl Hostile {
-    fn start(plan: &HostilePlan, target: &Target, promises: &Promises) -> anyhow::Result<Self> {
+    fn start(
+        plan: &HostileDrill,
+        seed: u64,
+        target: &Target,
+        certificates: Certificates,
+        promises: &Promises,
+    ) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
+        let (poisoned, accepted) = (Arc::new(watch::Sender::new(0)), AcceptedOrders::default());
         let crowd = Crowd {
-            seed: plan.seed,
+            seed,
             load: plan.load,
             only: plan.only.clone(),
             target: target.clone(),
             promises: promises.clone(),
+            // The last ones are answered, cancelled and spoiled within the phase.
+            poisoned_within: Duration::from_secs(plan.seconds) * 4 / 5,
+            poisoned: Arc::clone(&poisoned),
+            accepted: Arc::clone(&accepted),
             stop: stop.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -290,8 +389,9 @@ impl Hostile {
                 let mut work = Work::new();
                 crowd.fix(&mut work)?;
                 crowd.unauthenticated(&mut work)?;
-                crowd.rest(&mut work);
-                let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
+                crowd.rest(&mut work)?;
+                crowd.poisoned(&mut work, certificates)?;
+                let mut done: BTreeMap<String, u64> = BTreeMap::new();
                 while let Some(ended) = work.join_next().await {
                     let (name, count) = ended??;
                     *done.entry(name).or_default() += count;
@@ -299,18 +399,20 @@ impl Hostile {
                 Ok(done)
             })
         })?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, poisoned, accepted, thread })
     }
 
-    async fn stop(self, promises: &Promises) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+    /// The counts of each kind, and the poisoned orders that were accepted.
+    async fn stop(self, promises: &Promises) -> anyhow::Result<(BTreeMap<String, u64>, Vec<Accepted>)> {
         self.stop.cancel();
         let joined = tokio::task::spawn_blocking(move || self.thread.join()).await?;
         let done =
             joined.map_err(|_| anyhow::anyhow!("a hostile peer panicked"))?.context("a hostile peer")?;
         for (name, count) in &done {
-            promises.check(*count > 0, "each kind of hostile peer did something", || (*name).to_owned());
+            promises.check(*count > 0, "each kind of hostile peer did something", || name.clone());
         }
-        Ok(done)
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((done, std::mem::take(&mut *accepted)))
     }
 }
 
@@ -321,6 +423,9 @@ struct Crowd {
     only: Vec<PeerKind>,
     target: Target,
     promises: Promises,
+    poisoned_within: Duration,
+    poisoned: Arc<watch::Sender<u64>>,
+    accepted: AcceptedOrders,
     stop: CancellationToken,
 }
 
@@ -333,80 +438,83 @@ impl Crowd {
         peers: impl Future<Output = anyhow::Result<u64>> + Send + 'static,
     ) {
         if self.only.is_empty() || self.only.contains(&kind) {
-            work.spawn(async move { Ok((kind.name(), peers.await?)) });
+            work.spawn(async move { Ok((name_of(&kind), peers.await?)) });
         }
     }
 
     fn pause(&self, millis: u64) -> Duration {
-        Duration::from_millis(millis) * self.load.slower
+        Duration::from_millis(millis) * self.load.slower.max(1)
     }
 
+    /// A peer with this session of the hostile partner.
     fn peer(&self, session: usize, millis: u64) -> anyhow::Result<Peer> {
         let login = self.target.hostile_sessions.get(session).context("a hostile session")?;
         Ok(Peer {
-            fix: self.target.fix,
-            // An address of its own: wrong Logons of unauthenticated peers may lock theirs out.
-            from: Ipv4Addr::new(127, 0, 0, 20),
+            target: self.target.clone(),
             login: login.clone(),
             promises: self.promises.clone(),
-            seed: self.seed.wrapping_add(u64::try_from(session)?),
+            seed: self.seed.wrapping_add(millis).wrapping_add(u64::try_from(session)?),
             pause: self.pause(millis),
             stop: self.stop.clone(),
         })
     }
 
     fn fix(&self, work: &mut Work) -> anyhow::Result<()> {
-        for (session, dictionary) in self.target.dictionaries.iter().enumerate() {
-            let (peer, dictionary) = (self.peer(session, 150)?, dictionary.clone());
+        // As the first sessions are.
+        for (session, version) in ["FIX44", "FIX42", "FIX50SP2"].into_iter().enumerate() {
+            let (peer, dictionary) = (self.peer(session, 150)?, find(version).context("a dictionary")?);
             self.add(work, PeerKind::FixFields, fix_peers::walk(peer, dictionary));
         }
         let (burst, volley) = (self.load.burst, self.load.volley);
-        let peer = self.peer(3, 2_000)?;
-        self.add(work, PeerKind::FixOrders, fix_peers::flood(peer, burst));
-        let peer = self.peer(4, 2_000)?;
-        self.add(work, PeerKind::FixVolleys, fix_peers::volleys(peer, volley));
-        let peer = self.peer(5, 100)?;
-        self.add(work, PeerKind::FixNoise, fix_peers::noise(peer));
+        self.add(work, PeerKind::FixOrders, fix_peers::flood(self.peer(3, 2_000)?, burst));
+        self.add(work, PeerKind::FixVolleys, fix_peers::volleys(self.peer(4, 2_000)?, volley));
+        self.add(work, PeerKind::FixNoise, fix_peers::noise(self.peer(5, 100)?));
         Ok(())
     }
 
     fn unauthenticated(&self, work: &mut Work) -> anyhow::Result<()> {
-        let stale = self.target.hostile_sessions.last().context("a hostile session")?;
-        let with_pause = |millis| Unauthenticated {
-            http: self.target.http,
-            fix: self.target.fix,
-            good_sessions: self.target.good_sessions.clone(),
-            stale: stale.clone(),
-            promises: self.promises.clone(),
-            seed: self.seed.wrapping_add(100 + millis),
-            pause: self.pause(millis),
-            stop: self.stop.clone(),
-        };
-        let (garbage, logons) = (with_pause(70), with_pause(60));
-        self.add(work, PeerKind::Garbage, garbage.garbage());
-        self.add(work, PeerKind::Logons, logons.logons());
-        let storms = with_pause(1_000);
-        self.add(work, PeerKind::Storms, storms.storms(25));
-        let (half_open, count) = (with_pause(1), self.load.half_open);
-        self.add(work, PeerKind::HalfOpen, half_open.half_open(count));
+        let with_pause = |millis| self.peer(5, millis);
+        self.add(work, PeerKind::Garbage, with_pause(70)?.garbage());
+        self.add(work, PeerKind::Logons, with_pause(60)?.logons());
+        self.add(work, PeerKind::Storms, with_pause(1_000)?.storms(25));
+        self.add(work, PeerKind::HalfOpen, with_pause(1)?.half_open(self.load.half_open));
         Ok(())
     }
 
-    fn rest(&self, work: &mut Work) {
-        let caller = |millis| HostileCaller {
-            http: self.target.http,
-            keys: self.target.hostile.clone(),
-            promises: self.promises.clone(),
-            seed: self.seed.wrapping_add(200 + millis),
-            pause: self.pause(millis),
-            stop: self.stop.clone(),
-        };
+    fn rest(&self, work: &mut Work) -> anyhow::Result<()> {
+        let with_pause = |millis| self.peer(6, millis);
         let Load { burst, long_polls, .. } = self.load;
-        let (unknown, bodies, flood) = (caller(500), caller(40), caller(1_500));
-        let polls = caller(1);
-        self.add(work, PeerKind::UnknownKeys, unknown.unknown_keys(20));
-        self.add(work, PeerKind::RestBodies, bodies.bodies());
-        self.add(work, PeerKind::RestOrders, flood.flood(burst));
-        self.add(work, PeerKind::LongPolls, polls.long_polls(long_polls));
+        self.add(work, PeerKind::UnknownKeys, with_pause(500)?.unknown_keys(20));
+        self.add(work, PeerKind::RestBodies, with_pause(40)?.bodies());
+        self.add(work, PeerKind::RestOrders, with_pause(1_500)?.flood(burst));
+        self.add(work, PeerKind::LongPolls, with_pause(1)?.long_polls(long_polls));
+        Ok(())
+    }
+
+    /// Orders that fail after their acceptance, and receivers that fail.
+    fn poisoned(&self, work: &mut Work, certificates: Certificates) -> anyhow::Result<()> {
+        let poisoning = Poisoning {
+            peer: self.peer(6, 0)?,
+            ground: Ground::of(&self.target.ready)?,
+            within: self.poisoned_within,
+            orders: self.load.poisoned,
+            count: Arc::clone(&self.poisoned),
+        };
+        let kept = |accepted: &AcceptedOrders, sent: Sent| {
+            accepted.lock().unwrap_or_else(PoisonError::into_inner).extend(sent.accepted);
+            sent.count
+        };
+        let (rest, accepted) = (poisoning.clone(), Arc::clone(&self.accepted));
+        self.add(work, PeerKind::PoisonedRest, async move { Ok(kept(&accepted, rest.rest().await?)) });
+        let accepted = Arc::clone(&self.accepted);
+        self.add(work, PeerKind::PoisonedFix, async move { Ok(kept(&accepted, poisoning.fix().await?)) });
+        let (target, stop) = (self.target.clone(), self.stop.clone());
+        self.add(work, PeerKind::Receivers, async move {
+            let receivers = receivers::hostile(&certificates, &target).await?;
+            stop.cancelled().await;
+            let requests: usize = receivers.iter().map(dvp_testing::receiver::Receiver::count).sum();
+            Ok(u64::try_from(requests)?)
+        });
+        Ok(())
     }
 }

@@ -12,22 +12,24 @@ use anyhow::Context as _;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dvp_api::Api;
 use dvp_core::context::now;
-use dvp_core::keys::{Issued, SCOPES, issue};
+use dvp_core::operators::keys::{Issued, SCOPES, issue};
 use dvp_core::secrets::mac;
 use dvp_domain::environment::Environment;
 use dvp_domain::intent::{Bounds, IntentRequest};
 use futures_util::future::try_join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::figure::{Figure, per_second};
 use crate::harness::{DurableHarness, order};
+use crate::progress;
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
 /// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    progress::expect(2);
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
     let served = Served::start(&harness).await?;
@@ -44,14 +46,42 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let value = drive(served.address, seconds, concurrency, 202, next).await?;
     served.stop.cancel();
     harness.stop().await?;
-    Ok(Figure { name: "http", value, unit: "orders/s", floor })
+    Ok(Figure::new("http", value, "orders/s", floor))
 }
 
 /// A caller's keys.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Keys {
     pub api_key: String,
     pub signing_secret: String,
+}
+
+impl Keys {
+    /// From the ready file of a sandbox, or what `dvp key issue` prints.
+    pub(crate) fn of(issued: &Value) -> anyhow::Result<Self> {
+        let found =
+            |name: &str| issued[name].as_str().with_context(|| format!("no {name}")).map(str::to_owned);
+        Ok(Self { api_key: found("apiKey")?, signing_secret: found("signingSecret")? })
+    }
+
+    /// A signed POST with a nonce of its own.
+    pub(crate) fn post(
+        &self,
+        client: &reqwest::Client,
+        (base, path): (&str, &str),
+        idempotency_key: &str,
+        body: impl Into<Vec<u8>>,
+    ) -> anyhow::Result<reqwest::RequestBuilder> {
+        let body = body.into();
+        let signed = headers(self.signing_secret.as_bytes(), path, &body, now().unix_secs())?;
+        Ok(client
+            .post(format!("{base}{path}"))
+            .header("X-API-Key", &self.api_key)
+            .header("Content-Type", "application/json")
+            .header("X-Idempotency-Key", idempotency_key)
+            .headers(signed)
+            .body(body))
+    }
 }
 
 /// The API of a harness on loopback.
@@ -102,6 +132,7 @@ pub async fn drive(
         Ok(done)
     });
     let done: usize = try_join_all(callers).await?.into_iter().sum();
+    progress::done(format!("{concurrency} connections"));
     Ok(per_second(done, started.elapsed()))
 }
 
@@ -146,16 +177,21 @@ fn answered(bytes: &[u8]) -> Option<u16> {
     head.split(' ').nth(1)?.parse().ok()
 }
 
-/// A signed submission, byte for byte.
-pub(crate) fn request(order: &IntentRequest, keys: &Keys) -> anyhow::Result<Vec<u8>> {
+/// The body of a submission.
+pub(crate) fn body(order: &IntentRequest) -> anyhow::Result<String> {
     let Bounds::ExactInput { input, min_output } = order.bounds else { anyhow::bail!("not an exact input") };
-    let body = json!({
+    Ok(json!({
         "intentId": order.intent_id, "clientReference": order.client_reference, "user": order.user,
         "inputAsset": order.input_asset, "outputAsset": order.output_asset, "inputAmountMinor": input,
         "minOutputAmountMinor": min_output, "deadline": order.deadline, "settlementType": "hybrid",
         "beneficiary": order.beneficiary, "permit": order.permit,
     })
-    .to_string();
+    .to_string())
+}
+
+/// A signed submission, byte for byte.
+pub(crate) fn request(order: &IntentRequest, keys: &Keys) -> anyhow::Result<Vec<u8>> {
+    let body = body(order)?;
     let signed = headers(keys.signing_secret.as_bytes(), "/v1/intents", body.as_bytes(), now().unix_secs())?;
     let mut head = format!(
         "POST /v1/intents HTTP/1.1\r\nhost: dvp\r\ncontent-type: application/json\r\nx-api-key: {}\r\n\

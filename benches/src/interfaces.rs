@@ -3,8 +3,8 @@
 use alloy::primitives::Address;
 use anyhow::{Context as _, ensure};
 use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
-use dvp_core::audit;
-use dvp_core::statements::{TimeRange, balances, exposure, fees};
+use dvp_core::ledger::statements::{TimeRange, balances, exposure, fees};
+use dvp_core::workflow::audit;
 use dvp_domain::chain::CommandKind;
 use dvp_domain::money::Minor;
 use dvp_store::archive;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::harness::{DurableHarness, fiat_order};
 use crate::history::SESSION;
-use crate::http::{Served, headers};
+use crate::http::{Served, body};
 
 /// The rows of a page of a comparison with a chain.
 const PAGE: i64 = 500;
@@ -74,10 +74,10 @@ pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<(
     ] {
         let answer = client.get(url(&path)).header("x-api-key", &served.keys.api_key).send().await?;
         let status = answer.status().as_u16();
-        let body = answer.text().await?;
+        let said = answer.text().await?;
         ensure!(
-            status < 300 || status == NOT_FOUND || body.contains("not a maker"),
-            "{path}: {status} {body}"
+            status < 300 || status == NOT_FOUND || said.contains("not a maker"),
+            "{path}: {status} {said}"
         );
     }
     let usd = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
@@ -95,8 +95,8 @@ pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<(
         let request = request.header("x-idempotency-key", uuid::Uuid::new_v4().to_string());
         let answer = request.json(&quote).send().await?;
         let status = answer.status().as_u16();
-        let body = answer.text().await?;
-        ensure!(status < 300, "{path}: {status} {body}");
+        let said = answer.text().await?;
+        ensure!(status < 300, "{path}: {status} {said}");
     }
     submit(&client, served).await
 }
@@ -104,24 +104,9 @@ pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<(
 /// Submits an order, and cancels it, which may be too late.
 async fn submit(client: &reqwest::Client, served: &Served) -> anyhow::Result<()> {
     let order = fiat_order()?;
-    let body = json!({
-        "intentId": order.intent_id, "clientReference": order.client_reference, "user": order.user,
-        "inputAsset": order.input_asset, "outputAsset": order.output_asset, "inputAmountMinor": "10000",
-        "minOutputAmountMinor": "5000", "deadline": order.deadline, "settlementType": "hybrid",
-        "beneficiary": order.beneficiary, "permit": null,
-    })
-    .to_string();
-    let at = dvp_core::context::now().unix_secs();
-    let signed = headers(served.keys.signing_secret.as_bytes(), "/v1/intents", body.as_bytes(), at)?;
-    let answer = client
-        .post(format!("http://{}/v1/intents", served.address))
-        .header("x-api-key", &served.keys.api_key)
-        .header("x-idempotency-key", uuid::Uuid::new_v4().to_string())
-        .header("content-type", "application/json")
-        .headers(signed)
-        .body(body)
-        .send()
-        .await?;
+    let place = (&*format!("http://{}", served.address), "/v1/intents");
+    let request = served.keys.post(client, place, &uuid::Uuid::new_v4().to_string(), body(&order)?)?;
+    let answer = request.send().await?;
     let (status, text) = (answer.status().as_u16(), answer.text().await?);
     ensure!(status == 202, "an order was not accepted: {status} {text}");
     let path = format!("http://{}/v1/intents/{}", served.address, order.intent_id);
@@ -182,8 +167,8 @@ async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Resul
     reconcile::count_events(conn, scope, &[contract]).await?;
     let open = reconcile::list_open_entities(conn, scope, &[], PAGE).await?;
     reconcile::list_lock_facts(conn, scope, &open).await?;
-    let (_, last) = reconcile::list_booked(conn, scope, &open, "", PAGE).await?;
-    if let (Some(last), None) = (last, scope.since) {
+    let page = reconcile::list_booked(conn, scope, &open, "", PAGE).await?;
+    if let (Some(last), None) = (page.last, scope.since) {
         reconcile::list_booked(conn, scope, &open, &last, PAGE).await?;
     }
     reconcile::list_lone_entities(conn, scope, &[], PAGE).await?;
@@ -216,7 +201,8 @@ pub async fn relay(pool: &PgPool) -> anyhow::Result<()> {
     chain::count_waiting(&mut conn, CHAIN_ID).await?;
     chain::count_waiting_fills(&mut conn, CHAIN_ID).await?;
     chain::list_new_fills(&mut conn, CHAIN_ID, 100).await?;
-    chain::commands::insert_refunds(&mut conn, 60).await?;
+    chain::commands::list_due_refunds(&mut conn, 60, "", 100).await?;
+    chain::commands::insert_refund(&mut conn, 60, "exe_none").await?;
     for filter in [CommandFilter::Troubled, CommandFilter::Open, CommandFilter::Failed] {
         chain::list_commands(&mut conn, filter, 50).await?;
     }

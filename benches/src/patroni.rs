@@ -9,111 +9,86 @@ mod settings;
 mod tools;
 mod watchdog;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
+use clap::{Args, ValueEnum};
 use sqlx::{Connection as _, PgConnection};
 
 use self::cluster::Cluster;
-use crate::crash::dice::Dice;
-use crate::failover::{FailoverReport, Load, PATIENCE, position};
+use crate::crash::load::{Load, PATIENCE, position};
+use crate::dice::Dice;
+use crate::drill::{Drill, Program, Report, in_directory, in_rounds, with_log};
+use crate::failover::LOAD;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longer than Patroni's `ttl`, `loop_wait` and `retry_timeout` together.
 const LONG: Duration = Duration::from_secs(35);
 
-/// One drill.
-#[derive(Debug, Clone)]
-pub struct PatroniPlan {
-    /// The program under fire.
-    pub binary: PathBuf,
-    pub seed: u64,
+#[derive(Debug, Clone, Args)]
+pub struct PatroniDrill {
+    /// How often the leader fails with each seed.
+    #[arg(long, default_value_t = 7)]
     pub rounds: u32,
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// What happens to the leader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// Its machine loses power and is started after the promotion.
     Killed,
     /// Its machine stands still and goes on after the promotion.
     Frozen,
+    /// Patroni does not reach etcd, and the other machines answer it: it goes on.
+    WithoutEtcd,
     /// Nothing reaches its machine until after the promotion.
     Isolated,
     /// Patroni hangs: the watchdog resets the machine.
     Hung,
     /// Only PostgreSQL is killed; Patroni starts it again or gives up the lead.
     ServerKilled,
-    /// Patroni does not reach etcd, and the other machines answer it: it goes on.
-    WithoutEtcd,
     /// An operator makes the synchronous standby the leader.
     SwitchedOver,
 }
 
-const FAULTS: [Fault; 7] = [
-    Fault::Killed,
-    Fault::Frozen,
-    Fault::WithoutEtcd,
-    Fault::Isolated,
-    Fault::Hung,
-    Fault::ServerKilled,
-    Fault::SwitchedOver,
-];
+impl Drill for PatroniDrill {
+    const NAME: &'static str = "patroni";
 
-impl Fault {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::Frozen => "frozen",
-            Self::Isolated => "isolated",
-            Self::Hung => "hung",
-            Self::ServerKilled => "serverKilled",
-            Self::WithoutEtcd => "withoutEtcd",
-            Self::SwitchedOver => "switchedOver",
-        }
+    fn steps(&self) -> u64 {
+        u64::from(self.rounds) + 1
+    }
+
+    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
     }
 }
 
-/// Runs a drill in a directory of its own. An error names the promise that was broken.
-pub async fn run(plan: &PatroniPlan) -> anyhow::Result<FailoverReport> {
-    let dir = tempfile::tempdir()?;
-    let outcome = under_fire(plan, dir.path()).await;
-    if outcome.is_err() {
-        let kept = dir.keep();
-        return outcome.with_context(|| format!("seed {}; the log is in {}", plan.seed, kept.display()));
+impl PatroniDrill {
+    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+        let mut cluster = Cluster::start(PATIENCE).await?;
+        let mut load = Load::begin(self.program.path()?, seed, dir, cluster.arguments(), LOAD).await?;
+        let (mut report, mut dice) = (Report::default(), Dice::new(seed));
+        let fire = in_rounds(
+            Fault::value_variants(),
+            self.rounds,
+            &mut dice,
+            &mut report,
+            async |fault, dice, report| {
+                cluster.pause(Duration::from_secs(1) + dice.millis(3_000)).await?;
+                load.check_running()?;
+                report.longest("longestOutageMs", one_round(fault, &mut cluster, dice).await?);
+                Ok(())
+            },
+        );
+        let fire = fire.await;
+        with_log(fire, || format!("{}\n{}", cluster.log_tails(), load.log_tail()))?;
+        let leader = cluster.healthy(PATIENCE).await?;
+        load.end(Some(cluster.url(leader)?), None, &mut report).await?;
+        Ok(report)
     }
-    outcome
-}
-
-async fn under_fire(plan: &PatroniPlan, dir: &Path) -> anyhow::Result<FailoverReport> {
-    let mut cluster = Cluster::start(PATIENCE).await?;
-    let mut load = Load::begin(&plan.binary, plan.seed, dir, cluster.arguments()).await?;
-    let mut report = FailoverReport::default();
-    let fire = fire(plan, &mut cluster, &mut load, &mut report).await;
-    fire.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{}", cluster.log_tails(), load.log_tail()))?;
-    let leader = cluster.healthy(PATIENCE).await?;
-    load.end(cluster.url(leader)?, &mut report).await?;
-    Ok(report)
-}
-
-async fn fire(
-    plan: &PatroniPlan,
-    cluster: &mut Cluster,
-    load: &mut Load,
-    report: &mut FailoverReport,
-) -> anyhow::Result<()> {
-    let mut dice = Dice::new(plan.seed);
-    let first = usize::try_from(dice.roll(u64::try_from(FAULTS.len())?))?;
-    for (round, fault) in (0..plan.rounds).zip(FAULTS.iter().cycle().skip(first)) {
-        cluster.pause(Duration::from_millis(1_000 + dice.roll(3_000))).await?;
-        load.check_running()?;
-        let outage = one_round(*fault, cluster, &mut dice).await;
-        let outage = outage.with_context(|| format!("round {}, {}", round + 1, fault.as_str()))?;
-        report.longest_outage = report.longest_outage.max(outage);
-        *report.rounds.entry(fault.as_str()).or_default() += 1;
-    }
-    Ok(())
 }
 
 /// One fault, what Patroni makes of it, and the return of the machine. Returns how long nothing was committed.
@@ -151,7 +126,7 @@ async fn one_round(fault: Fault, cluster: &mut Cluster, dice: &mut Dice) -> anyh
     let mut admin = PgConnection::connect(&cluster.url(promoted)?).await?;
     let before = position(&mut admin).await?;
     // A former primary comes back at some time.
-    cluster.pause(Duration::from_millis(dice.roll(3_000))).await?;
+    cluster.pause(dice.millis(3_000)).await?;
     cluster.restore()?;
     while position(&mut admin).await? == before {
         ensure!(began.elapsed() < PATIENCE, "the service does not write to the new primary");

@@ -140,7 +140,7 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
 }
 
 /// Tables whose rows come with configuration and with people, not with orders: each stays small.
-pub const SMALL: [(&str, &str); 62] = [
+pub const SMALL: [(&str, &str); 64] = [
     ("_sqlx_migrations", "one row a migration"),
     ("account_balance", "one row an owner and asset"),
     ("api_key", "keys of partners"),
@@ -167,6 +167,9 @@ pub const SMALL: [(&str, &str); 62] = [
     ("fix_session_status", "one row a session"),
     ("lease", "one row a job, session or chain"),
     ("ledger_check", "one row"),
+    ("bank_folder", "one row"),
+    ("bank_outage", "one row a process of the last hour"),
+    ("closed_break", "made by operators"),
     ("ledger_closed", "one row"),
     ("ledger_closing", "one row for each hour in which an account had entries"),
     ("ledger_fee_day", "one row a day, asset and reason"),
@@ -185,7 +188,6 @@ pub const SMALL: [(&str, &str); 62] = [
     ("order_view", "saved by operators"),
     ("partner", "partners"),
     ("partner_action", "made by operators"),
-    ("partner_move", "moves of partners"),
     ("pause", "set by operators"),
     ("pause_change", "made by operators"),
     ("price_band", "set by operators"),
@@ -198,17 +200,16 @@ pub const SMALL: [(&str, &str); 62] = [
     ("reconciliation_run", "the last 200 runs a chain"),
     ("relayer_account", "accounts of a chain"),
     ("service_secret", "secrets of the service"),
+    ("set_aside", "items that fail"),
     ("settlement_instruction", "set by operators"),
-    ("transfer", "entered by operators"),
     ("wallet_balance", "one row a wallet and token"),
     ("webhook_dispatcher", "one row"),
     ("webhook_endpoint", "endpoints of partners"),
 ];
 
 /// Tables of work under way: rows are deleted when it ends.
-pub const TRANSIENT: [&str; 9] = [
+pub const TRANSIENT: [&str; 8] = [
     "effect",
-    "fix_late_report",
     "permit_use",
     "quote_hold",
     "resting_range",

@@ -9,265 +9,171 @@ mod fleet;
 mod ground;
 mod leases;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use dvp_testing::receiver::Receiver;
 use sqlx::{Connection as _, PgConnection};
 
 use self::fleet::Fleet;
 use self::ground::Ground;
-pub use self::leases::Handovers;
 use self::leases::LeaseWatch;
-use crate::crash::clients::Clients;
-use crate::crash::dice::Dice;
-use crate::crash::fix::FixClient;
-use crate::crash::rest::{RestCaller, Traffic, Wallet, text};
-use crate::crash::{books, check};
-use crate::failover::{check_webhooks, subscribe};
-use crate::receiver::{Authority, Manner, Receiver, Reply};
+use crate::crash::check;
+use crate::crash::load::{Clients, Door, Outside, PATIENCE, Who, receiver, subscribe};
+use crate::crash::rest::text;
+use crate::dice::Dice;
+use crate::drill::{Drill, Program, Report, in_directory, in_rounds, until};
+use crate::http::Keys;
 
 /// What a process logs when it accepts a connection for a session of its own from another process.
 const FORWARDED: &str = "forwarded connection accepted";
 /// What a process logs when it has staged a payment's file and could not move it to the bank.
 const NOT_MOVED: &str = "payment order is staged and may not have reached the bank yet";
-/// The time limit for a start, a stop, and for the last orders.
-const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// One drill.
-#[derive(Debug, Clone)]
-pub struct ProcessesPlan {
-    /// The program under fire.
-    pub binary: PathBuf,
-    pub seed: u64,
-    pub processes: usize,
+#[derive(Debug, Clone, Args)]
+pub struct ProcessesDrill {
+    /// The number of processes.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=4))]
+    pub processes: u8,
+    /// How often something happens to them with each seed.
+    #[arg(long, default_value_t = 9)]
     pub rounds: u32,
-    /// The time within which another process has a session, a chain or an endpoint that became free. `None`: it is
-    /// reported only.
-    pub handover: Option<Duration>,
-}
-
-/// The counts of a drill.
-#[derive(Debug, Clone, Default)]
-pub struct ProcessesReport {
-    /// Rounds by their fault.
-    pub rounds: BTreeMap<&'static str, u32>,
-    pub orders: usize,
-    pub completed: usize,
-    pub fix_messages: usize,
-    pub resent: usize,
-    /// Connections that reached a process without their session.
-    pub forwarded: usize,
-    /// Payments that the bank was ordered to make.
-    pub payments: usize,
-    /// Of these, payments that came back.
-    pub returned: usize,
-    /// Files that were staged and that no payment names.
-    pub unnamed_files: usize,
-    /// Answers that the bank sent again, after others.
-    pub repeated_answers: usize,
-    pub events_delivered: usize,
-    /// Leases that went from one process to another: of `fix` sessions, of a `chain`, of a `webhook` endpoint.
-    pub handovers: BTreeMap<&'static str, Handovers>,
-}
-
-impl ProcessesReport {
-    pub fn add(&mut self, other: &Self) {
-        for (fault, rounds) in &other.rounds {
-            *self.rounds.entry(fault).or_default() += rounds;
-        }
-        self.orders += other.orders;
-        self.completed += other.completed;
-        self.fix_messages += other.fix_messages;
-        self.resent += other.resent;
-        self.forwarded += other.forwarded;
-        self.payments += other.payments;
-        self.returned += other.returned;
-        self.unnamed_files += other.unnamed_files;
-        self.repeated_answers += other.repeated_answers;
-        self.events_delivered += other.events_delivered;
-        for (kind, handovers) in &other.handovers {
-            self.handovers.entry(kind).or_default().add(*handovers);
-        }
-    }
+    /// The time within which another process has a session, a chain or an endpoint that became free: after a clean
+    /// stop, and after the end of a dead process's lease.
+    #[arg(long, value_name = "MILLIS", default_value_t = 2_000)]
+    pub handover: u64,
+    #[command(flatten)]
+    pub program: Program,
 }
 
 /// What happens to the processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
-    /// Each is stopped and started again, one after the other.
-    RestartedInTurn,
-    /// One is killed and started again.
-    Killed,
-    /// One stops working and goes on, before or after others have taken over.
-    Frozen,
     /// One is killed that has staged a payment's file and has not moved it to the bank; another one moves it.
     KilledWhileGiving,
-    /// The same, and it goes on after another one has moved the file.
+    /// Each is stopped and started again, one after the other.
+    RestartedInTurn,
+    /// One stops working and goes on, before or after others have taken over.
+    Frozen,
+    /// One stops working that has a payment's file staged, and goes on after another one has moved it.
     FrozenWhileGiving,
+    /// One is killed and started again.
+    Killed,
 }
 
-const FAULTS: [Fault; 5] = [
-    Fault::KilledWhileGiving,
-    Fault::RestartedInTurn,
-    Fault::Frozen,
-    Fault::FrozenWhileGiving,
-    Fault::Killed,
-];
+impl Drill for ProcessesDrill {
+    const NAME: &'static str = "processes";
 
-impl Fault {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::RestartedInTurn => "restartedInTurn",
-            Self::Killed => "killed",
-            Self::Frozen => "frozen",
-            Self::KilledWhileGiving => "killedWhileGiving",
-            Self::FrozenWhileGiving => "frozenWhileGiving",
+    fn steps(&self) -> u64 {
+        u64::from(self.rounds) + 1
+    }
+
+    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
+    }
+}
+
+impl ProcessesDrill {
+    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+        let ((receiver, pem), processes) = (receiver().await, usize::from(self.processes));
+        let dice = Dice::new(seed ^ 20 << 32);
+        let ground = Ground::prepare(&self.program.path()?, dir, processes, &pem, dice).await?;
+        let mut fleet = Fleet::start(ground, processes, PATIENCE).await?;
+        let outcome = self.drilled(seed, &mut fleet, &receiver).await;
+        // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
+        outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{error:#}", fleet.log_tails()))
+    }
+
+    async fn drilled(&self, seed: u64, fleet: &mut Fleet, receiver: &Receiver) -> anyhow::Result<Report> {
+        let mut conn = PgConnection::connect(fleet.ground().database.url()).await?;
+        // One session a process: each client connects to the process after that of its session, or to its own.
+        let owners = "select count(distinct owner) from lease \
+                      where name like 'fix:%' and expires_at > clock_timestamp()";
+        until(PATIENCE, "the sessions are shared", async || {
+            Ok((check::count(&mut conn, owners).await? >= i64::from(self.processes)).then_some(()))
+        })
+        .await?;
+        let ready = fleet.ready(0)?;
+        subscribe(text(&ready, "/http")?, &Keys::of(&ready["partner"])?, &receiver.url("127.0.0.1")).await?;
+        let recipients = fleet.ground().recipients.clone();
+        let mut sessions = vec![None; usize::from(self.processes)];
+        sessions[0] = Some(1);
+        let who = Who { callers: &[None, None, Some(0)], sessions: &sessions };
+        let clients = Clients::start(seed, &ready, &recipients, &who, |door| match door {
+            Door::Rest(n) => fleet.add_caller(n % fleet.size()),
+            // All begin at one process, which has one of their sessions.
+            Door::Fix => fleet.add_session(0),
+        })?;
+        // The connections of the others are forwarded, before any fault.
+        until(
+            PATIENCE,
+            "a connection is forwarded",
+            async || Ok((fleet.logged(FORWARDED) > 0).then_some(())),
+        )
+        .await?;
+        let leases = LeaseWatch::start(fleet.ground().database.url()).await?;
+        let (mut report, mut dice) = (Report::default(), Dice::new(seed));
+        in_rounds(Fault::value_variants(), self.rounds, &mut dice, &mut report, async |fault, dice, _| {
+            tokio::time::sleep(Duration::from_millis(500) + dice.millis(1_500)).await;
+            fleet.check_running()?;
+            fleet.shuffle(dice)?;
+            one_round(fault, fleet, &clients, dice).await
+        })
+        .await?;
+        let (ready, bank) = (fleet.ready(0)?, fleet.ground().bank.root().to_owned());
+        let (bank, recipients) = (Some(&*bank), &recipients);
+        let outside = Outside { ready: &ready, bank, desk: None, recipients, receiver };
+        let seen = clients.end().await?;
+        outside.ended().await?;
+        report.count("repeatedAnswers", fleet.ground_mut().bank.end().await?);
+        outside.compared(&seen, &mut report).await?;
+        let limit = Duration::from_millis(self.handover);
+        for (kind, taken) in leases.end().await? {
+            report.kind("handovers", kind, u64::try_from(taken.count)?);
+            let longest = match kind {
+                "fix" => "longestFixHandoverMs",
+                "webhook" => "longestWebhookHandoverMs",
+                _ => "longestChainHandoverMs",
+            };
+            report.longest(longest, taken.longest);
+            ensure!(taken.longest <= limit, "a hand-over took longer than {limit:?}: {kind}, {taken:?}");
         }
+        stopped(fleet, &mut conn).await?;
+        report.count("forwarded", fleet.logged(FORWARDED));
+        Ok(report)
     }
 }
 
-/// Runs a drill in a directory of its own. An error names the promise that was broken.
-pub async fn run(plan: &ProcessesPlan) -> anyhow::Result<ProcessesReport> {
-    ensure!(plan.processes >= 2, "a drill of several processes needs two at least");
-    let dir = tempfile::tempdir()?;
-    let outcome = under_fire(plan, dir.path()).await;
-    if outcome.is_err() {
-        let kept = dir.keep();
-        return outcome.with_context(|| format!("seed {}; the logs are in {}", plan.seed, kept.display()));
-    }
-    outcome
-}
-
-async fn under_fire(plan: &ProcessesPlan, dir: &Path) -> anyhow::Result<ProcessesReport> {
-    let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let receiver = Receiver::start(&authority, Manner::default(), |_, _| Reply::Status(200)).await;
-    let receiver = receiver.map_err(|error| anyhow::anyhow!("{error}"))?;
-    let dice = Dice::new(plan.seed ^ 20 << 32);
-    let ground = Ground::prepare(&plan.binary, dir, plan.processes, &authority.pem(), dice).await?;
-    let mut fleet = Fleet::start(ground, plan.processes, PATIENCE).await?;
-    let outcome = drilled(plan, &mut fleet, &receiver).await;
-    // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
-    outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{error:#}", fleet.log_tails()))
-}
-
-async fn drilled(
-    plan: &ProcessesPlan,
-    fleet: &mut Fleet,
-    receiver: &Receiver,
-) -> anyhow::Result<ProcessesReport> {
-    let mut conn = PgConnection::connect(fleet.ground().database.url()).await?;
-    // One session a process: each client connects to the process after that of its session, or to its own.
-    let owners =
-        "select count(distinct owner) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
-    let deadline = Instant::now() + PATIENCE;
-    while check::count(&mut conn, owners).await? < i64::try_from(plan.processes)? {
-        ensure!(Instant::now() < deadline, "the sessions are not shared");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    subscribe(&*fleet.ready(0)?, &receiver.url("127.0.0.1")).await?;
-    let (clients, traffic) = begin(plan, fleet)?;
-    // The first process has one of the sessions; the connections of the others are forwarded, before any fault.
-    let deadline = Instant::now() + PATIENCE;
-    while fleet.logged(FORWARDED) == 0 {
-        ensure!(Instant::now() < deadline, "no connection is forwarded");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    let mut report = ProcessesReport::default();
-    let leases = LeaseWatch::start(fleet.ground().database.url()).await?;
-    fire(plan, fleet, &traffic, &mut report).await?;
-    let seen = clients.end(PATIENCE).await?;
-    let deadline = Instant::now() + PATIENCE;
-    let (bank, recipients) = (fleet.ground().bank.root().to_owned(), fleet.ground().recipients.clone());
-    check::settled(&mut conn, check::Until::Ended, deadline).await?;
-    books::await_returns(&mut conn, &bank, deadline).await?;
-    report.repeated_answers = fleet.ground_mut().bank.end().await?;
-    let checked = check::check(&*fleet.ready(0)?, &seen.placed, &seen.transcripts, deadline).await?;
-    (report.orders, report.completed) = (checked.orders, checked.completed);
-    report.fix_messages = seen.transcripts.iter().map(|one| one.received.len()).sum();
-    report.resent = seen.transcripts.iter().map(|one| one.repeats).sum();
-    let booked = books::check(&mut conn, &bank, None, &recipients).await?;
-    (report.payments, report.returned) = (booked.payments, booked.returned);
-    report.unnamed_files = booked.unnamed;
-    report.events_delivered = check_webhooks(&mut conn, receiver, deadline).await?;
-    report.handovers = leases.end().await?;
-    if let Some(limit) = plan.handover {
-        let late = report.handovers.values().find(|handovers| handovers.longest > limit);
-        ensure!(late.is_none(), "a hand-over took longer than {limit:?}: {:?}", report.handovers);
-    }
+/// Stops all processes: none of them holds anything then, and what a killed one held has been taken over.
+async fn stopped(fleet: &mut Fleet, conn: &mut PgConnection) -> anyhow::Result<()> {
     for n in 0..fleet.size() {
         fleet.signal(n, "-TERM")?;
         fleet.ended(n, true, PATIENCE).await?;
     }
-    // A process that has stopped holds nothing. What a killed one held has been taken over.
     let held: Vec<(String,)> = sqlx::query_as(
         "select name from lease where name like 'fix:%' and expires_at > clock_timestamp() \
          union all select endpoint_id from endpoint_lease where leased_until > clock_timestamp()",
     )
-    .fetch_all(&mut conn)
+    .fetch_all(conn)
     .await?;
     ensure!(held.is_empty(), "leases of stopped processes are left: {held:?}");
-    report.forwarded = fleet.logged(FORWARDED);
     ensure!(fleet.logged("panicked") == 0, "a process panicked");
-    Ok(report)
-}
-
-/// Two callers without a wallet and one with one over REST; a client for each session, one with a wallet. Returns also
-/// the submissions of each caller.
-fn begin(plan: &ProcessesPlan, fleet: &mut Fleet) -> anyhow::Result<(Clients, Vec<Arc<Traffic>>)> {
-    let ready = fleet.ready(0)?;
-    let (mut clients, mut traffic) = (Clients::new(), Vec::new());
-    for (n, wallet) in [None, None, Some(0)].into_iter().enumerate() {
-        let wallet = wallet.map(|n| Wallet::of(&ready, n)).transpose()?;
-        let caller = u64::try_from(if wallet.is_some() { 0 } else { n })?;
-        let dice = Dice::new(plan.seed ^ (1 + u64::try_from(n)?) << 32);
-        let place = fleet.add_caller(n % fleet.size());
-        let recipients = fleet.ground().recipients.clone();
-        let caller = RestCaller::new(place, clients.closing(), wallet, recipients, (caller, dice))?;
-        traffic.push(caller.traffic());
-        clients.call(caller);
-    }
-    for n in 0..plan.processes {
-        let wallet = if n == 0 { Some(Wallet::of(&ready, 1)?) } else { None };
-        let dice = Dice::new(plan.seed ^ (9 + u64::try_from(n)?) << 32);
-        let client = FixClient::new(&ready, n, wallet, fleet.ground().recipients.clone(), dice)?;
-        // All begin at one process, which has one of their sessions.
-        clients.connect(client, fleet.add_session(0));
-    }
-    Ok((clients, traffic))
-}
-
-async fn fire(
-    plan: &ProcessesPlan,
-    fleet: &mut Fleet,
-    traffic: &[Arc<Traffic>],
-    report: &mut ProcessesReport,
-) -> anyhow::Result<()> {
-    let mut dice = Dice::new(plan.seed);
-    let first = usize::try_from(dice.roll(u64::try_from(FAULTS.len())?))?;
-    for (round, fault) in (0..plan.rounds).zip(FAULTS.iter().cycle().skip(first)) {
-        tokio::time::sleep(Duration::from_millis(500 + dice.roll(1_500))).await;
-        fleet.check_running()?;
-        fleet.shuffle(&mut dice)?;
-        let done = one_round(*fault, fleet, traffic, &mut dice).await;
-        done.with_context(|| format!("round {}, {}", round + 1, fault.as_str()))?;
-        *report.rounds.entry(fault.as_str()).or_default() += 1;
-    }
     Ok(())
 }
 
 async fn one_round(
     fault: Fault,
     fleet: &mut Fleet,
-    traffic: &[Arc<Traffic>],
+    clients: &Clients,
     dice: &mut Dice,
 ) -> anyhow::Result<()> {
-    let pick = usize::try_from(dice.roll(u64::try_from(fleet.size())?))?;
+    let pick = dice.index(fleet.size());
     match fault {
         Fault::RestartedInTurn => {
+            let traffic = &clients.traffic;
             let unanswered = || traffic.iter().map(|one| one.unanswered()).sum::<usize>();
             let before = unanswered();
             for n in 0..fleet.size() {
@@ -295,7 +201,7 @@ async fn one_round(
             fleet.signal(pick, "-KILL")?;
             fleet.ended(pick, false, PATIENCE).await?;
             fleet.avoid(pick, true, dice)?;
-            tokio::time::sleep(Duration::from_millis(dice.roll(4_000))).await;
+            tokio::time::sleep(dice.millis(4_000)).await;
             fleet.start_again(pick, PATIENCE).await?;
             fleet.use_again(pick)?;
         }
@@ -303,7 +209,7 @@ async fn one_round(
             fleet.signal(pick, "-STOP")?;
             fleet.avoid(pick, true, dice)?;
             // A lease lasts ten seconds.
-            tokio::time::sleep(Duration::from_millis(2_000 + dice.roll(13_000))).await;
+            tokio::time::sleep(Duration::from_secs(2) + dice.millis(13_000)).await;
             fleet.signal(pick, "-CONT")?;
             fleet.use_again(pick)?;
         }
@@ -328,13 +234,13 @@ async fn stopped_while_giving(is_killed: bool, fleet: &mut Fleet, dice: &mut Dic
     let payment = line.split_once("end_to_end_id=").and_then(|(_, rest)| rest.split_whitespace().next());
     let payment = payment.with_context(|| format!("no payment in `{line}`"))?.trim_matches('"').to_owned();
     ensure!(!fleet.ground().bank.is_given(&payment), "{payment} was moved to an outbox that was away");
-    tokio::time::sleep(Duration::from_millis(dice.roll(4_000))).await;
+    tokio::time::sleep(dice.millis(4_000)).await;
     fleet.ground().bank.give_outbox_back()?;
-    let deadline = Instant::now() + PATIENCE;
-    while !fleet.ground().bank.is_given(&payment) {
-        ensure!(Instant::now() < deadline, "no process moves {payment} to the bank");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    until(PATIENCE, "a process moves the payment to the bank", async || {
+        Ok(fleet.ground().bank.is_given(&payment).then_some(()))
+    })
+    .await
+    .with_context(|| payment.clone())?;
     if is_killed {
         fleet.start_again(n, PATIENCE).await?;
     } else {

@@ -12,12 +12,14 @@ use tokio::net::TcpListener;
 use crate::figure::Figure;
 use crate::harness::{DurableHarness, order};
 use crate::http::{Served, drive};
+use crate::progress;
 
 /// How many executions there are to be read.
 const EXECUTIONS: usize = 1_000;
 
 /// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    progress::expect(2);
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
     let served = Served::start(&harness).await?;
@@ -49,7 +51,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let value = drive(served.address, seconds, concurrency, 200, next).await?;
     served.stop.cancel();
     harness.stop().await?;
-    Ok(Figure { name: "reads", value, unit: "requests/s", floor })
+    Ok(Figure::new("reads", value, "requests/s", floor))
 }
 
 fn request(reference: &str, api_key: &str) -> Vec<u8> {

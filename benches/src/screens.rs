@@ -8,22 +8,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_console::{Console, ConsoleSettings, SessionPolicy};
-use dvp_core::operators::token_hash;
-use dvp_core::statements::account_name;
+use dvp_core::ledger::statements::account_name;
+use dvp_core::operators::accounts::token_hash;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators::{self, sessions};
-use dvp_store::pool::pool_options;
+use dvp_store::database::pool::pool_options;
+use dvp_store::operators::accounts::{self, sessions};
+use dvp_testing::{Database, Harness};
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::figure::Figures;
 use crate::harness::DurableHarness;
 use crate::history::{self, ENDPOINT, HistorySize, SESSION};
+use crate::progress;
 
-const TOKEN: &str = "a link of the measurement";
+/// The operator's link.
+pub const TOKEN: &str = "link-of-the-measurement";
 /// A page uses two at most. With more, a page would show how often its connection has run its statements: PostgreSQL
 /// plans the first five executions on a connection for their values, and reads the tables' definitions at the first.
 const CONNECTIONS: u32 = 2;
@@ -49,29 +53,12 @@ impl Browser {
     /// # Errors
     /// Fails when the console does not take the link.
     pub async fn open(harness: &DurableHarness) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-        let origin = format!("http://{}", listener.local_addr()?);
-        let settings = ConsoleSettings {
-            origins: vec![origin.parse()?],
-            environment: Environment::Test,
-            decimals: harness.market.registry.assets.iter().map(|a| (a.symbol.clone(), a.exponent)).collect(),
-            stale_fix_types: Vec::new(),
-            proxies: Vec::new(),
-            sessions: SessionPolicy::default(),
-            provider: None,
-            connections: ConsoleSettings::CONNECTIONS,
-        };
-        let vault = Arc::new(harness.engine.context().vault.clone());
-        let options = PgConnectOptions::clone(&harness.pool().connect_options());
-        let pool = pool_options().max_connections(CONNECTIONS).connect_with(options).await?;
-        let console = Console::new(pool.into(), vault, settings);
         let stop = CancellationToken::new();
-        tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
-        sign_up(harness).await?;
+        let origin = serve(harness, stop.clone()).await?;
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
         let form = client.post(format!("{origin}/login")).header(ORIGIN, &origin);
         let form = form.header("content-type", "application/x-www-form-urlencoded");
-        let answer = form.body(format!("token={}", TOKEN.replace(' ', "+"))).send().await?;
+        let answer = form.body(format!("token={TOKEN}")).send().await?;
         let cookie = answer.headers().get(SET_COOKIE).context("the link was not taken")?.to_str()?;
         let cookie = cookie.split(';').next().unwrap_or_default().to_owned();
         Ok(Self { client, origin, cookie, stop })
@@ -102,14 +89,40 @@ impl Browser {
     }
 }
 
-async fn sign_up(harness: &DurableHarness) -> anyhow::Result<()> {
+/// Serves the console until it is stopped, for an operator who may see everything and has a link. Returns its address.
+///
+/// # Errors
+/// Fails when the database does.
+pub async fn serve<D: Database>(harness: &Harness<D>, stop: CancellationToken) -> anyhow::Result<String> {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let origin = format!("http://{}", listener.local_addr()?);
+    let settings = ConsoleSettings {
+        origins: vec![origin.parse()?],
+        environment: Environment::Test,
+        decimals: harness.market.registry.assets.iter().map(|a| (a.symbol.clone(), a.exponent)).collect(),
+        targets: harness.market.targets(),
+        stale_fix_types: Vec::new(),
+        proxies: Vec::new(),
+        sessions: SessionPolicy::default(),
+        provider: None,
+        connections: ConsoleSettings::CONNECTIONS,
+    };
+    let vault = Arc::new(harness.engine.context().vault.clone());
+    let options = PgConnectOptions::clone(&harness.pool().connect_options());
+    let pool = pool_options().max_connections(CONNECTIONS).connect_with(options).await?;
+    tokio::spawn(dvp_console::serve(listener, Console::new(pool.into(), vault, settings), stop));
+    sign_up(harness).await?;
+    Ok(origin)
+}
+
+async fn sign_up<D: Database>(harness: &Harness<D>) -> anyhow::Result<()> {
     let mut conn = harness.pool().acquire().await?;
     sqlx::query("delete from operator_session where operator_id = 'opr_load'").execute(&mut *conn).await?;
     let there: bool = sqlx::query_scalar("select exists (select from operator where id = 'opr_load')")
         .fetch_one(&mut *conn)
         .await?;
     if !there {
-        operators::insert(&mut conn, "opr_load", "load", &OperatorRole::ALL, "load").await?;
+        accounts::insert(&mut conn, "opr_load", "load", &OperatorRole::ALL, "load").await?;
     }
     let link = sessions::NewLink {
         operator_id: "opr_load",
@@ -129,7 +142,7 @@ async fn sign_up(harness: &DurableHarness) -> anyhow::Result<()> {
 pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     let sample: (String, String, String, String, String, String, i64, String) = sqlx::query_as(
         "select e.reference, e.intent_id, e.client_reference, '0x' || encode(e.entity, 'hex'), b.end_to_end_id, \
-                b.bank_reference, (extract(epoch from e.accepted_at) * 1000)::int8, '0x' || encode(r.content_hash, 'hex') \
+                b.bank_reference, (extract(epoch from e.accepted_at) * 1000000)::int8, '0x' || encode(r.content_hash, 'hex') \
          from execution e join bank_payment b on b.execution = e.reference join receipt r on r.reference = e.reference \
          where e.state_name = 'completed' and e.partner_id = 'ptn_acme' \
            and e.accepted_at < now() - interval '10 days' \
@@ -138,7 +151,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     .fetch_optional(harness.pool())
     .await?
     .context("no history")?;
-    let (reference, intent, client, entity, payment, bank_reference, _, hash) = sample;
+    let (reference, intent, client, entity, payment, bank_reference, micros, hash) = sample;
     let (approval, run, tx, clordid, document): (String, i64, String, String, String) = sqlx::query_as(
         "select (select id from approval order by requested_at limit 1), (select max(id) from reconciliation_run), \
                 (select '0x' || encode(hash, 'hex') from tx_attempt limit 1), \
@@ -170,7 +183,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
         "?partner=globex&state=payout_failed".into(),
         format!("?from={}&until={}", day(20), day(19)),
         format!("?until={}", day(25)),
-        format!("?before={}", older(harness, &reference).await?),
+        format!("?before={micros}.{reference}"),
     ] {
         add("/orders", format!("/orders{query}"));
         add("/orders.csv", format!("/orders.csv{query}"));
@@ -185,6 +198,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/reconciliation/{run}", format!("/reconciliation/{run}"));
     add("/reconciliation/{run}/{ordinal}", format!("/reconciliation/{run}/1"));
     add("/treasury", "/treasury".into());
+    add("/work", "/work".into());
     for report in ["/treasury/fees", "/treasury/fees.csv", "/treasury/exposure", "/treasury/exposure.csv"] {
         add(report, report.into());
     }
@@ -203,6 +217,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
         );
     }
     add("/chains", "/chains".into());
+    add("/work", "/work".into());
     add("/fix", "/fix".into());
     add("/fix/{session}", format!("/fix/{session}"));
     for query in [
@@ -242,22 +257,11 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     Ok(screens)
 }
 
-/// The address of the page after an order.
-async fn older(harness: &DurableHarness, reference: &str) -> anyhow::Result<String> {
-    let (micros,): (i64,) = sqlx::query_as(
-        "select (extract(epoch from accepted_at) * 1000000)::int8 from execution where reference = $1",
-    )
-    .bind(reference)
-    .fetch_one(harness.pool())
-    .await?;
-    Ok(format!("{micros}.{reference}"))
-}
-
 /// The time within which ninety-five of a hundred requests for any screen are answered.
-pub const GOAL: Duration = Duration::from_millis(200);
+const GOAL: Duration = Duration::from_millis(200);
 
 /// The screens that take longer. Exports are measured beside them.
-pub fn slow(rendered: &[Rendered]) -> Vec<&str> {
+fn slow(rendered: &[Rendered]) -> Vec<&str> {
     let slow = rendered.iter().filter(|one| !one.is_export() && one.within(95) > GOAL);
     slow.map(|one| one.screen.path.as_str()).collect()
 }
@@ -271,7 +275,7 @@ pub struct Rendered {
 
 impl Rendered {
     /// One line of JSON, in microseconds.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let micros = |share| u64::try_from(self.within(share).as_micros()).unwrap_or(u64::MAX);
         json!({"route": self.screen.route, "path": self.screen.path, "p50_us": micros(50), "p95_us": micros(95)})
     }
@@ -289,18 +293,19 @@ impl Rendered {
 }
 
 /// Reads every page `rounds` times, one after the other, over the history in `dir`, which is filled if it is not there
-/// yet. Returns the pages, the slowest first.
+/// yet: the pages, the slowest first.
 ///
 /// # Errors
 /// Fails when a page is not rendered.
-pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
+pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Figures> {
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
     let harness = history::open(dir, HistorySize::of(orders), &[history::MEMORY]).await?;
     let mut rendered = render(&harness, rounds).await?;
     harness.stop().await?;
     rendered.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));
-    Ok(rendered)
+    let lines = rendered.iter().map(Rendered::json).collect();
+    Ok(Figures::with_goal(lines, &slow(&rendered), &format!("{} ms", GOAL.as_millis())))
 }
 
 /// The same over a harness, in the order of the list.
@@ -310,12 +315,15 @@ pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::
 pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
     let browser = Browser::open(harness).await?;
     let mut all = Vec::new();
-    for screen in list(harness).await? {
+    let screens = list(harness).await?;
+    progress::expect(u64::try_from(screens.len())?);
+    for screen in screens {
         let mut times = Vec::with_capacity(rounds);
         for _ in 0..rounds {
             times.push(browser.get(&screen).await?);
         }
         times.sort_unstable();
+        progress::done(screen.route);
         all.push(Rendered { screen, times });
     }
     browser.stop.cancel();

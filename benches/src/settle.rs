@@ -2,7 +2,7 @@
 //! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks
 //! have gas for.
 
-mod chain;
+pub(crate) mod chain;
 mod compare;
 pub mod signer;
 
@@ -22,15 +22,17 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::chain::{Blocks, Rpc};
-pub use self::compare::{Rate, Ratio, compare};
+pub use self::compare::compare;
 use self::signer::Signer;
 pub use self::signer::SignerKind;
 use crate::cpu;
 use crate::crash::check::count;
 use crate::crash::process::Process;
 use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token, text, unix_secs};
+use crate::drill::with_log;
 use crate::figure::{Figure, per_second};
-use crate::http::headers;
+use crate::http::Keys;
+use crate::progress;
 
 const PATH: &str = "/v1/intents";
 const ACCOUNT: &str = "bene_straight:dest_10000000";
@@ -102,9 +104,10 @@ const PROCESSES: [&str; 3] = ["dvp", "postgres", "anvil"];
 /// Measures one order alone, orders of many wallets, orders of one wallet, orders of tokens for tokens, orders of money
 /// for money, and an order behind a backlog of anchors.
 pub async fn measure(binary: &Path, size: Size, signer: SignerKind) -> anyhow::Result<Vec<Figure>> {
-    let (place, _files) = MeasuredSandbox::start(binary, signer).await?;
+    progress::expect(7);
+    let (mut place, _files) = MeasuredSandbox::start(binary, signer).await?;
     let outcome = place.figures(size).await;
-    let outcome = outcome.with_context(|| place.process.log_tail());
+    let outcome = with_log(outcome, || place.process.log_tail());
     place.process.stop().await?;
     outcome
 }
@@ -134,54 +137,17 @@ impl MeasuredSandbox {
         let bodies = (0..size.fiat).map(|_| Ok(fiat_order(ACCOUNT)?.to_string()));
         let fiat = self.lot(bodies.collect::<anyhow::Result<_>>()?, CALLERS).await?;
         let behind = self.behind_anchors(&alone[1..], size.anchors).await?;
-        let mut figures = vec![Figure {
-            name: "one token order alone, to completed",
-            value: u64::try_from(single.as_millis())?,
-            unit: "ms",
-            floor: 1000,
-        }];
-        let names = [
-            "of many wallets, completed",
-            "of many wallets, anchored",
-            "gas, of many wallets",
-            "transactions, of many wallets",
-        ];
-        figures.extend(of_many.figures(names, TOKEN_TO_FIAT));
-        let names = [
-            "of many wallets again, completed",
-            "of many wallets again, anchored",
-            "gas, of many wallets again",
-            "transactions, of many wallets again",
-        ];
-        figures.extend(of_known.figures(names, TOKEN_TO_FIAT));
+        progress::done("behind anchors");
+        let single = u64::try_from(single.as_millis())?;
+        let mut figures = vec![Figure::new("one token order alone, to completed", single, "ms", 1000)];
+        figures.extend(of_many.figures("of many wallets", TOKEN_TO_FIAT));
+        figures.extend(of_known.figures("of many wallets again", TOKEN_TO_FIAT));
         figures.extend(of_known.processor_time());
-        let names = [
-            "of one wallet, completed",
-            "of one wallet, anchored",
-            "gas, of one wallet",
-            "transactions, of one wallet",
-        ];
-        figures.extend(of_one.figures(names, TOKEN_TO_FIAT));
-        let names = [
-            "tokens for tokens, completed",
-            "tokens for tokens, anchored",
-            "gas, tokens for tokens",
-            "transactions, tokens for tokens",
-        ];
-        figures.extend(swapped.figures(names, TOKEN_TO_TOKEN));
-        let names = [
-            "money for money, completed",
-            "money for money, anchored",
-            "gas, money for money",
-            "transactions, money for money",
-        ];
-        figures.extend(fiat.figures(names, FIAT));
-        figures.push(Figure {
-            name: "blocks until a lock, behind waiting anchors and alone",
-            value: behind.0,
-            unit: "blocks",
-            floor: behind.1,
-        });
+        figures.extend(of_one.figures("of one wallet", TOKEN_TO_FIAT));
+        figures.extend(swapped.figures("tokens for tokens", TOKEN_TO_TOKEN));
+        figures.extend(fiat.figures("money for money", FIAT));
+        let name = "blocks until a lock, behind waiting anchors and alone";
+        figures.push(Figure::new(name, behind.0, "blocks", behind.1));
         Ok(figures)
     }
 
@@ -239,6 +205,7 @@ impl MeasuredSandbox {
         let ((), (completed, anchored, until_completed)) = tokio::try_join!(submitting, following)?;
         let worked = until_completed.iter().zip(&worked).map(|(after, before)| after.saturating_sub(*before));
         let blocks = self.rpc.blocks(from, self.rpc.head().await?).await?;
+        progress::done(format!("{orders} orders"));
         Ok(Lot { orders, completed, anchored, blocks, worked: worked.collect() })
     }
 
@@ -265,18 +232,8 @@ impl MeasuredSandbox {
     }
 
     fn request(&self, body: &str) -> anyhow::Result<reqwest::RequestBuilder> {
-        let secret = text(&self.ready, "/partner/signingSecret")?;
-        let signed = headers(secret.as_bytes(), PATH, body.as_bytes(), unix_secs()?)?;
-        let url = format!("{}{PATH}", text(&self.ready, "/http")?);
-        let key = uuid::Uuid::new_v4().to_string();
-        Ok(self
-            .client
-            .post(url)
-            .header("X-API-Key", text(&self.ready, "/partner/apiKey")?)
-            .header("Content-Type", "application/json")
-            .header("X-Idempotency-Key", key)
-            .headers(signed)
-            .body(body.to_owned()))
+        let (place, key) = ((text(&self.ready, "/http")?, PATH), uuid::Uuid::new_v4().to_string());
+        Keys::of(&self.ready["partner"])?.post(&self.client, place, &key, body)
     }
 
     /// In how many blocks an order is locked: behind a backlog of anchors, and alone.
@@ -357,44 +314,31 @@ impl Lot {
                 .unwrap_or(u64::MAX)
         };
         let had = each(self.completed.saturating_mul(u32::try_from(processors).unwrap_or(1)));
-        let figure = |(name, worked): (_, &Duration)| Figure {
-            name,
-            value: each(*worked),
-            unit: "us/order",
-            floor: had,
-        };
-        names.into_iter().zip(&self.worked).map(figure).collect()
+        let all = names.into_iter().zip(&self.worked);
+        all.map(|(name, worked)| Figure::new(name, each(*worked), "us/order", had)).collect()
     }
 
     /// Rates beside the orders a second that the blocks of this time had gas for; gas and transactions beside what is
     /// allowed an order.
-    fn figures(&self, names: [&'static str; 4], goal: Goal) -> Vec<Figure> {
+    fn figures(&self, of: &str, goal: Goal) -> [Figure; 4] {
         let Self { orders, completed, anchored, blocks, worked: _ } = self;
         let each = |sum: u64| sum / u64::try_from(*orders).unwrap_or(u64::MAX).max(1);
         let gas = each(blocks.gas_used);
         let room = blocks.gas_limit.saturating_mul(blocks.count) / gas.max(1);
         let limit = per_second(usize::try_from(room).unwrap_or(usize::MAX), *anchored);
-        let [by_completed, by_anchored, by_gas, by_transactions] = names;
-        vec![
-            Figure {
-                name: by_completed,
-                value: per_second(*orders, *completed),
-                unit: "orders/s",
-                floor: limit,
-            },
-            Figure {
-                name: by_anchored,
-                value: per_second(*orders, *anchored),
-                unit: "orders/s",
-                floor: limit,
-            },
-            Figure { name: by_gas, value: gas, unit: "gas/order", floor: goal.gas },
-            Figure {
-                name: by_transactions,
-                value: each(blocks.transactions.saturating_mul(1000)),
-                unit: "transactions/1000 orders",
-                floor: goal.transactions,
-            },
+        let rate =
+            |what, time| Figure::new(format!("{of}, {what}"), per_second(*orders, time), "orders/s", limit);
+        let transactions = each(blocks.transactions.saturating_mul(1000));
+        [
+            rate("completed", *completed),
+            rate("anchored", *anchored),
+            Figure::new(format!("gas, {of}"), gas, "gas/order", goal.gas),
+            Figure::new(
+                format!("transactions, {of}"),
+                transactions,
+                "transactions/1000 orders",
+                goal.transactions,
+            ),
         ]
     }
 }

@@ -13,12 +13,12 @@ use dvp_sandbox::embedded::Options;
 use dvp_sandbox::rails::SimulatedRails;
 
 use self::rail::MemoryRail;
-pub use self::statements::StatementFigure;
-use self::statements::Statements;
-use crate::figure::Figure;
-use crate::fix_orders::{Gateway, Goal, Measured, Names, PARTS, Subject, beside, settling_by};
+use self::statements::{StatementFigure, Statements};
+use crate::figure::Figures;
+use crate::fix_orders::{Gateway, Goal, Measured, PARTS, Subject, beside, settling_by};
 use crate::harness::DurableHarness;
 use crate::http::Served;
+use crate::progress;
 
 /// Orders that are settled before the clock starts, so that plans and caches exist on every connection.
 const WARM_UP: usize = 2_000;
@@ -34,35 +34,18 @@ const SETTINGS: [&str; 3] = [
 /// Unsettled orders of the callers of REST.
 const REST_WINDOW: usize = 64;
 
-const NAMES: [Names; 3] = [
-    Names {
-        rate: "fiat orders over REST, 64 unsettled",
-        service: "fiat orders over REST, CPU of the service",
-        postgres: "fiat orders over REST, CPU of PostgreSQL",
-        client: "fiat orders over REST, CPU of the client",
-    },
-    Names {
-        rate: "fiat orders over FIX, one session with 64",
-        service: "fiat orders over FIX, one session, CPU of the service",
-        postgres: "fiat orders over FIX, one session, CPU of PostgreSQL",
-        client: "fiat orders over FIX, one session, CPU of the client",
-    },
-    Names {
-        rate: "fiat orders over FIX, eight sessions with 32",
-        service: "fiat orders over FIX, eight sessions, CPU of the service",
-        postgres: "fiat orders over FIX, eight sessions, CPU of PostgreSQL",
-        client: "fiat orders over FIX, eight sessions, CPU of the client",
-    },
-];
-
 /// Measures each part for `seconds` with each rail. The floor of a figure is the one with the rail in memory.
-pub async fn measure(seconds: u64) -> anyhow::Result<(Vec<Figure>, Vec<StatementFigure>)> {
+pub async fn measure(seconds: u64) -> anyhow::Result<Figures> {
+    progress::expect(2 * 6);
     let mut statements = Vec::new();
-    let floor = settled_by(RailKind::Memory, seconds, &mut statements).await?;
-    let ours = settled_by(RailKind::Simulated, seconds, &mut statements).await?;
-    let figures =
-        NAMES.iter().zip(ours).zip(floor).flat_map(|((names, ours), floor)| beside(names, ours, floor));
-    Ok((figures.collect(), statements))
+    let [rest_floor, floor @ ..] = settled_by(RailKind::Memory, seconds, &mut statements).await?;
+    let [rest, ours @ ..] = settled_by(RailKind::Simulated, seconds, &mut statements).await?;
+    let over_rest = beside("fiat orders over REST", &format!(", {REST_WINDOW} unsettled"), rest, rest_floor);
+    let parts = PARTS.iter().zip(ours.into_iter().zip(floor));
+    let over_fix = parts.flat_map(|(part, (ours, floor))| part.beside("fiat orders over FIX", ours, floor));
+    let figures = over_rest.into_iter().chain(over_fix).map(|figure| figure.json());
+    let lines = statements.iter().map(StatementFigure::json).chain(figures).collect();
+    Ok(Figures { lines, missed: String::new() })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

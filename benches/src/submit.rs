@@ -12,6 +12,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::figure::{Figure, per_second};
 use crate::harness::{DurableHarness, order};
+use crate::progress;
 
 /// Orders made beforehand for each second of measuring: more than a machine of ours can take.
 pub(crate) const ORDERS_A_SECOND: usize = 20_000;
@@ -24,10 +25,12 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let orders =
         tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect::<Result<Vec<_>, _>>());
     let orders = orders.await??;
+    progress::expect(2);
     let floor = inserts(&harness, seconds, concurrency).await?;
+    progress::done("the floor");
     let value = submissions(&harness, orders, seconds, concurrency).await?;
     harness.stop().await?;
-    Ok(Figure { name: "submit", value, unit: "orders/s", floor })
+    Ok(Figure::new("submit", value, "orders/s", floor))
 }
 
 /// Submissions a second through the engine.
@@ -59,6 +62,7 @@ pub(crate) async fn submissions(
     for caller in try_join_all(callers).await? {
         done = done.saturating_add(caller?);
     }
+    progress::done(format!("{concurrency} submit to the engine"));
     Ok(per_second(done, started.elapsed()))
 }
 

@@ -7,12 +7,13 @@ use anyhow::{Context as _, ensure};
 use dvp_domain::event::EventType;
 use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
+use dvp_testing::receiver::{Authority, Receiver, ReceiverManner, Reply};
 use futures_util::future::try_join_all;
 
 use crate::figure::{Figure, per_second};
 use crate::harness::DurableHarness;
 use crate::hooks;
-use crate::receiver::{Authority, Manner, Receiver, Reply};
+use crate::progress;
 
 /// Deliveries queued beforehand for each second: more than a machine of ours sends.
 const QUEUED_A_SECOND: usize = 60_000;
@@ -20,16 +21,16 @@ const CHUNK: usize = 1000;
 
 /// Measures for `seconds`, with `concurrency` requests under way at most.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
-    let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let manner = Manner { keep: false, ..Manner::default() };
-    let receiver = Receiver::start(&authority, manner, |_, _| Reply::Status(200))
-        .await
-        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let authority = Authority::new();
+    let manner = ReceiverManner { keep: false, ..ReceiverManner::default() };
+    let receiver = Receiver::start(&authority, manner, |_, _| Reply::Status(200)).await;
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
     let owner = hooks::endpoint(&harness, "measured", &receiver.url("127.0.0.1")).await?;
     let body = body();
+    progress::expect(2);
     let floor = bare(&authority, &receiver, &body, seconds, concurrency).await?;
+    progress::done("the floor");
     let endpoint = webhooks::find_by_key(&mut *harness.pool().acquire().await?, &owner.key_id).await?;
     let endpoint = endpoint.context("the endpoint")?;
     let count = usize::try_from(seconds)?.saturating_mul(QUEUED_A_SECOND);
@@ -52,12 +53,12 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     config.limits.per_endpoint = concurrency;
     let (before, started) = (receiver.count(), Instant::now());
     let stop = hooks::deliver(&harness, config)?;
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    progress::phase("deliveries", Duration::from_secs(seconds), String::new).await;
     let (sent, took) = (receiver.count().saturating_sub(before), started.elapsed());
     ensure!(sent < count, "the deliveries queued beforehand ran out");
     stop.cancel();
     harness.stop().await?;
-    Ok(Figure { name: "webhooks", value: per_second(sent, took), unit: "deliveries/s", floor })
+    Ok(Figure::new("webhooks", per_second(sent, took), "deliveries/s", floor))
 }
 
 /// An event of the usual size.

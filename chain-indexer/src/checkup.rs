@@ -1,4 +1,9 @@
 //! Whether a chain is as the configuration says: endpoints, clock, contracts, roles, tokens, funds and pools.
+//!
+//! What contradicts the configuration ends `dvp serve` before it takes an order; what is missing is logged, and an
+//! endpoint that does not answer holds nothing up.
+//!
+//! Kept by `chain-indexer/tests/it/checkup.rs::a_configuration_of_another_chain_or_token_is_a_contradiction`.
 
 mod code;
 mod contracts;
@@ -9,13 +14,11 @@ mod pools;
 use std::fmt;
 
 use alloy::primitives::Address;
-use alloy::providers::DynProvider;
 use alloy::transports::TransportError;
 use dvp_core::liquidity::PoolKind;
 use futures_util::future::join_all;
 
 use crate::ChainConfig;
-use crate::rpc;
 
 /// What the service's configuration expects of a chain, beside its [`ChainConfig`].
 #[derive(Debug, Clone, Default)]
@@ -85,6 +88,17 @@ impl fmt::Display for Defect {
 
 impl std::error::Error for Defect {}
 
+impl Defect {
+    /// The same, with what it is about before it.
+    fn of(self, subject: &str) -> Self {
+        match self {
+            Self::Contradiction(text) => Self::Contradiction(format!("{subject}: {text}")),
+            Self::Lack(text) => Self::Lack(format!("{subject}: {text}")),
+            Self::Unanswered(text) => Self::Unanswered(format!("{subject}: {text}")),
+        }
+    }
+}
+
 impl From<TransportError> for Defect {
     fn from(error: TransportError) -> Self {
         Self::Unanswered(error.to_string())
@@ -104,10 +118,6 @@ pub async fn check_up(config: &ChainConfig, expected: &Expected, now: u64) -> Ve
     findings.extend(money);
     findings.extend(pools);
     findings
-}
-
-fn connect(url: &str) -> Result<DynProvider, Defect> {
-    rpc::connect(url).map_err(Defect::from)
 }
 
 /// One finding of several parts: the sentence when all are well, or every defect of the gravest kind.

@@ -27,15 +27,14 @@ pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_gas, fund_solvers, fund_wallets};
 
 /// The addresses of the contracts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     pub chain_id: u64,
     pub permit: Address,
     pub escrow: Address,
     pub settler: Address,
     pub anchor: Address,
-    /// Pays in tokens. Zero in a record from before this contract existed; such a record is not live.
-    #[serde(default)]
+    /// Pays in tokens.
     pub payouts: Address,
     /// How the chain's coin is dealt in. `None`: it is not, and native assets are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +56,22 @@ pub struct CoinContracts {
 }
 
 impl Deployment {
+    /// All contracts, by their names.
+    pub fn contracts(&self) -> Vec<(String, Address)> {
+        let own = [
+            ("permit contract", self.permit),
+            ("escrow", self.escrow),
+            ("settler", self.settler),
+            ("anchor", self.anchor),
+            ("payout contract", self.payouts),
+        ];
+        let coin = self.coin.map(|coin| [("deposit gate", coin.gate), ("wrapped coin", coin.wrapped)]);
+        let named = own.into_iter().chain(coin.into_iter().flatten());
+        let tokens = self.tokens.iter().map(|token| (format!("token {}", token.symbol), token.address));
+        let all = named.map(|(name, address)| (name.to_owned(), address)).chain(tokens);
+        all.filter(|(_, address)| !address.is_zero()).collect()
+    }
+
     /// The contracts whose events are numbered.
     pub fn numbered(&self) -> Vec<Address> {
         let gate = self.coin.map(|coin| coin.gate);
@@ -223,18 +238,7 @@ async fn create_core(
     let args = payouts::Payouts::constructorCall { settler_: settler, admin: by, adminDelay: delay };
     batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args.abi_encode())).await?;
     let anchor = batch.create("ReceiptAnchor", anchor::ReceiptAnchor::BYTECODE.clone()).await?;
-    Ok(Deployment {
-        chain_id,
-        permit,
-        escrow,
-        settler,
-        anchor,
-        payouts,
-        coin,
-        relayers: Vec::new(),
-        tokens: Vec::new(),
-        deployed_block: BlockNumber::default(),
-    })
+    Ok(Deployment { chain_id, permit, escrow, settler, anchor, payouts, coin, ..Deployment::default() })
 }
 
 async fn create_tokens(

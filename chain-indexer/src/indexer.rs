@@ -15,6 +15,8 @@
 //! - a fill is published only once it has passed the payout gate (`gate`).
 //!
 //! A step may be dropped at any await: it has then committed completely or not at all.
+//!
+//! Kept by `chain-indexer/tests/it/sim.rs::rows_are_the_chains_and_facts_final_or_retracted_under_all_faults`.
 
 mod backfill;
 mod decode;
@@ -40,9 +42,11 @@ use dvp_store::PgPool;
 use dvp_store::chain::{
     self as store, Backfill, BlockRow, Cursor, DerivedFacts, Emitted, HaltReason, Halted, LogRow,
 };
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
+use dvp_store::workers::{self, Items, Worker, guarded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 pub use backfill::{BackfillError, Progress, backfill};
 pub use decode::{DecodeError, Hole};
@@ -59,6 +63,9 @@ const RANGE_TRIES: u32 = 4;
 const KEEP_BLOCKS: u64 = 1_024;
 const PRUNE_EVERY: u64 = 256;
 const _: () = assert!(PRUNE_EVERY < KEEP_BLOCKS, "pruning leaves the blocks that are compared");
+/// The time limits of a step, each of whose calls has its own, and of the payout gate after it.
+const STEP_WITHIN: Duration = Duration::from_secs(300);
+const GATE_WITHIN: Duration = Duration::from_secs(20);
 /// The number of consecutive times an endpoint must report that a final block has changed before it is believed: of
 /// several machines behind one endpoint some may lag.
 const SURE_AFTER: u32 = 8;
@@ -103,6 +110,8 @@ pub struct Indexer<R = HttpReader> {
     newest: u64,
     /// The head at which the relayer's accounts were last looked up.
     accounts_at: B256,
+    /// The chain, and its payout gate.
+    items: Items,
 }
 
 impl Indexer<HttpReader> {
@@ -117,6 +126,7 @@ impl<R: ChainReader> Indexer<R> {
     /// An indexer over these endpoints, the first one preferred.
     pub fn over(pool: PgPool, config: ChainConfig, readers: Vec<R>) -> Result<Self, IndexError> {
         let endpoints = Pool::new(readers).ok_or(IndexError::NoEndpoint)?;
+        let items = Items::new(pool.clone(), Worker::Indexer, STEP_WITHIN);
         Ok(Self {
             pool,
             config,
@@ -133,6 +143,7 @@ impl<R: ChainReader> Indexer<R> {
             still: 0,
             newest: 0,
             accounts_at: B256::ZERO,
+            items,
         })
     }
 
@@ -140,9 +151,9 @@ impl<R: ChainReader> Indexer<R> {
     pub async fn step(&mut self, lease: &Lease) -> Result<Step, IndexError> {
         let at = self.endpoints.pick();
         let node = Arc::clone(&self.endpoints.at(at).reader);
-        let mut result = self.step_at(at, &node, lease).await;
+        let result = self.step_at(at, &node, lease).await;
         if result.is_ok() {
-            result = self.keep_gate(at, lease).await.and(result);
+            self.keep_gate_apart(at, lease).await;
         }
         match &result {
             Ok(_) => {
@@ -155,7 +166,19 @@ impl<R: ChainReader> Indexer<R> {
         result
     }
 
+    /// What the gate cannot do now holds up no block: it is listed, and tried again after the next step.
+    async fn keep_gate_apart(&mut self, at: usize, lease: &Lease) {
+        let chain = self.config.name.clone();
+        let kept = guarded(GATE_WITHIN, async {
+            workers::at(workers::Step::IndexerGate, &chain).await?;
+            self.keep_gate(at, lease).await
+        });
+        let kept = kept.await.map_err(|error| error.to_string());
+        self.items.note(&format!("{chain} payout gate"), &chain, kept).await;
+    }
+
     async fn step_at(&mut self, at: usize, node: &Arc<R>, lease: &Lease) -> Result<Step, IndexError> {
+        workers::at(workers::Step::IndexerRead, &self.config.name).await?;
         self.check_chain(at, node).await?;
         let cursor = self.cursor(node).await?;
         if let Some(halted) = cursor.halted {

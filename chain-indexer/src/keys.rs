@@ -78,9 +78,6 @@ impl fmt::Display for KeySource {
 
 impl KeySource {
     /// Reads the key. Decrypting a keystore takes processor time, by design.
-    ///
-    /// # Errors
-    /// The source is missing, unusable, or readable by others.
     pub fn load(&self) -> Result<PrivateKeySigner, KeyError> {
         match self {
             Self::Env { name } => self.parse(&variable(name)?),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dvp_store::lease::LeaseGuard;
+use dvp_store::database::lease::LeaseGuard;
 use dvp_store::{PgPool, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

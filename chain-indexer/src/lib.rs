@@ -44,5 +44,5 @@ pub use indexer::run_indexer;
 pub use keys::KeySource;
 pub use prices::ChainPrices;
 pub use reconcile::{reconcile, run_reconciler};
-pub use relayer::{run_relayer, run_relayers};
+pub use relayer::run_relayers;
 pub use wallets::ChainWallets;

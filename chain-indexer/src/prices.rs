@@ -84,7 +84,7 @@ impl ChainPrices {
         let head = async |provider| {
             let block = tokio::time::timeout(HEAD_WITHIN, rpc::head(provider)).await;
             let block = block.map_err(|_| ChainUnavailable("no answer in time".to_owned()))?;
-            let block = block.map_err(|error| ChainUnavailable(error.to_string()))?;
+            let block = block.map_err(|error| ChainUnavailable(rpc::told(&error)))?;
             if block.timestamp > now().unix_secs().saturating_add(CLOCK_SKEW_SECS) {
                 return Err(ChainUnavailable("a block from the future".to_owned()));
             }
@@ -111,7 +111,7 @@ impl ChainPrices {
             for at in &self.heads().await? {
                 match question(at).await {
                     Ok(answer) => return Ok(answer),
-                    Err(error) => fault = ChainUnavailable(error.to_string()),
+                    Err(error) => fault = ChainUnavailable(rpc::told(&error)),
                 }
             }
             Err(fault)

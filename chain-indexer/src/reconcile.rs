@@ -6,6 +6,9 @@
 //! A run reads the events since the last point up to which everything was read and the stored events agreed with the
 //! contracts' own numbers, and what was open there: its cost does not grow with history. The whole history is read once a
 //! day, on request, and after a block below the point changed.
+//!
+//! A token, wallet, order, contract or block that cannot be read ends no run: the run says what it could not read, keeps
+//! the breaks that it found there before, and the next one reads from the same point again.
 
 mod contracts;
 mod wallets;
@@ -20,15 +23,19 @@ use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use contracts::ContractsAt;
 use dvp_core::context::now;
-use dvp_core::reconciliation::wallets::InFlight;
+use dvp_core::ledger::reconciliation::wallets::InFlight;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
 use dvp_domain::time::Timestamp;
 use dvp_store::chain::{self as chain_store, Cursor};
+use dvp_store::reconcile::closed::without_closed;
 use dvp_store::reconcile::wallets::{NewWalletBalance, replace_balances};
-use dvp_store::reconcile::{self as store, AtBlock, NewPoint, NewRun, OpenKind, Point, Scope};
+use dvp_store::reconcile::{
+    self as store, AtBlock, KeptBreak, NewPoint, NewRun, OpenKind, Point, Scope, SubjectPage,
+};
+use dvp_store::workers::{self, ItemError, Items, Step, Worker, guarded};
 use dvp_store::{PgConnection, PgPool, StoreError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr as _;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -43,11 +50,14 @@ const BLOCKS: i64 = 64;
 const FULL_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The number of runs kept for a chain.
 const RUNS: i64 = 200;
+/// The time limit of one token, wallet, order, contract or block, and of a run.
+const ITEM_WITHIN: Duration = Duration::from_secs(3);
+const RUN_WITHIN: Duration = Duration::from_secs(3_600);
 
 /// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    #[error("chain call failed: {0}")]
+    #[error("chain call failed: {}", rpc::told(.0))]
     Rpc(#[from] TransportError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -57,8 +67,8 @@ pub enum ReconcileError {
     NothingFinal,
     #[error("the node is on chain {found}, not {expected}")]
     WrongChain { expected: u64, found: u64 },
-    #[error("the open locks of {token} sum to more than 2^128 - 1")]
-    Sum { token: String },
+    #[error("the open locks sum to more than 2^128 - 1")]
+    Sum,
     #[error("entity {0} is not a 32-byte hash")]
     Entity(String),
 }
@@ -99,6 +109,8 @@ pub struct Report {
     /// The number of ids that the contracts were queried about.
     pub queries: u64,
     pub breaks: Vec<Break>,
+    /// What could not be read, and why. Breaks that were found there before stay open.
+    pub unread: Vec<(String, String)>,
 }
 
 /// Compares once and stores the run. Endpoints are tried in turn, from any of them on, until one answers every query.
@@ -112,14 +124,14 @@ pub async fn reconcile(
 }
 
 /// As [`reconcile`], beginning with the endpoint at `first` modulo their number: from run to run another one is asked, so
-/// that none of them alone hides a break for long.
+/// that none of them alone hides a break for long. What no endpoint has answered as a whole is stored as far as one has.
 pub async fn reconcile_from(
     pool: &PgPool,
     config: &ChainConfig,
     options: &Options,
     first: usize,
 ) -> Result<Report, ReconcileError> {
-    let mut last = None;
+    let (mut failed, mut partial) = (None, None::<Compared>);
     let urls: Vec<&str> = config.rpc_urls().collect();
     let skipped = first % urls.len().max(1);
     for url in urls.iter().cycle().skip(skipped).take(urls.len()) {
@@ -127,12 +139,21 @@ pub async fn reconcile_from(
         match Comparison::run(pool, config, options, &provider).await {
             Err(ReconcileError::Rpc(error)) => {
                 tracing::warn!(chain = config.name, %error, "endpoint could not be queried for the comparison");
-                last = Some(ReconcileError::Rpc(error));
+                failed = Some(ReconcileError::Rpc(error));
             }
-            result => return result,
+            Err(error) => return Err(error),
+            Ok(compared) if compared.report.unread.is_empty() => return compared.keep(pool).await,
+            Ok(compared) => {
+                let unread = compared.report.unread.len();
+                let least = partial.as_ref().map_or(usize::MAX, |compared| compared.report.unread.len());
+                partial = if unread < least { Some(compared) } else { partial };
+            }
         }
     }
-    Err(last.unwrap_or(ReconcileError::NothingFinal))
+    match partial {
+        Some(compared) => compared.keep(pool).await,
+        None => Err(failed.unwrap_or(ReconcileError::NothingFinal)),
+    }
 }
 
 /// Compares repeatedly until cancelled; one process at a time does so for each chain.
@@ -145,6 +166,7 @@ pub async fn run_reconciler(
 ) {
     let name = format!("reconcile:{}", config.chain_id);
     let mut runs = 0_usize;
+    let items = Items::new(pool.clone(), Worker::ChainComparison, RUN_WITHIN);
     while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         let mut due = tokio::time::Instant::now() + every;
         while !shutdown.is_cancelled() && matches!(guard.keep(&pool).await, Ok(true)) {
@@ -156,7 +178,10 @@ pub async fn run_reconciler(
                 continue;
             }
             due = tokio::time::Instant::now() + every;
-            tell(&config, reconcile_from(&pool, &config, &options, runs).await);
+            let compared =
+                Box::pin(guarded(RUN_WITHIN, reconcile_from(&pool, &config, &options, runs))).await;
+            note(&items, &config.name, compared.as_ref()).await;
+            tell(&config, compared);
             runs = runs.wrapping_add(1);
         }
         guard.release(&pool).await;
@@ -166,7 +191,27 @@ pub async fn run_reconciler(
 /// The interval of lease renewals between runs.
 const LOOK: Duration = Duration::from_secs(2);
 
-fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
+/// Sets aside what could not be read, or the chain as a whole.
+async fn note(items: &Items, chain: &str, compared: Result<&Report, &ItemError<ReconcileError>>) {
+    let about = "chain comparison";
+    let (whole, unread) = match compared {
+        Ok(report) => (Ok(()), report.unread.as_slice()),
+        Err(error) => (Err(error.to_string()), [].as_slice()),
+    };
+    let item = |what: &str| format!("{chain}: {what}");
+    if compared.is_ok() {
+        let is_read = |name: &str| !unread.iter().any(|(what, _)| item(what) == name);
+        for name in items.failing().into_iter().filter(|name| name.starts_with(&item("")) && is_read(name)) {
+            items.note(&name, about, Ok(())).await;
+        }
+    }
+    items.note(chain, about, whole).await;
+    for (what, why) in unread {
+        items.note(&item(what), about, Err(why.clone())).await;
+    }
+}
+
+fn tell(config: &ChainConfig, result: Result<Report, ItemError<ReconcileError>>) {
     let chain = &config.name;
     match result {
         Ok(report) => {
@@ -175,11 +220,28 @@ fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
                 let (reference, entity) = (found.reference.as_deref(), found.entity.as_deref());
                 tracing::error!(chain, kind, action, reference, entity, detail = found.detail, "break");
             }
-            dvp_core::reconciliation::count_breaks(chain, &report.breaks);
-            let Report { run_id, block_number, subjects, queries, breaks, .. } = &report;
-            tracing::info!(chain, run_id, %block_number, subjects, queries, breaks = breaks.len(), "reconciliation completed");
+            dvp_core::ledger::reconciliation::count_breaks(chain, &report.breaks);
+            let Report { run_id, block_number, subjects, queries, breaks, unread, .. } = &report;
+            let (breaks, unread) = (breaks.len(), unread.len());
+            tracing::info!(chain, run_id, %block_number, subjects, queries, breaks, unread, "reconciliation completed");
         }
         Err(error) => tracing::warn!(chain, %error, "reconciliation failed, will retry"),
+    }
+}
+
+/// A comparison that is not stored yet.
+struct Compared {
+    report: Report,
+    run: NewRun,
+    balances: Vec<NewWalletBalance>,
+    point: Option<NewPoint>,
+}
+
+impl Compared {
+    async fn keep(mut self, pool: &PgPool) -> Result<Report, ReconcileError> {
+        let Self { report, run, balances, point } = &mut self;
+        report.run_id = keep(pool, run, balances, point.as_ref(), &report.unread).await?;
+        Ok(self.report)
     }
 }
 
@@ -200,6 +262,7 @@ struct Comparison<'a> {
     in_flight: InFlight,
     /// What was read of wallets and the escrow.
     balances: Vec<NewWalletBalance>,
+    unread: BTreeMap<String, String>,
 }
 
 impl<'a> Comparison<'a> {
@@ -208,7 +271,7 @@ impl<'a> Comparison<'a> {
         config: &'a ChainConfig,
         options: &Options,
         provider: &'a DynProvider,
-    ) -> Result<Report, ReconcileError> {
+    ) -> Result<Compared, ReconcileError> {
         let chain_id = config.chain_id;
         let started_at = now();
         let mut snapshot = store::snapshot(pool).await?;
@@ -245,9 +308,11 @@ impl<'a> Comparison<'a> {
             breaks: differs.into_iter().collect(),
             in_flight: InFlight::default(),
             balances: Vec::new(),
+            unread: BTreeMap::new(),
         };
         comparison.compare(provider).await?;
-        let Comparison { subjects, queries, breaks, balances, point, .. } = comparison;
+        let Comparison { subjects, queries, breaks, balances, point, unread, .. } = comparison;
+        let breaks = without_closed(&mut snapshot, breaks).await?;
         snapshot.rollback().await?;
         let run = NewRun {
             at: Some(AtBlock {
@@ -261,19 +326,18 @@ impl<'a> Comparison<'a> {
             started_at: started_at.to_utc(),
             breaks,
         };
-        let run_id = keep(pool, &run, &balances, point.as_ref()).await?;
-        let (block_number, block_hash) = (block.number, ours);
-        let since = scope.since.map(|number| BlockNumber(number.cast_unsigned()));
-        Ok(Report {
-            run_id,
+        let report = Report {
+            run_id: 0,
             chain_id,
-            block_number,
-            block_hash,
-            since,
+            block_number: block.number,
+            block_hash: ours,
+            since: scope.since.map(|number| BlockNumber(number.cast_unsigned())),
             subjects,
             queries,
-            breaks: run.breaks,
-        })
+            breaks: run.breaks.clone(),
+            unread: unread.into_iter().collect(),
+        };
+        Ok(Compared { report, run, balances, point })
     }
 
     async fn compare(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
@@ -289,7 +353,8 @@ impl<'a> Comparison<'a> {
         let kept = store::list_final_blocks(self.conn, &self.scope, BLOCKS).await?;
         for (number, ours) in kept.into_iter().skip(1) {
             let number = number.cast_unsigned();
-            let theirs = rpc::block(provider, BlockId::number(number)).await?;
+            let read = async { Ok(rpc::block(provider, BlockId::number(number)).await?) };
+            let Some(theirs) = self.apart(&format!("block {number}"), read).await? else { continue };
             let theirs = theirs.map(|block| block.hash.to_string());
             self.breaks.extend(rules::judge_block(number, &ours, theirs.as_deref()));
         }
@@ -297,14 +362,15 @@ impl<'a> Comparison<'a> {
     }
 
     async fn counts(&mut self) -> Result<(), ReconcileError> {
-        let Some(at) = &self.at else { return Ok(()) };
+        let Some(at) = self.at.clone() else { return Ok(()) };
         let contracts = at.numbered();
         let contracts: Vec<Vec<u8>> = contracts.iter().map(|contract| contract.to_vec()).collect();
         let counts = store::count_events(self.conn, &self.scope, &contracts).await?;
         let mut agrees = true;
         for count in &counts {
             let contract = alloy::primitives::Address::from_slice(&count.contract);
-            let emitted = at.seq(contract).await?;
+            let read = async { Ok(at.seq(contract).await?) };
+            let Some(emitted) = self.apart(&format!("contract {contract:#x}"), read).await? else { continue };
             let found = rules::judge_count(&contract.to_string(), emitted, count.last, count.kept);
             agrees &= found.is_none();
             self.breaks.extend(found);
@@ -318,7 +384,7 @@ impl<'a> Comparison<'a> {
 
     /// Reads the open funds in the escrow, and checks that its balances cover them.
     async fn balances(&mut self) -> Result<(), ReconcileError> {
-        let Some(at) = &self.at else { return Ok(()) };
+        let Some(at) = self.at.clone() else { return Ok(()) };
         let mut after = Vec::new();
         loop {
             let page = store::list_open_entities(self.conn, &self.scope, &after, PAGE).await?;
@@ -326,36 +392,36 @@ impl<'a> Comparison<'a> {
             after.clone_from(last);
             leave_open(&mut self.point, OpenKind::Funds, &page);
             let ids: Vec<B256> = page.iter().map(|id| B256::from_slice(id)).collect();
-            let reported = reported(self.conn, &self.scope, &ids).await?;
-            for (id, contracts) in ids.iter().zip(at.read(&ids, &reported).await?) {
-                self.open.insert(id.to_string(), contracts);
-            }
+            let read = self.read(&ids).await?;
+            self.open.extend(read.into_iter().map(|(id, contracts)| (id.to_string(), contracts)));
         }
-        let mut owed: BTreeMap<&str, u128> = BTreeMap::new();
+        let mut owed: BTreeMap<String, Option<u128>> = BTreeMap::new();
         for held in self.open.values().filter_map(|contracts| contracts.lock.as_ref()) {
-            let total = owed.entry(&held.token).or_default();
-            let sum = total.checked_add(held.amount.get());
-            *total = sum.ok_or_else(|| ReconcileError::Sum { token: held.token.clone() })?;
+            let total = owed.entry(held.token.clone()).or_insert(Some(0));
+            *total = total.and_then(|total| total.checked_add(held.amount.get()));
         }
         for (token, open) in owed {
-            let held = at.balance(token, at.escrow()).await?;
-            self.breaks.extend(rules::judge_balance(token, held, open));
+            let read = async {
+                let open = open.ok_or(ReconcileError::Sum)?;
+                Ok(rules::judge_balance(&token, at.balance(&token, at.escrow()).await?, open))
+            };
+            let found = self.apart(&format!("token {token}"), read).await?;
+            self.breaks.extend(found.flatten());
         }
         Ok(())
     }
 
     async fn executions(&mut self) -> Result<(), ReconcileError> {
         let mut after = String::new();
-        let open = self
-            .open
-            .keys()
-            .map(|id| Ok(B256::from_str(id).map_err(|_| ReconcileError::Entity(id.clone()))?.to_vec()));
-        let open: Vec<Vec<u8>> = open.collect::<Result<_, ReconcileError>>()?;
+        let open = self.open.keys().filter_map(|id| Some(B256::from_str(id).ok()?.to_vec()));
+        let open: Vec<Vec<u8>> = open.collect();
         loop {
-            let (page, last) = store::list_booked(self.conn, &self.scope, &open, &after, PAGE).await?;
+            let page = store::list_booked(self.conn, &self.scope, &open, &after, PAGE).await?;
+            let SubjectPage { subjects, unread, last } = page;
+            self.unread.extend(unread);
             let Some(last) = last else { return Ok(()) };
             after = last;
-            self.judge(page).await?;
+            self.judge(subjects).await?;
         }
     }
 
@@ -363,12 +429,14 @@ impl<'a> Comparison<'a> {
         let mut after = Vec::new();
         loop {
             let page = store::list_lone_entities(self.conn, &self.scope, &after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = entity_of(last)?.to_vec();
-            let ids = page.iter().map(|one| Ok(entity_of(one)?.to_vec()));
+            let SubjectPage { subjects, unread, last } = page;
+            self.unread.extend(unread);
+            let Some(last) = last else { break };
+            after = last;
+            let ids = subjects.iter().map(|one| Ok(entity_of(one)?.to_vec()));
             let ids: Vec<Vec<u8>> = ids.collect::<Result<_, ReconcileError>>()?;
             leave_open(&mut self.point, OpenKind::Entity, &ids);
-            self.judge(page).await?;
+            self.judge(subjects).await?;
         }
         let mut after = Vec::new();
         loop {
@@ -386,10 +454,13 @@ impl<'a> Comparison<'a> {
         let booked =
             page.iter().filter_map(|subject| Some((&subject.booked.as_ref()?.terms, subject.kept.at_block)));
         self.in_flight.add(self.conn, booked).await?;
+        let moment = self.moment;
         for subject in &page {
+            let judged = async { Ok(rules::judge(subject, &moment)) };
+            let Some(found) = self.apart(&name_of(subject), judged).await? else { continue };
             self.subjects += 1;
             self.queries += u64::from(subject.contracts.is_some());
-            self.breaks.extend(rules::judge(subject, &self.moment));
+            self.breaks.extend(found);
         }
         Ok(())
     }
@@ -399,7 +470,6 @@ impl<'a> Comparison<'a> {
         for subject in page.iter_mut() {
             subject.contracts = self.open.remove(&subject.entity);
         }
-        let Some(at) = &self.at else { return Ok(()) };
         let live =
             |subject: &Subject| subject.booked.as_ref().is_some_and(|booked| !booked.state.is_terminal());
         let count = page.len();
@@ -408,12 +478,63 @@ impl<'a> Comparison<'a> {
             .filter(|&index| page[index].contracts.is_none() && (live(&page[index]) || sampled(index)))
             .collect();
         let ids = wanted.iter().map(|&index| entity_of(&page[index])).collect::<Result<Vec<_>, _>>()?;
-        let reported = reported(self.conn, &self.scope, &ids).await?;
-        for (index, contracts) in wanted.into_iter().zip(at.read(&ids, &reported).await?) {
-            page[index].contracts = Some(contracts);
+        let mut read = self.read(&ids).await?;
+        for (index, id) in wanted.into_iter().zip(ids) {
+            page[index].contracts = read.remove(&id);
         }
         Ok(())
     }
+
+    /// What the contracts say of these ids, without those that cannot be read.
+    async fn read(&mut self, ids: &[B256]) -> Result<HashMap<B256, Contracts>, ReconcileError> {
+        let Some(at) = self.at.clone() else { return Ok(HashMap::new()) };
+        let (reported, unreadable) = reported(self.conn, &self.scope, ids).await?;
+        for id in &unreadable {
+            self.unread.insert(id.to_string(), "its lock's terms cannot be read".to_owned());
+        }
+        let ids: Vec<B256> = ids.iter().copied().filter(|id| !unreadable.contains(id)).collect();
+        let mut read = HashMap::with_capacity(ids.len());
+        for (id, contracts) in ids.iter().zip(at.read(&ids, &reported).await?) {
+            let one = async { Ok(contracts?) };
+            if let Some(contracts) = self.apart(&id.to_string(), one).await? {
+                read.insert(*id, contracts);
+            }
+        }
+        Ok(read)
+    }
+
+    /// What is read or judged of an item; `None`: that alone fails, and the run says so.
+    async fn apart<T>(
+        &mut self,
+        item: &str,
+        work: impl Future<Output = Result<T, ReconcileError>>,
+    ) -> Result<Option<T>, ReconcileError> {
+        let work = async {
+            workers::at(Step::ChainCompare, item).await?;
+            work.await
+        };
+        let error = match guarded(ITEM_WITHIN, work).await {
+            Ok(done) => return Ok(Some(done)),
+            Err(error) => error,
+        };
+        let has_endpoint = match &self.at {
+            Some(at) => at.answers().await,
+            None => !matches!(error, ItemError::Failed(ReconcileError::Rpc(_))),
+        };
+        match error {
+            ItemError::Failed(error) if !has_endpoint => Err(error),
+            error => {
+                self.unread.insert(item.to_owned(), error.to_string());
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// An order's reference, or the id that the chain has.
+fn name_of(subject: &Subject) -> String {
+    let booked = subject.booked.as_ref();
+    booked.map_or_else(|| subject.entity.clone(), |booked| booked.terms.reference.to_string())
 }
 
 fn entity_of(subject: &Subject) -> Result<B256, ReconcileError> {
@@ -472,17 +593,18 @@ async fn final_block(
     Ok((block, ours))
 }
 
-/// The terms in the events of these ids. The escrow stores only their hash.
+/// The terms in the events of these ids, and the ids of which they cannot be read. The escrow stores only their hash.
 async fn reported(
     conn: &mut PgConnection,
     scope: &Scope,
     ids: &[B256],
-) -> Result<HashMap<B256, Order>, ReconcileError> {
+) -> Result<(HashMap<B256, Order>, HashSet<B256>), ReconcileError> {
     let ids: Vec<Vec<u8>> = ids.iter().map(|id| id.to_vec()).collect();
     let facts = store::list_lock_facts(conn, scope, &ids).await?;
-    let reported =
-        facts.iter().filter_map(|(id, fact)| Some((B256::from_slice(id), orders::reported(fact)?)));
-    Ok(reported.collect())
+    let id = |id: &Vec<u8>| B256::from_slice(id);
+    let reported = facts.iter().filter_map(|(of, fact)| Some((id(of), orders::reported(fact.as_ref()?)?)));
+    let unreadable = facts.iter().filter(|(_, fact)| fact.is_none()).map(|(of, _)| id(of));
+    Ok((reported.collect(), unreadable.collect()))
 }
 
 async fn keep(
@@ -490,10 +612,28 @@ async fn keep(
     run: &NewRun,
     balances: &[NewWalletBalance],
     point: Option<&NewPoint>,
+    unread: &[(String, String)],
 ) -> Result<i64, ReconcileError> {
     let mut tx = pool.begin().await?;
+    let chain_id = run.at.as_ref().map(|at| at.chain_id);
+    let last = if unread.is_empty() { None } else { store::find_last_run(&mut tx, chain_id).await? };
     let id = store::insert_run(&mut tx, run).await?;
+    if let Some(last) = last {
+        let before = store::list_breaks(&mut tx, last.id).await?;
+        let about = |one: &KeptBreak| {
+            let named = [&one.reference, &one.entity, &one.account, &one.asset];
+            let is_in = |what: &str| named.into_iter().flatten().any(|name| what.contains(name.as_str()));
+            let is_about = |what: &str| {
+                is_in(what) || what.rsplit(' ').next().is_some_and(|key| one.detail.contains(key))
+            };
+            unread.iter().any(|(what, _)| is_about(what))
+        };
+        let ordinals: Vec<i64> = before.iter().filter(|one| about(one)).map(|one| one.ordinal).collect();
+        store::keep_breaks(&mut tx, last.id, id, &ordinals).await?;
+    }
     match (point, &run.at) {
+        // What was not read is read from the same point again.
+        _ if !unread.is_empty() => {}
         (Some(point), _) => store::set_point(&mut tx, point).await?,
         // What does not agree is read again as a whole until it does.
         (None, Some(at)) => store::forget_above(&mut tx, at.chain_id, -1).await?,

@@ -13,6 +13,8 @@
 //!   transaction of the database is held;
 //! - bytes are committed before they are broadcast, so after a crash the same transaction is sent, not a second one;
 //! - a command is in one live transaction at most;
+//! - a command, a transaction or a step that fails is set aside by itself (`apart`): only what concerns all of them ends
+//!   a turn;
 //! - a transaction that cannot be found is not a failed one: nothing is abandoned because of a missing answer;
 //! - a command fails only when the contracts' state at a confirmed block proves that it can never succeed and its goal
 //!   is not reached at that block, one that releases or returns a filled lock only when more than half of the endpoints
@@ -21,8 +23,15 @@
 //!   included, whatever the newest block says of it;
 //! - a reverted block makes its transactions open again: the same bytes are broadcast again, except for commands that
 //!   were abandoned or are in another transaction meanwhile, which are removed first.
+//!
+//! What was signed before may be included all the same: a command keeps its link to the nonce
+//! (`slot_command.dropped_at`).
+//!
+//! Kept by `chain-indexer/tests/it/flow.rs::bytes_signed_before_a_crash_are_sent_after_it` and
+//! `chain-indexer/tests/it/sim.rs::every_command_takes_effect_once_and_no_nonce_is_stuck_under_all_faults`.
 
 mod action;
+mod apart;
 mod batch;
 mod drain;
 mod fees;
@@ -30,29 +39,35 @@ pub mod functions;
 mod look;
 mod outlook;
 mod plan;
+mod sift;
 mod signer;
 mod slots;
 mod work;
 
 use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
+use crate::orders::Malformed;
 use crate::rpc::{self, BlockHead};
-use crate::signing::{Account, Signed};
+use crate::signing::{Account, SignError, Signed};
 use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
-use alloy::transports::TransportError;
+use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use apart::{PART_REST_MAX, Part};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, AttemptRow};
-use dvp_store::lease::{Lease, LeaseGuard};
-use dvp_store::notify::Notifications;
+use dvp_store::database::lease::{Lease, LeaseGuard};
+use dvp_store::database::notify::Notifications;
+use dvp_store::workers::{ItemError, Items, Worker, guarded, supervise_until};
 use dvp_store::{PgPool, StoreError};
 use fees::Market;
+use futures_util::FutureExt as _;
 use metrics::{counter, gauge};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// A command that has to wait for another is checked again after this time.
@@ -61,13 +76,16 @@ const BALANCE_EVERY: Duration = Duration::from_secs(30);
 const FEES_EVERY: Duration = Duration::from_secs(1);
 /// The longest wait without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The number of blocks from which the market's tip is computed.
+/// The number of blocks from which the market's tip is computed, and the time limit of their fees.
 const HISTORY_BLOCKS: u64 = 10;
+const HISTORY_WITHIN: Duration = Duration::from_secs(3);
+/// Longer than anything takes within its own limit.
+const TURN_WITHIN: Duration = Duration::from_secs(600);
 
 /// Why the relayer cannot continue for now.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    #[error("chain call failed: {0}")]
+    #[error("chain call failed: {}", rpc::told(.0))]
     Rpc(#[from] TransportError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -81,6 +99,22 @@ pub enum RelayError {
     NoEndpoint,
     #[error("signed bytes of {tx} do not open with the master keys that are listed")]
     Sealed { tx: B256 },
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    #[error("the relayer panicked: {0}")]
+    Panicked(String),
+}
+
+impl From<ItemError<Self>> for RelayError {
+    fn from(error: ItemError<Self>) -> Self {
+        match error {
+            ItemError::Failed(error) => error,
+            ItemError::TimedOut(_) => TransportErrorKind::custom_str(&error.to_string()).into(),
+            ItemError::Panicked(text) => Self::Panicked(text),
+        }
+    }
 }
 
 impl From<sqlx::Error> for RelayError {
@@ -89,19 +123,9 @@ impl From<sqlx::Error> for RelayError {
     }
 }
 
-/// Runs until cancelled. Errors of the node and the database are logged and tried again.
-pub async fn run_relayer(
-    pool: PgPool,
-    config: ChainConfig,
-    account: impl Into<Account>,
-    vault: Arc<Vault>,
-    shutdown: CancellationToken,
-) -> Result<(), RelayError> {
-    run_relayers(pool, config, vec![account.into()], vault, shutdown).await
-}
-
-/// The same with several accounts, which divide the commands: more pending transactions than nodes keep for one
-/// account. If the other accounts stop, any one of them handles all commands.
+/// Runs until cancelled. Errors of the node and the database are logged and tried again. Several accounts divide the
+/// commands: more pending transactions than nodes keep for one account. If the other accounts stop, any one of them
+/// handles all commands.
 pub async fn run_relayers(
     pool: PgPool,
     config: ChainConfig,
@@ -111,32 +135,35 @@ pub async fn run_relayers(
 ) -> Result<(), RelayError> {
     // Without it the first time would be no increase to who reads the counter.
     counter!("dvp_relayer_fee_capped_total", "chain" => config.name.clone()).increment(0);
+    counter!("dvp_relayer_failures_total", "chain" => config.name.clone()).increment(0);
     let mut running = Vec::with_capacity(accounts.len());
     for account in accounts {
-        let relayer = Relayer::of(pool.clone(), config.clone(), account, Arc::clone(&vault))?;
+        let relayer = Relayer::new(pool.clone(), config.clone(), account, Arc::clone(&vault))?;
         running.push(run_account(pool.clone(), relayer, shutdown.clone()));
     }
-    futures_util::future::try_join_all(running).await?;
+    futures_util::future::join_all(running).await;
     Ok(())
 }
 
-async fn run_account(
-    pool: PgPool,
-    mut relayer: Relayer,
-    shutdown: CancellationToken,
-) -> Result<(), RelayError> {
+/// One account's failure never ends those of the others.
+async fn run_account(pool: PgPool, relayer: Relayer, shutdown: CancellationToken) {
+    let relayer = tokio::sync::Mutex::new(relayer);
+    let hold = || async { hold_account(&pool, &mut *relayer.lock().await, &shutdown).await }.boxed();
+    supervise_until(Worker::Relayer, || shutdown.is_cancelled(), hold).await;
+}
+
+async fn hold_account(pool: &PgPool, relayer: &mut Relayer, shutdown: &CancellationToken) {
     // `list_retired` parses names of this form.
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.account.address());
-    while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
-        relayer.follow(&mut guard, &shutdown).await;
+    while let Some(mut guard) = lease_guard::acquire(pool, &name, shutdown).await {
+        relayer.follow(&mut guard, shutdown).await;
         if shutdown.is_cancelled() {
             relayer.give_up_share().await;
         }
         // Another process has the account now, and shows its signer.
         relayer.show_signer(1.0);
-        guard.release(&pool).await;
+        guard.release(pool).await;
     }
-    Ok(())
 }
 
 /// A node, and whether its chain id was checked.
@@ -157,9 +184,9 @@ pub struct Relayer {
     failures: signer::Failures,
     /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
-    balance_checked: Option<Instant>,
+    balance_checked: Mutex<Option<Instant>>,
     /// The block whose fees were recorded last, and when.
-    fees_noted: Option<(Instant, B256)>,
+    fees_noted: Mutex<Option<(Instant, B256)>>,
     /// The highest reported block, and when it was first reported.
     newest: (BlockNumber, Instant),
     /// The account cannot pay for gas: the others take over its commands.
@@ -168,6 +195,10 @@ pub struct Relayer {
     waiting: AtomicBool,
     /// The other endpoints contradict the one in use about a command.
     is_outvoted: AtomicBool,
+    /// The endpoint in use has failed in something: it may not fail in everything.
+    is_suspect: AtomicBool,
+    /// Transactions and steps of the turn.
+    items: Items,
 }
 
 impl Relayer {
@@ -178,17 +209,8 @@ impl Relayer {
         account: impl Into<Account>,
         vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
-        Self::of(pool, config, account.into(), vault)
-    }
-
-    fn of(
-        pool: PgPool,
-        config: ChainConfig,
-        account: Account,
-        vault: Arc<Vault>,
-    ) -> Result<Self, RelayError> {
         let providers = config.rpc_urls().map(rpc::connect).collect::<Result<Vec<_>, _>>()?;
-        Self::over(pool, config, providers, account, vault)
+        Self::over(pool, config, providers, account.into(), vault)
     }
 
     /// Over existing connections.
@@ -204,6 +226,7 @@ impl Relayer {
         if endpoints.is_empty() {
             return Err(RelayError::NoEndpoint);
         }
+        let items = Items::waiting(pool.clone(), Worker::Transactions, TURN_WITHIN, PART_REST_MAX);
         Ok(Self {
             pool,
             endpoints,
@@ -212,12 +235,14 @@ impl Relayer {
             account,
             failures: signer::Failures::default(),
             vault,
-            balance_checked: None,
-            fees_noted: None,
+            balance_checked: Mutex::default(),
+            fees_noted: Mutex::default(),
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             is_outvoted: AtomicBool::new(false),
+            is_suspect: AtomicBool::new(false),
+            items,
         })
     }
 
@@ -243,7 +268,10 @@ impl Relayer {
         let mut seen = None;
         while !shutdown.is_cancelled() {
             commands.listen().await;
-            match self.turn_if_news(guard, &mut seen).await {
+            match guarded(TURN_WITHIN, self.turn_if_news(guard, &mut seen).boxed())
+                .await
+                .map_err(RelayError::from)
+            {
                 Ok(true) => backoff.reset(),
                 Ok(false) => {
                     tracing::warn!(chain = self.config.name, "the relayer's lease was lost");
@@ -251,6 +279,7 @@ impl Relayer {
                 }
                 Err(error) => {
                     tracing::error!(chain = self.config.name, %error, "relayer stalled, will retry");
+                    counter!("dvp_relayer_failures_total", "chain" => self.config.name.clone()).increment(1);
                     if matches!(error, RelayError::Rpc(_) | RelayError::WrongChain { .. }) {
                         self.take_next_endpoint();
                     }
@@ -277,6 +306,9 @@ impl Relayer {
                 "the other endpoints contradict the relayer's one: it switches to another"
             );
             self.take_next_endpoint();
+        } else if self.is_suspect.swap(false, Ordering::Relaxed) && self.endpoints.len() > 1 {
+            tracing::warn!(chain = self.config.name, "the relayer's endpoint failed: it switches to another");
+            self.take_next_endpoint();
         }
     }
 
@@ -284,7 +316,7 @@ impl Relayer {
         self.at = (self.at + 1) % self.endpoints.len();
     }
 
-    /// A turn when there is a new head, after a wake-up (`seen` is empty) and at intervals. `false`: the lease is lost.
+    /// As [`Self::turn_at_news`], while the lease is renewed. `false`: it is lost.
     async fn turn_if_news(
         &mut self,
         guard: &mut LeaseGuard,
@@ -293,6 +325,19 @@ impl Relayer {
         if !guard.keep(&self.pool).await? {
             return Ok(false);
         }
+        let (lease, pool) = (guard.lease().clone(), self.pool.clone());
+        tokio::select! {
+            done = self.turn_at_news(&lease, seen) => done.map(|()| true),
+            () = guard.keep_until_lost(&pool) => Ok(false),
+        }
+    }
+
+    /// A turn when there is a new head, after a wake-up (`seen` is empty) and at intervals.
+    async fn turn_at_news(
+        &mut self,
+        lease: &Lease,
+        seen: &mut Option<(B256, Instant)>,
+    ) -> Result<(), RelayError> {
         self.leave_outvoted_endpoint();
         let head = rpc::head(self.provider()).await?;
         self.note_head(&head);
@@ -300,9 +345,9 @@ impl Relayer {
         let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < every);
         if !old {
             *seen = Some((head.hash, Instant::now()));
-            self.turn_at(guard.lease(), &head).await?;
+            self.turn_at(lease, &head).await?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Replaces an endpoint that has stalled, for the next turn.
@@ -332,55 +377,77 @@ impl Relayer {
 
     async fn turn_at(&mut self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         self.check_chain().await?;
-        let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let mut conn = self.pool.acquire().await?;
-        store::finalize_slots(&mut conn, chain_id).await?;
-        let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
-        store::release_deposited(&mut conn, chain_id).await?;
-        drop(conn);
-        if left_out > 0 {
-            tracing::warn!(%signer, left_out, "batches skipped commands: they will be simulated one by one");
-        }
-        self.check_balance(head).await?;
-        let market = self.market(head).await?;
+        let (step, items) = (Part::Step, Part::Items);
+        self.with_part(step("finality"), self.finalize()).await?;
+        self.with_part(step("outcomes"), self.judge()).await?;
+        self.with_part(step("deposits"), self.release_deposited()).await?;
+        self.with_part(step("balance"), self.check_balance(head)).await?;
+        let market = self.market(head).await;
         let chain = || self.config.name.clone();
         gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
         gauge!("dvp_relayer_tip_wei", "chain" => chain()).set(wei(market.tip));
-        self.note_fees(market, head.hash).await?;
-        self.fill_gap(lease, head, market).await?;
-        self.send_open(lease, head, market).await?;
-        self.sign_and_send(lease, head, market).await?;
-        self.drain_retired().await
+        self.with_part(step("fees"), self.note_fees(market, head.hash)).await?;
+        self.with_part(items("gap"), self.fill_gap(lease, head, market)).await?;
+        // A transaction that takes long holds up no command.
+        let (sent, signed, drained) = tokio::join!(
+            self.with_part(items("transactions"), self.send_open(lease, head, market)),
+            self.with_part(items("commands"), self.sign_and_send(lease, head, market)),
+            self.with_part(items("retired accounts"), self.drain_retired()),
+        );
+        sent.and(signed).and(drained).map(drop)
     }
 
-    /// The fees of the newest blocks; those of the head alone when the node has no history.
-    async fn market(&self, head: &BlockHead) -> Result<Market, RelayError> {
-        let newest = BlockNumberOrTag::Latest;
-        let history = self.provider().get_fee_history(HISTORY_BLOCKS, newest, &[50.0]).await;
-        match history {
-            Ok(history) => Ok(Market::of(Some(&history), head.base_fee)),
-            Err(error) if error.is_error_resp() => Ok(Market::of(None, head.base_fee)),
-            Err(error) => Err(error.into()),
+    async fn finalize(&self) -> Result<(), RelayError> {
+        let mut conn = self.pool.acquire().await?;
+        store::finalize_slots(&mut conn, self.config.chain_id).await?;
+        Ok(())
+    }
+
+    async fn judge(&self) -> Result<(), RelayError> {
+        let signer = self.account.address();
+        let mut conn = self.pool.acquire().await?;
+        let left_out = store::judge_slots(&mut conn, self.config.chain_id, signer).await?;
+        if left_out > 0 {
+            tracing::warn!(%signer, left_out, "batches left out commands: they will be simulated again");
         }
+        Ok(())
+    }
+
+    async fn release_deposited(&self) -> Result<(), RelayError> {
+        let mut conn = self.pool.acquire().await?;
+        store::release_deposited(&mut conn, self.config.chain_id).await?;
+        Ok(())
+    }
+
+    /// The fees of the newest blocks; those of the head alone when the node has no history, or none that can be read.
+    async fn market(&self, head: &BlockHead) -> Market {
+        let newest = BlockNumberOrTag::Latest;
+        let history = self.provider().get_fee_history(HISTORY_BLOCKS, newest, &[50.0]);
+        let history = timeout(HISTORY_WITHIN, history).await;
+        if !matches!(history, Ok(Ok(_) | Err(RpcError::ErrorResp(_)))) {
+            self.is_suspect.store(true, Ordering::Relaxed);
+        }
+        Market::of(history.ok().and_then(Result::ok).as_ref(), head.base_fee)
     }
 
     /// Records the fees at each new block, at most once in [`FEES_EVERY`]. While an endpoint reports no new block, what
     /// was recorded ages: quotes stop using it.
-    async fn note_fees(&mut self, market: Market, head: B256) -> Result<(), RelayError> {
+    async fn note_fees(&self, market: Market, head: B256) -> Result<(), RelayError> {
         let is_noted = |(at, noted): &(Instant, B256)| *noted == head || at.elapsed() < FEES_EVERY;
-        if self.fees_noted.as_ref().is_some_and(is_noted) {
+        if self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_noted) {
             return Ok(());
         }
         let Market { base_fee, tip } = market;
         let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
         store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
-        self.fees_noted = Some((Instant::now(), head));
+        *self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), head));
         Ok(())
     }
 
     /// Reports a low balance before the account cannot pay for gas any more.
-    async fn check_balance(&mut self, head: &BlockHead) -> Result<(), RelayError> {
-        if self.balance_checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
+    async fn check_balance(&self, head: &BlockHead) -> Result<(), RelayError> {
+        let checked = *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
@@ -397,7 +464,7 @@ impl Relayer {
             tracing::error!(%signer, balance, limit, "relayer account is low on funds for gas");
         }
         self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
-        self.balance_checked = Some(Instant::now());
+        *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         Ok(())
     }
 

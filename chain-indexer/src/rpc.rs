@@ -12,6 +12,7 @@ use alloy::rpc::types::{Block, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
+use dvp_domain::text::{TEXT_MAX, clean};
 use std::time::Duration;
 
 mod announced;
@@ -155,6 +156,17 @@ pub async fn estimate(
     match provider.estimate_gas(request).block(BlockId::latest()).await {
         Ok(needed) => Ok(Ok(needed)),
         Err(error) => reverted(error).map(|(data, _)| Err(data)),
+    }
+}
+
+/// What an error says, as it may be stored and shown: a node's text is foreign, and may be long.
+pub(crate) fn told(error: &TransportError) -> String {
+    match error {
+        // Its data may be megabytes of a token's.
+        RpcError::ErrorResp(payload) => {
+            clean(&format!("error {}: {}", payload.code, payload.message), TEXT_MAX)
+        }
+        error => clean(&error.to_string(), TEXT_MAX),
     }
 }
 

@@ -82,9 +82,6 @@ pub struct Signed {
 }
 
 /// Signs an EIP-1559 transaction with a key in memory.
-///
-/// # Errors
-/// The signature is not one of the key's account.
 pub fn sign(key: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, SignError> {
     let tx = eip1559(tx);
     let digest = tx.signature_hash();

@@ -15,5 +15,9 @@ mod relay;
 mod rng;
 mod run;
 
-pub use relay::{RelayOutcome, run_relay_seed};
+pub use relay::{RelayOutcome, entity_of, run_relay_seed};
+pub use rng::Rng;
 pub use run::{Outcome, SimDatabase, run_seed};
+
+/// A violated condition, or what kept the simulator from finding out.
+type Broken = Box<dyn std::error::Error + Send + Sync>;

@@ -63,7 +63,7 @@ impl ChainWallets {
                     self.answering.store(at, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Ok(Err(error)) => ChainUnavailable(error.to_string()),
+                Ok(Err(error)) => ChainUnavailable(rpc::told(&error)),
                 Err(_) => ChainUnavailable("no answer in time".to_owned()),
             };
         }

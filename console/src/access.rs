@@ -19,8 +19,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use dvp_domain::operator::OperatorRole;
 use dvp_store::StoreError;
-use dvp_store::operators::ConsoleAction;
-use dvp_store::operators::sessions;
+use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::operators::accounts::sessions;
 use ipnet::IpNet;
 
 use crate::cookies::session_of;

@@ -40,12 +40,7 @@ impl Cell {
         if text.contains(char::is_whitespace) {
             return Self::text(text);
         }
-        Self {
-            link: format!("/search?q={}", view::segment(&text)),
-            class: "id".to_owned(),
-            text,
-            is_number: false,
-        }
+        Self { link: view::found(&text), class: "id".to_owned(), text, is_number: false }
     }
 
     pub(crate) fn number(text: impl Into<String>) -> Self {

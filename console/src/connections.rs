@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use dvp_core::connections::{Connected, Connections};
+use dvp_core::listeners::connections::{Connected, Connections};
 use ipnet::IpNet;
 
 use crate::attempts::network;

@@ -1,7 +1,7 @@
 //! The cookie of a session.
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use dvp_core::operators::token_hash;
+use dvp_core::operators::accounts::token_hash;
 
 use crate::state::Console;
 

@@ -2,12 +2,12 @@
 
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
-use dvp_core::approvals::ApprovalError;
-use dvp_core::bands::BandError;
-use dvp_core::invitations::InvitationError;
-use dvp_core::limits::LimitError;
-use dvp_core::operators::OperatorError;
-use dvp_core::requests::ChangeError;
+use dvp_core::operators::accounts::OperatorError;
+use dvp_core::operators::approvals::ApprovalError;
+use dvp_core::operators::bands::BandError;
+use dvp_core::operators::invitations::InvitationError;
+use dvp_core::operators::limits::LimitError;
+use dvp_core::operators::requests::ChangeError;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::{DatabaseError, StoreError};
 use tracing::error;

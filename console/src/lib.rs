@@ -8,6 +8,10 @@
 //! `passwords` and `step_up` how an operator is authenticated,
 //! `server` the listener and the headers of every answer, with its bounds in `connections` and `arrival`, `view` how values are shown, `pulse` the throughput
 //! figures.
+//!
+//! An entry of the audit log is written before personal data is shown.
+//!
+//! Kept by `console/tests/it/orders.rs::a_look_at_personal_data_is_in_the_audit_log`.
 
 pub mod access;
 mod arrival;
@@ -28,6 +32,7 @@ mod passkeys;
 mod passwords;
 mod pulse;
 mod qr;
+mod request;
 mod routes;
 mod server;
 mod state;

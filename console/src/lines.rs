@@ -1,6 +1,6 @@
 //! Lines of lists that several pages have.
 
-use dvp_store::approvals::Approval;
+use dvp_store::operators::approvals::Approval;
 use dvp_store::orders::listing::OrderRow;
 use dvp_store::reconcile::KeptBreak;
 
@@ -69,8 +69,8 @@ impl From<&Approval> for ApprovalLine {
     fn from(row: &Approval) -> Self {
         let is_expired = row.state == "pending" && row.is_expired;
         let state = if is_expired { "expired" } else { row.state.as_str() };
-        let link = if row.kind == dvp_core::operations::EXECUTION {
-            format!("/orders/{}", view::segment(&row.subject))
+        let link = if row.kind == dvp_core::operators::operations::EXECUTION {
+            view::order(&row.subject)
         } else {
             String::new()
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators::sessions::{Session, SessionTimes, SignInMethod};
-use dvp_store::operators::{self, ConsoleAction, ConsoleRecord, SignedIn};
+use dvp_store::operators::accounts::sessions::{Session, SessionTimes, SignInMethod};
+use dvp_store::operators::accounts::{self, ConsoleAction, ConsoleRecord, SignedIn};
 use dvp_store::{PgConnection, StoreError};
 
 /// How long sessions last.
@@ -112,6 +112,6 @@ impl Operator {
         subject: &str,
     ) -> Result<(), StoreError> {
         let record = ConsoleRecord { operator: &self.name, action, route, subject, source: &self.source };
-        operators::record(conn, &record).await
+        accounts::record(conn, &record).await
     }
 }

@@ -1,9 +1,9 @@
 //! The rows of the home page, read once for all operators who look at it.
 
-use dvp_store::approvals::{self, Approval, Filter};
 use dvp_store::chain::{self, StatusRow};
+use dvp_store::operators::approvals::{self, Approval, Filter};
+use dvp_store::operators::overview::{self, InFlight, SessionCounts, Waiting, WebhookCounts};
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
-use dvp_store::overview::{self, InFlight, SessionCounts, Waiting, WebhookCounts};
 use dvp_store::reconcile::{self, KeptBreak};
 use dvp_store::{PgConnection, StoreError};
 

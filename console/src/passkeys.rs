@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use dvp_store::operators::challenges::{self, Purpose};
-use dvp_store::operators::passkeys::{self, FoundPasskey, NewPasskey};
-use dvp_store::{PgConnection, StoreError, ids};
+use dvp_store::operators::accounts::challenges::{self, Purpose};
+use dvp_store::operators::accounts::passkeys::{self, FoundPasskey, NewPasskey};
+use dvp_store::{PgConnection, StoreError, database::ids};
 use serde::Serialize;
 use url::Host;
 use uuid::Uuid;

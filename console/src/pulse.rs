@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dvp_store::changes::{self, Subject};
-use dvp_store::notify::Notifications;
+use dvp_store::database::changes::{self, Subject};
+use dvp_store::database::notify::Notifications;
+use dvp_store::database::pools::Pools;
+use dvp_store::operators::overview::{self, FeedCounts};
 use dvp_store::orders::feed;
-use dvp_store::overview::{self, FeedCounts};
-use dvp_store::pools::Pools;
 use dvp_store::{PgPool, StoreError};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};

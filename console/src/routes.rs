@@ -1,4 +1,9 @@
 //! The table of pages: what may be requested, by which roles, and with what else.
+//!
+//! What needs a step-up is verified before the handler runs.
+//!
+//! Kept by `console/tests/it/step_up.rs::each_route_needs_what_the_table_says_of_every_role` and
+//! `console/tests/it/access.rs::each_role_may_request_the_routes_of_the_table_and_no_other`.
 
 pub(crate) mod account;
 pub(crate) mod approvals;
@@ -31,6 +36,7 @@ pub(crate) mod sign_in;
 pub(crate) mod statement;
 pub(crate) mod treasury;
 pub(crate) mod webhooks;
+pub(crate) mod work;
 
 use axum::http::Method;
 use axum::routing::{MethodRouter, get, post};
@@ -127,6 +133,7 @@ pub(crate) fn all() -> Vec<Route> {
         page("/audit", AUDIT, get(audit::show)),
         page("/audit.jsonl", AUDIT, get(audit::export)),
         page(LIVE, EVERYONE, get(live::stream)),
+        page("/work", EVERYONE, get(work::show)),
         page("/search", EVERYONE, get(search::show)),
         own(Method::GET, "/account", get(account::show)),
         own(Method::POST, "/account/passkeys/challenge", post(account::registration_challenge)),

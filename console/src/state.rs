@@ -1,14 +1,15 @@
 //! What every page needs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dvp_core::backlog::{Backlog, WINDOW};
+use dvp_core::chain::backlog::{Backlog, WINDOW};
+use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
 use dvp_store::chain::commands::{self, OpenCommands};
-use dvp_store::pools::Pools;
+use dvp_store::database::pools::Pools;
 use dvp_store::{PoolConnection, StoreError};
 use ipnet::IpNet;
 use tokio::sync::Mutex;
@@ -28,7 +29,9 @@ pub struct ConsoleSettings {
     pub origins: Vec<Url>,
     pub environment: Environment,
     /// The decimals of each asset.
-    pub decimals: BTreeMap<String, u8>,
+    pub decimals: HashMap<String, u8>,
+    /// What operators' controls can be about.
+    pub targets: Targets,
     /// Types of FIX messages that a reset of a session's numbers does not keep.
     pub stale_fix_types: Vec<String>,
     /// Proxies whose X-Forwarded-For gives the client's address.

@@ -3,15 +3,17 @@
 //!
 //! Invariants: the authentication is of the session's own operator; with it the session gets a new token, so that a
 //! copied cookie ends; nothing of the form is carried out before.
+//!
+//! Kept by `console/tests/it/step_up.rs::nothing_but_a_new_answer_of_the_operators_own_passkey_is_a_step_up`.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse as _, Response};
-use dvp_core::operators::{new_token, token_hash};
-use dvp_store::operators::ConsoleAction;
-use dvp_store::operators::challenges::Purpose;
-use dvp_store::operators::sessions;
+use dvp_core::operators::accounts::{new_token, token_hash};
+use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::operators::accounts::challenges::Purpose;
+use dvp_store::operators::accounts::sessions;
 use dvp_store::{Acquire as _, StoreError};
 use tracing::warn;
 

@@ -33,7 +33,7 @@ impl Detail {
 
     /// An identifier, which leads to what it names.
     fn id(name: &'static str, value: String) -> Self {
-        let link = Some(format!("/search?q={}", view::segment(&value)));
+        let link = Some(view::found(&value));
         Self { name, value, link }
     }
 }

@@ -1,8 +1,10 @@
 //! How values are shown. Every amount, time and link of every page is made here.
 
+use std::fmt::Display;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use dvp_domain::operator::OperatorRole;
-use dvp_store::changes::Subject;
+use dvp_store::database::changes::Subject;
 use url::form_urlencoded::Serializer;
 
 use crate::assets;
@@ -163,6 +165,39 @@ pub(crate) fn words(code: &str) -> String {
     code.replace('_', " ")
 }
 
+/// The page of a request of an operator.
+pub(crate) fn approval(id: &str) -> String {
+    format!("/approvals/{}", segment(id))
+}
+
+/// The page of an order.
+pub(crate) fn order(reference: &str) -> String {
+    format!("/orders/{}", segment(reference))
+}
+
+/// The page of a partner.
+pub(crate) fn partner(name: &str) -> String {
+    format!("/partners/{}", segment(name))
+}
+
+/// The search for an identifier.
+pub(crate) fn found(id: &str) -> String {
+    format!("/search?q={}", segment(id))
+}
+
+/// An address with a query of the fields that are not empty.
+pub(crate) fn address(path: &str, fields: &[(&str, &str)]) -> String {
+    let mut query = Serializer::new(String::new());
+    query.extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));
+    let query = query.finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// The place of a row in a list, the newest first: microseconds of its time, a point, its id.
+pub(crate) fn place(at: DateTime<Utc>, id: impl Display) -> String {
+    format!("{}.{id}", at.timestamp_micros())
+}
+
 /// The page of a FIX session's messages.
 pub(crate) fn messages(session: &str) -> String {
     format!("/fix/{}/messages", segment(session))
@@ -170,8 +205,7 @@ pub(crate) fn messages(session: &str) -> String {
 
 /// Those of an order.
 pub(crate) fn messages_of(session: &str, cl_ord_id: &str) -> String {
-    let query = Serializer::new(String::new()).append_pair("cl_ord_id", cl_ord_id).finish();
-    format!("{}?{query}", messages(session))
+    address(&messages(session), &[("cl_ord_id", cl_ord_id)])
 }
 
 /// A text as one segment of an address's path.

@@ -3,7 +3,11 @@
 //! All other communication between the two goes through rows: [`ChainCommand`](dvp_domain::chain::ChainCommand) and
 //! [`ChainFact`](dvp_domain::chain::ChainFact).
 
+pub mod backlog;
 pub mod expected;
+pub mod halts;
+pub mod permit;
+pub mod wallets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! The service's clock.
+//!
+//! Engine, writer and workflow read the time here, and the database's own functions decide about leases and due work;
+//! tests advance both together. The age of a price, of a provider's answer and of wallet data is measured by the
+//! system's clock.
+//!
+//! Kept by `tests/boundaries.rs::settlement_reads_the_time_from_the_injected_clock`.
 
 use std::fmt;
 use std::sync::Arc;

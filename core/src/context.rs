@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use alloy::primitives::Address;
+use dvp_domain::abandonment::CoolDownRules;
+use dvp_domain::address::{self, OwnContracts};
 use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::cell::CellId;
 use dvp_domain::ids::Reference;
@@ -12,11 +14,11 @@ pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
 use dvp_rails::CheckPayout;
 use dvp_store::StoreError;
 
-use crate::backlog::Backlog;
+use crate::chain::backlog::Backlog;
+use crate::chain::halts::{Halt, Halts};
+use crate::chain::permit::PermitDomain;
 pub use crate::clock::{Clock, now};
-use crate::halts::{Halt, Halts};
 use crate::liquidity::Liquidity;
-use crate::permit::PermitDomain;
 use crate::screening::Screening;
 use crate::secrets::Vault;
 
@@ -31,6 +33,8 @@ pub struct ChainConfig {
     /// The contract that takes deposits of the chain's coin, if the contracts deal in it.
     pub gate: Option<String>,
     pub permit: PermitDomain,
+    /// The contracts of the service, by their names.
+    pub contracts: Vec<(String, address::Address)>,
     /// The backlog of accepted orders on the chain.
     pub backlog: Backlog,
     pub halt: Halt,
@@ -47,6 +51,8 @@ impl ChainConfig {
         permit_name: &str,
     ) -> Option<Self> {
         let contract: Address = permit.parse().ok()?;
+        let named = [("escrow", escrow), ("anchor", anchor), ("permit contract", permit)];
+        let contracts = named.map(|(name, text)| Some((name.to_owned(), text.parse().ok()?)));
         Some(Self {
             name: name.to_owned(),
             chain_id: i64::try_from(chain_id).ok()?,
@@ -54,6 +60,7 @@ impl ChainConfig {
             anchor: anchor.to_owned(),
             gate: None,
             permit: PermitDomain::new(permit_name, chain_id, contract),
+            contracts: contracts.into_iter().collect::<Option<_>>()?,
             backlog: Backlog::default(),
             halt: Halt::default(),
         })
@@ -66,11 +73,28 @@ impl ChainConfig {
 pub struct Chains {
     home: ChainConfig,
     further: Vec<ChainConfig>,
+    contracts: OwnContracts,
 }
 
 impl Chains {
-    pub const fn new(home: ChainConfig, further: Vec<ChainConfig>) -> Self {
-        Self { home, further }
+    pub fn new(home: ChainConfig, further: Vec<ChainConfig>, registry: &Registry) -> Self {
+        let mut contracts = OwnContracts::default();
+        for asset in &registry.assets {
+            if let Some(token) = asset.held_as().and_then(|token| token.parse().ok()) {
+                contracts.insert(token, format!("the token contract of {}", asset.symbol));
+            }
+        }
+        for chain in std::iter::once(&home).chain(&further) {
+            for (name, contract) in &chain.contracts {
+                contracts.insert(*contract, format!("the {name} of {}", chain.name));
+            }
+        }
+        Self { home, further, contracts }
+    }
+
+    /// The contracts that no wallet of an order may be.
+    pub const fn contracts(&self) -> &OwnContracts {
+        &self.contracts
     }
 
     pub const fn home(&self) -> &ChainConfig {
@@ -114,6 +138,8 @@ pub struct Context {
     pub check_payout: CheckPayout,
     /// How orders are screened before they settle.
     pub screening: Screening,
+    /// When a taker cools down that lets its orders and quotes go.
+    pub cool_down: CoolDownRules,
     /// The places of order entry in the writer's queue ([`crate::writer::ORDER_PLACES`]).
     pub order_places: usize,
 }

@@ -3,28 +3,33 @@
 
 mod cancel;
 mod error;
+mod forgotten;
+pub(crate) mod knowledge;
 mod lookups;
 mod quotes;
+pub mod reads;
 mod submit;
+pub mod webhooks;
 
 use std::future::ready;
 use std::sync::Arc;
 
 use dvp_domain::time::Timestamp;
 use dvp_store::database::Availability;
+use dvp_store::database::pools::Pools;
 use dvp_store::orders::idempotency::{self, RecordId};
 use dvp_store::orders::intents::Tenant;
-use dvp_store::pools::Pools;
 use futures_util::future::Either;
 use sqlx::PgPool;
 
 pub use self::cancel::CancelOutcome;
 pub use self::error::EngineError;
+use self::forgotten::Forgotten;
 pub use self::lookups::{IssuedReceipt, ReceiptLookup};
 pub use self::submit::{JudgedPermit, PermitCheck, SubmitCommand};
 use crate::chain::WalletReaders;
+use crate::chain::wallets::Wallets;
 use crate::context::Context;
-use crate::wallets::Wallets;
 use crate::writer::FixPart;
 pub use crate::writer::Pending;
 use crate::writer::{Done, Flow, IdempotencyPart, Unit, UnitSource, Work, WriteError, Writer};
@@ -37,6 +42,8 @@ pub struct Engine {
     pub(crate) writer: Writer,
     pub(crate) context: Arc<Context>,
     wallets: Wallets,
+    started_at: Timestamp,
+    pub(crate) forgotten: Forgotten,
 }
 
 impl Engine {
@@ -47,7 +54,10 @@ impl Engine {
         wallets: WalletReaders,
     ) -> Self {
         let pools = pools.into();
-        Self { pool: pools.orders.clone(), pools, writer, context, wallets: Wallets::new(wallets) }
+        let started_at = context.clock.now();
+        let (pool, wallets) = (pools.orders.clone(), Wallets::new(wallets));
+        let forgotten = Forgotten::default();
+        Self { pool, pools, writer, context, wallets, started_at, forgotten }
     }
 
     /// The cached wallets. A task must call [`run`](Wallets::run); without it every order looks its wallet up.
@@ -65,6 +75,11 @@ impl Engine {
     /// The time by the engine's clock.
     pub fn now(&self) -> Timestamp {
         self.context.clock.now()
+    }
+
+    /// When this process began.
+    pub(crate) const fn started_at(&self) -> Timestamp {
+        self.started_at
     }
 
     pub fn context(&self) -> &Context {

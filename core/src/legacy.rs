@@ -16,6 +16,8 @@ mod prices;
 mod schedule;
 mod strategy;
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::asset::{Asset, AssetDescriptor, AssetKind, AssetType};
 use dvp_domain::beneficiary::Beneficiary;
@@ -29,20 +31,23 @@ use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::legacy::{
     self, ClaimedLegacyIntent, HeldTurn, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn,
 };
-use dvp_store::partners::nonces::{self, NewNonce};
+use dvp_store::partners::registry::nonces::{self, NewNonce};
+use dvp_store::workers::{self, Apart, Step, Worker};
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
+use tracing::info;
 
 pub use self::schedule::{LegacyFigures, LegacyView, run, run_with};
 use self::strategy::{Offer, StrategyDecision, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
+use crate::engine::reads::SNAPSHOT;
 use crate::engine::{Engine, EngineError};
-use crate::reads::SNAPSHOT;
 use crate::writer::{Done, IdempotencyPart, Outcome, Refusal, Unit, Work};
 
 /// The lease of an attempt; afterwards another process may start a new one.
 const LEASE_SECS: f64 = 30.0;
 const BATCH: i64 = 32;
+/// The longest time for one order, within its lease.
+const TURN_MAX: Duration = Duration::from_secs(20);
 
 /// The error code of unmet constraints in the legacy API.
 pub const CONSTRAINTS_NOT_MET: &str = "CONSTRAINTS_NOT_MET";
@@ -138,21 +143,31 @@ impl Engine {
     }
 }
 
-/// Evaluates due orders of every tenant that has any, each once. Returns the number of orders.
+/// Evaluates due orders of every tenant that has any, each once and apart. Returns the number of orders.
 pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
+    turns_of(engine, &orders(engine)).await
+}
+
+/// The orders as items of the loop.
+fn orders(engine: &Engine) -> Apart {
+    Apart::new(engine.pool().clone(), Worker::Legacy, TURN_MAX)
+}
+
+async fn turns_of(engine: &Engine, orders: &Apart) -> Result<usize, EngineError> {
     let mut conn = engine.pool().acquire().await?;
     let due = legacy::claim(&mut conn, LEASE_SECS, BATCH).await?;
     drop(conn);
-    for order in &due {
-        if let Err(error) = turn(engine, order).await {
-            // Its lease expires.
-            warn!(%error, intent_id = order.intent_id, "legacy order failed, will retry");
-        }
+    let count = due.len();
+    for order in due {
+        let (engine, id) = (engine.clone(), order.intent_id.clone());
+        // The lease of one that fails expires.
+        orders.attend(&id, &id, async move { turn(&engine, &order).await }).await;
     }
-    Ok(due.len())
+    Ok(count)
 }
 
 async fn turn(engine: &Engine, order: &ClaimedLegacyIntent) -> Result<(), EngineError> {
+    workers::at(Step::LegacyTurn, &order.intent_id).await?;
     let request: LegacyRequest = serde_json::from_value(order.request.clone())
         .map_err(|error| StoreError::corrupt("legacy_intent", error))?;
     let found = if order.submitting { submission(engine, order).await? } else { None };
@@ -260,6 +275,8 @@ async fn submit(
             return Ok(());
         }
         Outcome::Rejected { reason, .. } => after_rejection(request, window, code(reason)),
+        // Tried again while it lives.
+        Outcome::Refused(Refusal::CoolingDown(_)) => after_rejection(request, window, CONSTRAINTS_NOT_MET),
         Outcome::Refused(Refusal::DuplicateIntent) => match submission(engine, order).await?.flatten() {
             Some(reference) => Turn::Submitted { reference },
             None => after_rejection(request, window, CONSTRAINTS_NOT_MET),
@@ -270,7 +287,6 @@ async fn submit(
             | Refusal::InvalidPermit(_)
             | Refusal::Unpayable(_)
             | Refusal::NotHeld
-            | Refusal::PartnerMoving
             | Refusal::TooManyWaiting
             | Refusal::Redirected,
         )

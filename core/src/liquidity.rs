@@ -7,6 +7,8 @@
 //! Invariants: external requests run in the background or under a deadline of their own, and quotes and decisions read
 //! memory. When the refresh of a source fails, its last offer stays valid only until its own expiry. Balances are the
 //! database's, and are checked again under lock when an order commits.
+//!
+//! Kept by `core/tests/it/liquidity.rs::a_misbehaving_provider_has_no_candidate_and_the_others_have`.
 
 mod balances;
 mod book;
@@ -23,7 +25,7 @@ mod taken;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::intent::ActorType;
@@ -31,9 +33,9 @@ use dvp_domain::liquidity::band::{Bands, RefusedPrice};
 use dvp_domain::liquidity::{Offer, Reference, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
-use dvp_domain::range::demand::Demand;
 use dvp_store::StoreError;
-use dvp_store::controls::{self, Controls};
+use dvp_store::operators::controls::{self, Controls};
+use dvp_store::workers::{self, Items, Step, Worker, guarded, in_database};
 use rust_decimal::Decimal;
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -47,12 +49,17 @@ use crate::clock::now;
 
 pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
-pub use self::external::{DemandConfig, ExternalConfig, ExternalProvider};
+pub use self::external::{ExternalConfig, ExternalProvider};
 pub(crate) use self::http::HttpClient;
 pub use self::network::{FEES_GOOD_FOR_MS, GasConfig};
 pub use self::pool::{AmmPool, PoolConfig, PoolKind};
 pub use self::providers::ConfiguredProvider;
 pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesConfig, OnChainFeed};
+
+/// The longest time for a refresh: longer than the time limit of any source.
+const REFRESH_MAX: Duration = Duration::from_secs(30);
+/// How often a source that still fails is noted again.
+const NOTE_AGAIN: Duration = Duration::from_secs(60);
 
 /// A future of a trait object.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -104,16 +111,6 @@ pub trait LiquiditySource: Send + Sync {
 
     /// Requests a price for this order. The source applies its own time limit; `None`: it has no price.
     fn request<'a>(&'a self, _request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
-        None
-    }
-
-    /// Follows the demand of resting orders until it is dropped, and calls `quoted` when its offers have changed;
-    /// `None`: it does not subscribe.
-    fn follow_demand<'a>(
-        &'a self,
-        _demand: watch::Receiver<Demand>,
-        _quoted: &'a (dyn Fn() + Send + Sync),
-    ) -> Option<Boxed<'a, ()>> {
         None
     }
 }
@@ -310,7 +307,7 @@ impl Liquidity {
 
     /// Reads the controls, and recomputes the offers when they have changed.
     pub async fn load_controls(&self, pool: &PgPool) -> Result<(), StoreError> {
-        let loaded = self.of(&controls::load(&mut *pool.acquire().await?, &[]).await?);
+        let loaded = self.of(&controls::load(&mut *pool.acquire().await?, &[], &[], now()).await?);
         let is_new = loaded != std::mem::replace(&mut *self.known(), loaded.clone());
         if is_new {
             self.publish();
@@ -368,86 +365,104 @@ impl Liquidity {
 
     /// Refreshes every source once, one after the other. A failed refresh is reported, and the last offer stays.
     pub async fn refresh(&self) {
+        let report = |id: &str, refreshed: Result<(), SourceError>| {
+            if let Err(error) = refreshed {
+                warn!(source = id, %error, "liquidity source refresh failed; its prices will expire");
+            }
+        };
         for reference in &self.references {
-            report(reference.id(), reference.refresh().await, &mut false);
+            report(reference.id(), reference.refresh().await);
         }
         for source in &self.sources {
-            report(source.id(), source.refresh().await, &mut false);
+            report(source.id(), source.refresh().await);
         }
         self.publish();
     }
 
-    /// Shows the demand of resting orders to the sources that subscribe to it, until the result is dropped.
-    pub fn show_demand(self: &Arc<Self>, demand: &watch::Receiver<Demand>) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        for source in &self.sources {
-            let (liquidity, source, demand) = (Arc::clone(self), Arc::clone(source), demand.clone());
-            tasks.spawn(async move {
-                let publish = || liquidity.publish();
-                if let Some(following) = source.follow_demand(demand, &publish) {
-                    following.await;
-                }
-            });
-        }
-        tasks
-    }
-
-    /// Refreshes all sources until `stop` turns true.
+    /// Refreshes all sources until `stop` turns true, each by a task of its own.
     pub async fn run(self: Arc<Self>, pool: PgPool, mut stop: watch::Receiver<bool>) {
+        let items = Items::new(pool.clone(), Worker::Liquidity, REFRESH_MAX);
         let mut tasks = JoinSet::new();
         for source in &self.sources {
             let Some(every) = source.refresh_every() else { continue };
-            let (liquidity, source) = (Arc::clone(&self), Arc::clone(source));
+            let (liquidity, source, items) = (Arc::clone(&self), Arc::clone(source), items.clone());
+            let pool = pool.clone();
             tasks.spawn(async move {
-                let mut failed = false;
-                loop {
-                    report(source.id(), source.refresh().await, &mut failed);
+                let refresh = || async {
+                    let refreshed = source.refresh().await;
                     liquidity.publish();
-                    tokio::time::sleep(every).await;
-                }
+                    refreshed
+                };
+                keep_fresh(&pool, &items, source.id(), every, refresh).await;
             });
         }
         for reference in &self.references {
             let Some(every) = reference.refresh_every() else { continue };
-            let (liquidity, reference) = (Arc::clone(&self), Arc::clone(reference));
+            let (liquidity, reference, items) = (Arc::clone(&self), Arc::clone(reference), items.clone());
+            let pool = pool.clone();
             tasks.spawn(async move {
-                let mut failed = false;
-                loop {
-                    report(reference.id(), reference.refresh().await, &mut failed);
+                let refresh = || async {
+                    let refreshed = reference.refresh().await;
                     liquidity.publish();
-                    tokio::time::sleep(every).await;
-                }
+                    refreshed
+                };
+                keep_fresh(&pool, &items, reference.id(), every, refresh).await;
             });
         }
+        let unavailable = |error: StoreError| SourceError::Unavailable(error.to_string());
         if !self.network.is_empty() {
-            let (liquidity, pool) = (Arc::clone(&self), pool.clone());
+            let (liquidity, pool, items) = (Arc::clone(&self), pool.clone(), items.clone());
             tasks.spawn(async move {
-                let mut failed = false;
-                loop {
-                    let loaded = liquidity.load_network_fees(&pool).await.map(|_| ());
-                    let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
-                    report("network fees", loaded, &mut failed);
-                    tokio::time::sleep(network::REFRESH_EVERY).await;
-                }
+                let load =
+                    || async { liquidity.load_network_fees(&pool).await.map(drop).map_err(unavailable) };
+                keep_fresh(&pool, &items, "network fees", network::REFRESH_EVERY, load).await;
             });
         }
         let liquidity = Arc::clone(&self);
         tasks.spawn(async move {
-            let mut failed = false;
-            loop {
+            let load = || async {
                 let loaded = liquidity.balances.load(&pool).await;
                 liquidity.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
-                let loaded = match loaded {
-                    Ok(()) => liquidity.load_controls(&pool).await,
-                    Err(error) => Err(error),
-                };
-                let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
-                report("balances and controls", loaded, &mut failed);
-                tokio::time::sleep(balances::REFRESH_EVERY).await;
-            }
+                loaded.map_err(unavailable)?;
+                liquidity.load_controls(&pool).await.map_err(unavailable)
+            };
+            keep_fresh(&pool, &items, "balances and controls", balances::REFRESH_EVERY, load).await;
         });
         // Ends when the value is true or its sender is gone; the tasks end with the set.
         let _ = stop.wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// Refreshes one source at its interval for ever. While it fails, panics or hangs, its prices expire and it is listed.
+async fn keep_fresh<F: Future<Output = Result<(), SourceError>>>(
+    pool: &PgPool,
+    items: &Items,
+    id: &str,
+    every: Duration,
+    refresh: impl Fn() -> F,
+) {
+    let (mut is_noted, mut noted_at) = (false, None::<Instant>);
+    loop {
+        let refreshing = async {
+            let step = workers::at(Step::SourceRefresh, in_database(pool, id)).await;
+            step.map_err(|error| SourceError::Unavailable(error.to_string()))?;
+            refresh().await
+        };
+        match guarded(REFRESH_MAX, refreshing).await {
+            Ok(()) => {
+                if noted_at.take().is_some() || !is_noted {
+                    items.note(id, id, Ok(())).await;
+                }
+                is_noted = true;
+            }
+            // It is tried at its own interval, and noted less often.
+            Err(error) if noted_at.is_none_or(|at| at.elapsed() >= NOTE_AGAIN) => {
+                noted_at = Some(Instant::now());
+                items.note(id, id, Err(error.to_string())).await;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -458,20 +473,4 @@ fn positive_decimal(text: &str) -> Result<Decimal, SourceError> {
     price
         .filter(|price| *price > Decimal::ZERO)
         .ok_or_else(|| SourceError::InvalidResponse("a price that is no positive decimal".into()))
-}
-
-/// Reports a source's failure once, and its recovery.
-fn report(id: &str, outcome: Result<(), SourceError>, failed: &mut bool) {
-    match outcome {
-        Err(error) if !*failed => {
-            warn!(source = id, %error, "liquidity source refresh failed; its prices will expire");
-            *failed = true;
-        }
-        Err(_) => {}
-        Ok(()) if *failed => {
-            tracing::info!(source = id, "liquidity source refresh recovered");
-            *failed = false;
-        }
-        Ok(()) => {}
-    }
 }

@@ -11,26 +11,34 @@
 //! that two owners at once, a crash and a cancellation cost an attempt and never a second fill. Deadlines are the
 //! workflow's.
 //!
-//! The owner shows the sources that subscribe the demand: pair, number and size of the orders in memory, which are those
-//! of committed rows. Their quotes are offers like any others, and a change of prices.
+//! The owner also fills the orders of a chain's coin whose deposit has come (`deposits.rs`), and those that a restored
+//! database has forgotten to have filled (`forgotten.rs`), before any other of their chain.
+//!
+//! Amounts may become free at unchanged prices: an order whose price was reached and that the market does not meet is
+//! tested again after 1 s, then less often, up to 30 s; so is one that a control keeps from its fill.
+//!
+//! Kept by `core/src/ranges/book/tests.rs::unchanged_prices_and_falling_ones_test_no_order` and
+//! `core/tests/it/ranges.rs::several_writers_fill_an_order_once`.
 
 mod attempt;
 mod book;
+mod deposits;
+mod forgotten;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dvp_domain::liquidity::Market;
-use dvp_domain::range::demand::Demand;
-use dvp_store::lease::LeaseGuard;
-use dvp_store::notify::Notifications;
-use dvp_store::orders::ranges::{self, Horizon};
+use dvp_store::database::lease::LeaseGuard;
+use dvp_store::database::notify::Notifications;
+use dvp_store::orders::ranges::{self, Horizon, RestingRange, UnreadableRange};
+use dvp_store::workers::{Items, Worker};
 use metrics::{counter, gauge};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use self::attempt::Attempted;
@@ -46,6 +54,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// Rows of a page at the start.
 const PAGE: i64 = 10_000;
+/// The longest time for orders that are filled together.
+const FILL_MAX: Duration = Duration::from_secs(20);
 /// Orders of a pair that are handed to the writer at a time.
 const AT_ONCE: usize = 256;
 
@@ -86,9 +96,12 @@ pub async fn run_with(engine: Engine, view: RangesView, mut stop: watch::Receive
         match LeaseGuard::try_acquire(engine.pool(), LEASE, owner, LEASE_TTL).await {
             Ok(Some(mut guard)) => {
                 let lost = {
+                    forgotten::begin(&engine).await;
                     let owned = own(&engine, &view, stop.clone());
                     tokio::select! {
                         owned = owned => owned.err(),
+                        () = deposits::run(&engine) => None,
+                        () = forgotten::run(&engine) => None,
                         () = guard.keep_until_lost(engine.pool()) => None,
                     }
                 };
@@ -108,15 +121,35 @@ pub async fn run_with(engine: Engine, view: RangesView, mut stop: watch::Receive
     }
 }
 
+/// What became of the attempts of a pair, by resting order.
+type Attempts = (Option<Pair>, Vec<(i64, Attempted)>);
+
 /// The book of the owner, and its work in progress.
 struct Owner<'e> {
     engine: &'e Engine,
+    /// The orders that fail.
+    items: Items,
     book: Book,
     since: Horizon,
     /// Met orders by pair that wait for the pair's work in progress.
     waiting: Vec<Met>,
     busy: HashSet<Pair>,
-    attempts: JoinSet<(Pair, Vec<(i64, Attempted)>)>,
+    attempts: JoinSet<Attempts>,
+}
+
+/// Adds an order to the book. One whose row cannot be read is set aside.
+async fn add(
+    engine: &Engine,
+    items: &Items,
+    book: &mut Book,
+    resting: Result<RestingRange, UnreadableRange>,
+) {
+    match resting {
+        Ok(resting) => book.add(&engine.context().registry, resting),
+        Err(UnreadableRange { reference, error, .. }) => {
+            items.note(&reference, &reference, Err(error.to_string())).await;
+        }
+    }
 }
 
 async fn own(engine: &Engine, view: &RangesView, mut stop: watch::Receiver<bool>) -> Result<(), EngineError> {
@@ -126,16 +159,14 @@ async fn own(engine: &Engine, view: &RangesView, mut stop: watch::Receiver<bool>
     let mut owner = Owner::load(engine).await?;
     info!(resting = owner.book.figures().resting, "resting orders loaded");
     let mut changes = engine.context().liquidity.changes();
-    let demand = watch::Sender::new(owner.book.demand().clone());
-    // Ends with the lease.
-    let _subscribers = engine.context().liquidity.show_demand(&demand.subscribe());
     // Of its own, because prices may change more often.
     let mut reading = tokio::time::interval(READ_EVERY);
     reading.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !*stop.borrow() {
         owner.look().await?;
+        owner.items.refresh().await;
         owner.begin();
-        owner.show(view, &demand);
+        owner.show(view);
         let wait = owner.wait();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -158,9 +189,18 @@ async fn own(engine: &Engine, view: &RangesView, mut stop: watch::Receiver<bool>
             },
             changed = changes.changed() => if changed.is_err() { return Ok(()) },
             Some(done) = owner.attempts.join_next() => {
-                if let Ok((pair, attempted)) = done {
-                    owner.busy.remove(&pair);
-                    owner.end(attempted);
+                match done {
+                    Ok((pair, attempted)) => {
+                        if let Some(pair) = pair {
+                            owner.busy.remove(&pair);
+                        }
+                        owner.end(attempted);
+                    }
+                    // Attempts are contained. Were it otherwise, which pair is free is not known: all is read again.
+                    Err(error) => {
+                        error!(%error, "task of resting orders failed, reading them again");
+                        return Ok(());
+                    }
                 }
             }
             _ = stop.changed() => {}
@@ -171,20 +211,24 @@ async fn own(engine: &Engine, view: &RangesView, mut stop: watch::Receiver<bool>
 
 impl<'e> Owner<'e> {
     async fn load(engine: &'e Engine) -> Result<Self, EngineError> {
+        let items = Items::new(engine.pool().clone(), Worker::Ranges, FILL_MAX);
         let mut conn = engine.pool().acquire().await?;
         let since = ranges::horizon(&mut conn).await?;
         let mut book = Book::default();
         let mut after = 0;
         loop {
             let page = ranges::list(&mut conn, after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = last.number;
+            if page.is_empty() {
+                break;
+            }
             for resting in page {
-                book.add(&engine.context().registry, resting);
+                after =
+                    resting.as_ref().map_or_else(|unreadable| unreadable.number, |resting| resting.number);
+                add(engine, &items, &mut book, resting).await;
             }
         }
         let (waiting, busy, attempts) = (Vec::new(), HashSet::new(), JoinSet::new());
-        Ok(Self { engine, book, since, waiting, busy, attempts })
+        Ok(Self { engine, items, book, since, waiting, busy, attempts })
     }
 
     /// Takes in the orders that began to rest.
@@ -192,7 +236,7 @@ impl<'e> Owner<'e> {
         let mut conn = self.engine.pool().acquire().await?;
         let since = ranges::horizon(&mut conn).await?;
         for resting in ranges::list_added(&mut conn, &self.since).await? {
-            self.book.add(&self.engine.context().registry, resting);
+            add(self.engine, &self.items, &mut self.book, resting).await;
         }
         self.since = since;
         Ok(())
@@ -212,10 +256,15 @@ impl<'e> Owner<'e> {
         Ok(())
     }
 
-    /// Hands met orders to the writer, those of a pair after each other.
+    /// Hands met orders to the writer, those of a pair after each other. One that failed is tried beside them.
     fn begin(&mut self) {
         let mut of_pairs: Vec<(Pair, Vec<Met>)> = Vec::new();
         for met in std::mem::take(&mut self.waiting) {
+            if self.items.is_set_aside(&met.reference) {
+                let (engine, items) = (self.engine.clone(), self.items.clone());
+                self.attempts.spawn(async move { (None, attempt::fill(&engine, &items, vec![met]).await) });
+                continue;
+            }
             let of_pair = of_pairs.iter_mut().find(|(pair, _)| *pair == met.pair);
             match of_pair {
                 _ if self.busy.contains(&met.pair) => self.waiting.push(met),
@@ -226,8 +275,8 @@ impl<'e> Owner<'e> {
         }
         for (pair, orders) in of_pairs {
             self.busy.insert(pair.clone());
-            let engine = self.engine.clone();
-            self.attempts.spawn(async move { (pair, attempt::fill(&engine, orders).await) });
+            let (engine, items) = (self.engine.clone(), self.items.clone());
+            self.attempts.spawn(async move { (Some(pair), attempt::fill(&engine, &items, orders).await) });
         }
     }
 
@@ -243,17 +292,10 @@ impl<'e> Owner<'e> {
         }
     }
 
-    fn show(&self, view: &RangesView, demand: &watch::Sender<Demand>) {
+    fn show(&self, view: &RangesView) {
         let figures = self.book.figures();
         gauge!("dvp_ranges_resting").set(u32::try_from(figures.resting).unwrap_or(u32::MAX));
         *view.lock() = View { is_owner: true, figures };
-        demand.send_if_modified(|shown| {
-            let is_new = shown != self.book.demand();
-            if is_new {
-                shown.clone_from(self.book.demand());
-            }
-            is_new
-        });
     }
 
     fn wait(&self) -> Duration {

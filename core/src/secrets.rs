@@ -3,6 +3,11 @@
 //! There is one master key, or several during a rotation, each with an id. The first creates all new values; values of
 //! earlier keys stay valid as long as their key is listed. Encrypted values name their key; the key of a preimage is
 //! found by its hashlock, the key of a hash by trying each key.
+//!
+//! The escrow's preimage is derived when it is revealed; signed transactions, which may contain one, are stored
+//! encrypted.
+//!
+//! Kept by `core/tests/it/rotation.rs::an_orders_preimage_is_in_no_row_and_needs_its_key_until_settled`.
 
 use chacha20poly1305::aead::{Aead, Generate, Key, Nonce, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
@@ -44,9 +49,6 @@ impl std::fmt::Debug for MasterKey {
 pub struct Vault {
     current: MasterKey,
     earlier: Vec<MasterKey>,
-    /// The key that all cells have. It makes the hashes of API keys and FIX passwords, so that another cell can verify
-    /// them after a partner has moved.
-    shared: Option<MasterKey>,
     /// `accountHash` must not change when master keys rotate, so its key is independent of them.
     account_key: [u8; 32],
 }
@@ -59,8 +61,6 @@ impl std::fmt::Debug for Vault {
 
 /// The id of a key configured without one.
 pub const UNNAMED: &str = "1";
-/// The id of the key that all cells have.
-pub const SHARED: &str = "cells";
 /// The prefix of an encrypted value: the version of this format.
 const SEAL: u8 = 0x82;
 const NONCE_BYTES: usize = 12;
@@ -77,7 +77,7 @@ impl Vault {
     pub fn with_keys(keys: Vec<MasterKey>) -> Result<Self, KeyListError> {
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
         for (n, MasterKey { id, .. }) in keys.iter().enumerate() {
-            if id == SHARED || id.is_empty() || id.len() > ID_BYTES_MAX || !id.chars().all(known) {
+            if id.is_empty() || id.len() > ID_BYTES_MAX || !id.chars().all(known) {
                 return Err(KeyListError::Id(id.clone()));
             }
             if keys.iter().take(n).any(|other| other.id == *id) {
@@ -91,20 +91,7 @@ impl Vault {
 
     fn of(current: MasterKey, earlier: Vec<MasterKey>) -> Self {
         let account_key = mac(&current.key, ACCOUNT.as_bytes());
-        Self { current, earlier, shared: None, account_key }
-    }
-
-    /// The same with the key that all cells have. `accountHash` is made with it, too, unless the database has a key of its
-    /// own.
-    #[must_use]
-    pub fn with_shared(self, key: [u8; 32]) -> Self {
-        let shared = MasterKey { id: SHARED.to_owned(), key };
-        Self { account_key: mac(&key, ACCOUNT.as_bytes()), shared: Some(shared), ..self }
-    }
-
-    /// What two vaults with the same shared key have in common. `None`: this one has no such key.
-    pub fn shared_proof(&self) -> Option<[u8; 32]> {
-        self.shared.as_ref().map(|key| key.derive("shared", b"v1"))
+        Self { current, earlier, account_key }
     }
 
     /// Reads 32 random bytes from the operating system.
@@ -128,40 +115,25 @@ impl Vault {
         std::iter::once(&self.current).chain(&self.earlier)
     }
 
-    /// The key of new hashes.
-    fn hashing(&self) -> &MasterKey {
-        self.shared.as_ref().unwrap_or(&self.current)
-    }
-
-    /// All keys of hashes, that of new ones first.
-    fn hash_keys(&self) -> impl Iterator<Item = &MasterKey> {
-        self.shared.iter().chain(self.keys())
-    }
-
-    /// The id of the key of new hashes.
-    pub fn hash_id(&self) -> &str {
-        &self.hashing().id
-    }
-
     /// The hashes under which an API key is looked up: that of new keys first.
     pub fn api_key_hashes(&self, api_key: &str) -> Vec<[u8; 32]> {
-        self.hash_keys().map(|key| key.derive("api-key", api_key.as_bytes())).collect()
+        self.keys().map(|key| key.derive("api-key", api_key.as_bytes())).collect()
     }
 
     /// The stored hash of a new API key.
     pub fn api_key_hash(&self, api_key: &str) -> [u8; 32] {
-        self.hashing().derive("api-key", api_key.as_bytes())
+        self.current.derive("api-key", api_key.as_bytes())
     }
 
     /// The stored hash of a FIX password.
     pub fn fix_password_hash(&self, session_id: &str, password: &str) -> [u8; 32] {
-        self.hashing().fix_password_hash(session_id, password)
+        self.current.fix_password_hash(session_id, password)
     }
 
     /// Whether a FIX password matches its stored hash, under any of the keys. Takes constant time.
     pub fn is_fix_password(&self, session_id: &str, password: &str, kept: &[u8]) -> bool {
         let is_it = |key: &MasterKey| key.fix_password_hash(session_id, password)[..].ct_eq(kept);
-        self.hash_keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
+        self.keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 
     /// `accountHash` of the contract: keyed and stable, over the account alone. Lowercase hex.
@@ -331,22 +303,6 @@ mod tests {
 
     fn key(id: &str, byte: u8) -> MasterKey {
         MasterKey { id: id.to_owned(), key: [byte; 32] }
-    }
-
-    #[test]
-    fn hashes_of_the_shared_key_are_valid_in_every_cell_and_seals_are_not() {
-        let own = Vault::new([1; 32]);
-        let (one, other) = (own.clone().with_shared([9; 32]), Vault::new([2; 32]).with_shared([9; 32]));
-        assert_eq!((own.hash_id(), one.hash_id()), (UNNAMED, SHARED));
-        assert_eq!(one.api_key_hash("k"), other.api_key_hash("k"));
-        assert_eq!(one.api_key_hashes("k"), [other.api_key_hash("k"), own.api_key_hash("k")]);
-        assert!(other.is_fix_password("s", "p", &one.fix_password_hash("s", "p")));
-        assert!(one.is_fix_password("s", "p", &own.fix_password_hash("s", "p")));
-        assert_eq!(one.account_hash("a"), other.account_hash("a"));
-        assert_eq!(one.shared_proof(), other.shared_proof());
-        assert_ne!(one.shared_proof(), Vault::new([1; 32]).with_shared([8; 32]).shared_proof());
-        assert_eq!(own.shared_proof(), None);
-        assert!(other.open("o", &one.seal("o", b"s").unwrap()).is_err());
     }
 
     #[test]

@@ -2,6 +2,10 @@
 //! and webhook receivers.
 //!
 //! Without a `traceparent`, a request begins a trace only while spans are recorded ([`record_spans`]).
+//!
+//! The trace is the order's: spans of other processes belong to it, and nothing waits for a collector.
+//!
+//! Kept by `tests/e2e/traces.rs::a_trace_goes_from_either_interface_to_the_anchor_and_the_webhook`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -5,12 +5,15 @@
 //! processes may process the same one: the settlement's version lets one of them commit. Work that cannot be written
 //! stays due and is postponed, longer each time.
 
+pub mod audit;
 mod effects;
 mod facts;
-mod lateness;
+mod failed;
+pub mod figures;
+pub mod lateness;
 pub mod ledger_check;
 pub mod ledger_closings;
-mod putting_off;
+pub mod retention;
 mod screened;
 mod step;
 
@@ -18,7 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_rails::Rail;
-use dvp_store::notify::Notifications;
+use dvp_store::database::notify::Notifications;
+use dvp_store::workers::{Worker, supervise};
 use tokio::sync::watch;
 
 use crate::engine::Engine;
@@ -49,16 +53,18 @@ impl RailUse {
 /// The workers of a process. Ends when `stop` turns true, after the work in progress.
 pub async fn run(engine: Engine, offramp: RailUse, payout: RailUse, stop: watch::Receiver<bool>) {
     let rails = effects::Rails { offramp, payout };
+    let watched = || stop.clone();
     tokio::join!(
-        effects::run(&engine, &rails, stop.clone()),
-        facts::run(&engine, stop.clone()),
-        putting_off::count(&engine, stop.clone()),
-        crate::audit::run(&engine, stop.clone()),
-        crate::figures::run(engine.pool.clone(), stop.clone()),
-        ledger_check::run(&engine, stop.clone()),
-        ledger_closings::run(&engine, stop.clone()),
-        screened::count(&engine, stop.clone()),
-        lateness::run(&engine, stop)
+        supervise(Worker::Effects, watched(), || effects::run(&engine, &rails, watched())),
+        supervise(Worker::Facts, watched(), || facts::run(&engine, watched())),
+        supervise(Worker::AuditAnchor, watched(), || crate::workflow::audit::run(&engine, watched())),
+        supervise(Worker::Figures, watched(), || crate::workflow::figures::run(
+            engine.pool.clone(),
+            watched()
+        )),
+        supervise(Worker::LedgerCheck, watched(), || ledger_check::run(&engine, watched())),
+        supervise(Worker::LedgerClosings, watched(), || ledger_closings::run(&engine, watched())),
+        supervise(Worker::Lateness, watched(), || lateness::run(&engine, watched())),
     );
 }
 

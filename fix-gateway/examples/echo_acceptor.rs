@@ -23,7 +23,7 @@ use dvp_fix_gateway::{
     store::{Allowance, MemoryStore, SessionStore},
 };
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::{MIGRATOR, PgPool, pool::pool_options};
+use dvp_store::{MIGRATOR, PgPool, database::pool::pool_options};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -85,12 +85,7 @@ async fn main() -> Result<(), Failure> {
     let memory = Allowance::of_bytes(MEMORY_BYTES);
     for section in &config.session {
         let session = session_config(&config, section)?;
-        let key = SessionKey {
-            begin_string: session.begin_string.clone(),
-            peer_comp_id: session.target_comp_id.clone(),
-            our_comp_id: session.sender_comp_id.clone(),
-        };
-        let attach = directory.announce(key);
+        let attach = directory.announce(SessionKey::of_session(&session));
         let store = match &pool {
             None => None,
             Some(pool) => Some(open_store(pool, &session).await?),
@@ -304,23 +299,11 @@ impl Application for Echo {
         Ok(self.count(turn.numbers()))
     }
 
-    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
-        false
-    }
-
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         if let Some(store) = &self.store {
             return store.stored(slice).await;
         }
         Ok(self.memory.stored(slice))
-    }
-
-    async fn wait_for_reports(&mut self) {
-        std::future::pending().await
-    }
-
-    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
-        Ok(None)
     }
 
     fn connected(&mut self, is_connected: bool) {

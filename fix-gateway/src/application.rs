@@ -168,23 +168,29 @@ pub trait Application: Send + 'static {
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
     /// Must everything before this message be durable before it is delivered?
-    fn is_about_earlier(&self, message: MessageRef<'_>) -> bool;
+    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
+        false
+    }
 
     /// The first stored messages of a range, ascending. Fewer than the limit mean that no more are stored.
     fn stored(&mut self, slice: ResendSlice)
     -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send;
 
     /// Waits until [`Application::report`] may have something. May be dropped at any time.
-    fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send;
+    fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 
     /// Takes and numbers the pending reports; `None` when there are none.
     fn report(
         &mut self,
-        turn: &mut Turn<'_>,
-    ) -> impl Future<Output = Result<Option<Commit>, Unavailable>> + Send;
+        _: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Option<Commit>, Unavailable>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// The peer has logged on, or has disconnected.
-    fn connected(&mut self, is_connected: bool);
+    fn connected(&mut self, _: bool) {}
 }
 
 /// Assigns numbers for one commit.

@@ -7,6 +7,8 @@
 //! **Invariant:** a session never waits for the archive. It copies the bytes of a turn into the queue; when that is
 //! full, or the database stays unavailable, messages are left out, counted and logged. Nothing is read from the archive
 //! to serve a peer: resends have a store of their own.
+//!
+//! Kept by `fix-gateway/tests/it/archive.rs::a_session_goes_on_while_the_archive_cannot_be_written`.
 
 mod redaction;
 mod writer;

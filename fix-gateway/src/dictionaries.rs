@@ -1,6 +1,11 @@
 //! Data dictionaries for institutions, in QuickFIX's format: the messages of this service, with its own fields.
 //!
 //! The files are generated from the tables that the engine uses, and from [`OWN_FIELDS`]; a test compares them.
+//!
+//! A field of a message that is not listed is rejected by its tag.
+//!
+//! Kept by `fix-gateway/tests/it/fields.rs::an_unsupported_instruction_is_refused_by_its_tag` and
+//! `fix-gateway/tests/it/dictionaries.rs::every_field_of_the_published_dictionaries_is_processed_or_ignored`.
 
 use dvp_domain::text::{ID_MAX, TEXT_MAX};
 

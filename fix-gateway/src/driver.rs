@@ -7,6 +7,12 @@
 //! Messages are read while earlier ones are being committed; when too many are in flight, reading stops and the peer's
 //! TCP window fills. Everything is transmitted in the order of `pending`, so that numbers are in order. After a failed
 //! commit the connection ends and the numbers are loaded again; the peer requests the messages that it missed.
+//!
+//! A MsgSeqNum never identifies two messages: the inbound number, the order's effect and its report are one
+//! transaction; of a parked order, the inbound number and the row that parks it are one, and the end of that row, the
+//! effect and the report another.
+//!
+//! Kept by `fix-gateway/tests/it/killed.rs::after_a_kill_each_number_still_has_the_same_message`.
 
 mod control;
 mod flight;

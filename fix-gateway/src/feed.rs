@@ -6,6 +6,12 @@
 //! sent the order reported it when it committed the order. Drop copies are notified of every new event of their partner
 //! and read it from their own cursors. NOTIFY says when the feed grows; a lost notification costs the time until the next
 //! look.
+//!
+//! Reports follow the feed by a durable cursor of each session, whether its peer is connected or not: the cursor
+//! moves in the commit of the reports.
+//!
+//! Kept by `fix-gateway/tests/it/sessions.rs::reports_for_a_disconnected_peer_come_by_resend` and
+//! `fix-gateway/tests/it/operators.rs::a_session_that_was_disabled_reports_events_that_have_left_the_feed`.
 
 mod inbox;
 
@@ -18,12 +24,13 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::figures::wide;
+use dvp_core::workflow::figures::wide;
 use dvp_store::{
     PgPool, StoreError,
-    fix::{self as store, RoutedEvent, late},
-    notify::Notifications,
-    orders::events,
+    database::notify::Notifications,
+    fix::{self as store, RoutedEvent},
+    orders::feed,
+    workers::{self, Attended, Items, Step, Worker, in_database},
 };
 use metrics::gauge;
 use sqlx::{Postgres, pool::PoolConnection};
@@ -31,7 +38,7 @@ use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
-use tracing::warn;
+use tracing::error;
 
 use self::inbox::Inbox;
 pub(crate) use self::inbox::Taken;
@@ -42,6 +49,11 @@ const FEED_CHANNEL: &str = "dvp_feed";
 const SESSION_CHANNEL: &str = "dvp_fix_session";
 /// The feed is read this often even without a notification.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The pause after a failure, which is set aside.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest time to read what is new.
+const READ_MAX: Duration = Duration::from_secs(30);
+const FEED: &str = "feed";
 /// Positions read at once.
 const PAGE: i64 = 2000;
 /// After this number of positions all sessions are notified, so that the cursors of those without events advance.
@@ -93,11 +105,6 @@ impl Subscription {
         self.inbox.as_ref().map_or(Taken::Unknown, |(_, inbox)| inbox.take(after, limit))
     }
 
-    /// Whether events of another cell's orders are to be read from the database: `true` once.
-    pub(crate) fn take_late(&self) -> bool {
-        self.inbox.as_ref().is_some_and(|(_, inbox)| inbox.take_late())
-    }
-
     /// What was handed over is to be read from the database.
     pub(crate) fn lose(&self) {
         if let Some((_, inbox)) = &self.inbox {
@@ -147,6 +154,12 @@ impl Feed {
         }
         drop(tenants);
         let inboxes = self.inboxes();
+        for (session_id, error) in events.iter().filter_map(|event| event.unreadable.as_ref()) {
+            error!(session_id, error, "an event cannot be read, its session reads it again by itself");
+            if let Some(inbox) = inboxes.get(session_id) {
+                inbox.lose();
+            }
+        }
         for own in events.into_iter().filter_map(|event| event.own) {
             if let Some(inbox) = inboxes.get(&own.session_id) {
                 inbox.put(own.event, own.order);
@@ -168,12 +181,6 @@ impl Feed {
         self.inboxes().values().for_each(|inbox| inbox.notify());
     }
 
-    /// Wakes these sessions for events of another cell's orders.
-    fn note_late(&self, session_ids: &[String]) {
-        let inboxes = self.inboxes();
-        session_ids.iter().filter_map(|id| inboxes.get(id)).for_each(|inbox| inbox.note_late());
-    }
-
     /// Some events may not be handed over.
     fn lose_all(&self) {
         self.notify_partners();
@@ -193,19 +200,20 @@ impl Feed {
 /// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
     let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
-    let mut follower = Follower {
-        feed,
-        pool,
-        conn: None,
-        sessions_changed,
-        position: None,
-        notified_all_at: 0,
-        late_read_at: None,
-    };
+    let mut follower =
+        Follower { feed, pool, conn: None, sessions_changed, position: None, notified_all_at: 0 };
+    let items = Items::new(follower.pool.clone(), Worker::FixFeed, READ_MAX);
     loop {
-        if let Err(error) = follower.read_and_wait(&mut notifications).await {
-            warn!(%error, "reading the feed failed, retrying in 1 s");
-            tokio::time::sleep(LOOK_AGAIN).await;
+        let reading = async {
+            workers::at(Step::FixFeedRead, in_database(&follower.pool, FEED)).await?;
+            follower.read(&mut notifications).await
+        };
+        if matches!(items.attend(FEED, FEED, reading).await, Attended::Done(())) {
+            follower.wait(&mut notifications).await;
+        } else {
+            // The connection may be in the middle of a statement.
+            follower.conn = None;
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }
@@ -217,20 +225,17 @@ struct Follower {
     sessions_changed: Arc<Notify>,
     position: Option<i64>,
     notified_all_at: i64,
-    late_read_at: Option<Instant>,
 }
 
 impl Follower {
-    /// Reads until there is nothing more, then waits.
-    async fn read_and_wait(&mut self, notifications: &mut Notifications) -> Result<(), StoreError> {
+    /// Reads until there is nothing more.
+    async fn read(&mut self, notifications: &mut Notifications) -> Result<(), StoreError> {
         if !notifications.is_listening() {
             notifications.listen().await;
             // Notifications may have been missed while the connection was down.
             self.sessions_changed.notify_one();
         }
         while self.read_page().await? {}
-        self.read_late().await?;
-        self.wait(notifications).await;
         Ok(())
     }
 
@@ -242,7 +247,7 @@ impl Follower {
             None => self.pool.acquire().await?,
         };
         let Some(after) = self.position else {
-            let position = events::load_position(&mut conn).await?;
+            let position = feed::load_last_position(&mut conn).await?;
             self.conn = Some(conn);
             // First: a session that sees the position must know that it has to read what is before it.
             self.feed.lose_all();
@@ -262,16 +267,6 @@ impl Follower {
             self.feed.notify_all();
         }
         Ok(i64::try_from(size) == Ok(PAGE))
-    }
-
-    /// Looks for events of other cells' orders, once in a while: they are rare.
-    async fn read_late(&mut self) -> Result<(), StoreError> {
-        if self.late_read_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
-            let mut conn = self.pool.acquire().await?;
-            self.feed.note_late(&late::list_sessions(&mut conn).await?);
-            self.late_read_at = Some(Instant::now());
-        }
-        Ok(())
     }
 
     fn advance(&mut self, position: i64) {
@@ -314,7 +309,8 @@ mod tests {
             event: stored(position),
             order: order(),
         };
-        RoutedEvent { position, partner_id: "acme".to_owned(), livemode: false, own: of.map(own) }
+        let own = of.map(own);
+        RoutedEvent { position, partner_id: "acme".to_owned(), livemode: false, own, unreadable: None }
     }
 
     fn positions(taken: Taken) -> Vec<i64> {

@@ -10,6 +10,9 @@
 //! is never forwarded again: B has the session, or A tries another owner.
 //!
 //! Both processes prove that they have a master key of the service; see [`identity`].
+//!
+//! Kept by `fix-gateway/tests/it/processes.rs::every_session_is_reached_through_every_process` and
+//! `fix-gateway/tests/it/processes.rs::only_processes_of_the_service_forward_connections`.
 
 mod identity;
 mod relay;

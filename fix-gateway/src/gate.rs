@@ -2,6 +2,8 @@
 //!
 //! A refused peer learns nothing, neither which part was wrong nor whether the session exists. The check runs in the
 //! connection's own task, so that a session's driver gets authenticated connections only.
+//!
+//! Kept by `fix-gateway/tests/it/admission.rs::an_unauthenticated_reset_changes_nothing`.
 
 mod lockout;
 mod session;

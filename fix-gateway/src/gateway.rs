@@ -6,7 +6,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use dvp_core::engine::Engine;
-use dvp_store::PgPool;
+use dvp_store::{
+    PgPool,
+    workers::{Items, Worker, supervise_until},
+};
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::error;
@@ -20,7 +23,7 @@ use crate::{
     forward::{ForwardConfig, Forwarding},
     gate::Lockouts,
     status::Board,
-    supervisor::SessionSupervisor,
+    supervisor::{SESSION_LOOK_MAX, SessionSupervisor},
 };
 
 /// The gateway, bound and not yet running.
@@ -96,18 +99,33 @@ impl FixGateway {
         let lockout = config.lockout;
         let (feed, changed) = (Feed::default(), Arc::<Notify>::default());
         // Dropping this future ends everything it started.
-        let following = feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
+        let following = {
+            let (feed, pool, changed, shutdown) =
+                (feed.clone(), pool.clone(), Arc::clone(&changed), shutdown.clone());
+            async move {
+                let follow = || feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
+                supervise_until(Worker::FixFeed, || shutdown.is_cancelled(), follow).await;
+            }
+        };
         let _follower = AbortOnDropHandle::new(tokio::spawn(following));
         let mut tasks = Vec::new();
         let archive = config.archives_messages.then(|| {
             let (archive, writer) = Archive::over(engine.in_background().pool().clone());
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(writer.run())));
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(writer.run_supervised())));
             archive
         });
         let board = Board::default();
-        let writing = board.clone().write(engine.in_background().pool().clone(), owner, shutdown.clone());
+        let writing = {
+            let (board, pool) = (board.clone(), engine.in_background().pool().clone());
+            let shutdown = shutdown.clone();
+            async move {
+                let write = || board.clone().write(pool.clone(), owner, shutdown.clone());
+                supervise_until(Worker::FixStatus, || shutdown.is_cancelled(), write).await;
+            }
+        };
         tasks.push(AbortOnDropHandle::new(tokio::spawn(writing)));
         let supervisor = SessionSupervisor {
+            items: Items::new(pool.clone(), Worker::FixSessions, SESSION_LOOK_MAX),
             engine,
             pool,
             config,
@@ -121,17 +139,38 @@ impl FixGateway {
             board,
         };
         let forwarding = forward.map(|Forward { listener, forwarding, .. }| {
-            let accepting =
-                acceptor::accept_forwarded(listener, forwarding.clone(), directory.clone(), shutdown.clone());
+            let (forwarded, directory, shutdown) = (forwarding.clone(), directory.clone(), shutdown.clone());
+            let accepting = async move {
+                let accept = || {
+                    acceptor::accept_forwarded(
+                        &listener,
+                        forwarded.clone(),
+                        directory.clone(),
+                        shutdown.clone(),
+                    )
+                };
+                supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), accept).await;
+            };
             tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
             forwarding
         });
         for (listener, config) in listeners {
             if let Some(tls) = config.tls.clone() {
-                tasks.push(AbortOnDropHandle::new(tokio::spawn(tls.watch(shutdown.clone()))));
+                let shutdown = shutdown.clone();
+                let watching = async move {
+                    let watch = || Arc::clone(&tls).watch(shutdown.clone());
+                    supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), watch).await;
+                };
+                tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
             }
-            let (directory, forwarding) = (directory.clone(), forwarding.clone());
-            let accepting = acceptor::accept_with(listener, config, directory, forwarding, shutdown.clone());
+            let (directory, forwarding, shutdown) = (directory.clone(), forwarding.clone(), shutdown.clone());
+            let accepting = async move {
+                let accept = || {
+                    let (config, directory) = (config.clone(), directory.clone());
+                    acceptor::accept_with(&listener, config, directory, forwarding.clone(), shutdown.clone())
+                };
+                supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), accept).await;
+            };
             tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
         let relaying = async {
@@ -140,7 +179,14 @@ impl FixGateway {
                 forwarding.relays().stop().await;
             }
         };
-        tokio::join!(supervisor.keep(shutdown.clone()), relaying);
+        let stop = shutdown.clone();
+        let keeping = async move {
+            // With it ends the last handle of the archive.
+            let supervisor = supervisor;
+            let keep = || supervisor.keep(stop.clone());
+            supervise_until(Worker::FixSessions, || stop.is_cancelled(), keep).await;
+        };
+        tokio::join!(keeping, relaying);
         for task in tasks {
             join(task).await;
         }

@@ -15,7 +15,7 @@ mod submit;
 mod unwritable;
 mod waiting;
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use dvp_core::{
     engine::{Engine, EngineError, Pending},
@@ -31,7 +31,7 @@ use dvp_store::{
     Fault, StoreError,
     fix::{
         self as store, FixSessionRow, reports as fix_reports,
-        rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, LateReport, Renumber},
+        rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, Renumber},
         settings::FixSessionSettings,
     },
     orders::intents::Tenant,
@@ -88,8 +88,6 @@ pub(crate) struct OrderEntry {
     /// `feed_position` as of the latest queued commit.
     queued_position: i64,
     feed_has_more: bool,
-    /// Events of another cell's orders whose reports were queued since the numbers were loaded.
-    late: BTreeSet<LateReport>,
     /// The session gets copies of all the partner's reports, and sends no orders.
     is_drop_copy: bool,
     cancel_on_disconnect: CancelOnDisconnect,
@@ -143,7 +141,6 @@ impl OrderEntry {
             feed_position,
             queued_position: feed_position,
             feed_has_more: true,
-            late: BTreeSet::new(),
             is_drop_copy: settings.drop_copy,
             cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
@@ -310,7 +307,6 @@ impl Application for OrderEntry {
         self.queued_position = session.feed_position;
         self.feed_has_more = true;
         self.feed.lose();
-        self.late.clear();
         // No peer is connected when the numbers are loaded, and none could be before.
         self.cancel_on_disconnect.end();
         self.cancel_on_disconnect.begin();
@@ -454,19 +450,17 @@ impl Application for OrderEntry {
         }
         // Events up to here are handed over, or visible to the read below.
         let routed = self.feed.routed();
-        let PageReports { mut outbound, position, has_more } =
+        let PageReports { outbound, position, has_more } =
             if self.is_drop_copy { self.copied_reports(turn).await? } else { self.own_reports(turn).await? };
         self.feed_has_more = has_more;
         // Where the partner has no more events, all events up to the routed position belong to others.
         self.feed_position = if self.feed_has_more { position } else { position.max(routed) };
         let is_behind = self.feed_position - self.queued_position >= POSITIONS_BEHIND_MAX;
-        let late =
-            if self.feed.take_late() { self.late_reports(turn, &mut outbound).await? } else { Vec::new() };
-        if outbound.is_empty() && late.is_empty() && !is_behind {
+        if outbound.is_empty() && !is_behind {
             return Ok(None);
         }
         self.queued_position = self.feed_position;
-        self.write(turn.numbers(), FixRows { outbound, late, ..FixRows::default() }).await.map(Some)
+        self.write(turn.numbers(), FixRows { outbound, ..FixRows::default() }).await.map(Some)
     }
 
     fn connected(&mut self, is_connected: bool) {

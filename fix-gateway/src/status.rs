@@ -18,15 +18,18 @@ use dvp_fix::{SeqNum, UtcNanos};
 use dvp_store::{
     PgPool, StoreError,
     fix::status::{self, SessionStatus},
+    workers::{self, Items, Step, Worker, in_database},
 };
 use tokio::{sync::Notify, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use uuid::Uuid;
 
 /// The time between two writes while messages pass, and the shortest time between two after changes.
 const EVERY: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_millis(200);
+/// The longest time for one write.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
+const SESSIONS: &str = "sessions";
 
 /// What a driver notes after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,37 +134,34 @@ impl Board {
     pub(crate) async fn write(self, pool: PgPool, process: Uuid, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_failing = false;
+        let items = Items::waiting(pool.clone(), Worker::FixStatus, WRITE_WITHIN, EVERY);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
                 () = self.changed.notified() => {}
             }
-            match self.write_once(&pool, process).await {
-                Ok(()) => is_failing = false,
-                Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        warn!(%error, "the status of FIX sessions was not written, retrying every second");
-                    }
-                }
+            if !items.is_waiting(SESSIONS) {
+                self.write_once(&pool, &items, process).await;
             }
             tokio::time::sleep(GAP).await;
         }
     }
 
-    async fn write_once(&self, pool: &PgPool, process: Uuid) -> Result<(), StoreError> {
+    async fn write_once(&self, pool: &PgPool, items: &Items, process: Uuid) {
         let slots = self.slots();
         let (slots, sessions): (Vec<_>, Vec<_>) =
             slots.into_iter().filter_map(|slot| slot.take().map(|status| (slot, status))).unzip();
-        if sessions.is_empty() {
-            return Ok(());
-        }
-        let written = async { status::write(&mut *pool.acquire().await?, process, &sessions).await }.await;
-        if written.is_err() {
+        let written = async {
+            workers::at(Step::FixStatusWrite, in_database(pool, SESSIONS)).await?;
+            if !sessions.is_empty() {
+                status::write(&mut *pool.acquire().await?, process, &sessions).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if items.attend(SESSIONS, SESSIONS, written).await.done().is_none() {
             slots.iter().for_each(|slot| slot.give_back());
         }
-        written
     }
 }
 

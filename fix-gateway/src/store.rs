@@ -17,7 +17,7 @@ use dvp_store::{
         self, NewFixSession,
         rows::{FixNumbers, FixOutbound, FixReset, FixRows, Renumber},
     },
-    partners,
+    partners::registry,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -56,7 +56,7 @@ impl SessionStore {
     ) -> Result<Self, StoreError> {
         let mut tx = pool.begin().await?;
         let partner_id =
-            partners::ensure_partner(&mut tx, &format!("ptn_{partner}"), partner, "standard", 100).await?;
+            registry::ensure_partner(&mut tx, &format!("ptn_{partner}"), partner, "standard", 100).await?;
         let session = NewFixSession {
             partner_id,
             livemode: false,

@@ -22,11 +22,12 @@ use dvp_core::engine::Engine;
 use dvp_fix::session::SessionConfig;
 use dvp_store::{
     PgPool, StoreError,
+    database::lease::LeaseGuard,
     fix::{
         self, ConfiguredSession, FixPopulation, FixSessionRow, UnreadableSession,
         settings::FixSessionSettings,
     },
-    lease::LeaseGuard,
+    workers::{self, Items, Step, guarded},
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -63,11 +64,17 @@ const LEFT_OVER_AFTER: Duration = Duration::from_millis(500);
 const LEFT_OVER_KEPT: Duration = Duration::from_secs(60);
 /// From the end of another process's lease to the sweep that finds it ended, so that the clock's steps do not matter.
 const LEASE_ENDED: Duration = Duration::from_millis(20);
+/// The longest time for one session in a sweep.
+pub(crate) const SESSION_LOOK_MAX: Duration = Duration::from_secs(2);
+/// A session whose driver runs for so long is no longer set aside.
+const RUNS_AFTER: Duration = Duration::from_secs(2);
 /// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
 /// Acquires sessions without an owner, and runs their drivers.
 pub(crate) struct SessionSupervisor {
+    /// The sessions that fail.
+    pub(crate) items: Items,
     pub(crate) engine: Engine,
     pub(crate) pool: PgPool,
     pub(crate) config: GatewayConfig,
@@ -132,7 +139,7 @@ struct Running {
 #[derive(Default)]
 struct Sessions {
     running: HashMap<String, Running>,
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Result<(), StoreError>>,
     ids: HashMap<Id, String>,
     faults: Faults,
     /// Sessions without an owner, beyond this process's share, and since when.
@@ -142,7 +149,7 @@ struct Sessions {
 }
 
 impl SessionSupervisor {
-    pub(crate) async fn keep(self, shutdown: CancellationToken) {
+    pub(crate) async fn keep(&self, shutdown: CancellationToken) {
         let mut sessions = Sessions::default();
         while !shutdown.is_cancelled() {
             if let Err(error) = self.sweep(&mut sessions, &shutdown).await {
@@ -156,14 +163,25 @@ impl SessionSupervisor {
                 () = shutdown.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 () = self.changed.notified() => tokio::time::sleep(CHANGE_PAUSE).await,
-                Some(ended) = sessions.tasks.join_next_with_id() => sessions.ended(&self.directory, ended),
+                Some(ended) = sessions.tasks.join_next_with_id() => self.note_ended(&mut sessions, ended).await,
             }
         }
         if let Err(error) = self.leave().await {
             warn!(%error, "registration of this process not deleted, it will expire");
         }
         while let Some(ended) = sessions.tasks.join_next_with_id().await {
-            sessions.ended(&self.directory, ended);
+            self.note_ended(&mut sessions, ended).await;
+        }
+    }
+
+    /// A session whose driver failed is set aside until it runs again.
+    async fn note_ended(
+        &self,
+        sessions: &mut Sessions,
+        ended: Result<(Id, Result<(), StoreError>), JoinError>,
+    ) {
+        if let Some((session_id, why)) = sessions.ended(&self.directory, ended) {
+            self.items.note(&session_id, &session_id, Err(why)).await;
         }
     }
 
@@ -208,11 +226,23 @@ impl SessionSupervisor {
                         if let Some(address) = self.owner_elsewhere(&found) {
                             elsewhere.insert(key(&found.session), address);
                         }
-                        self.look_at(sessions, found, share, shutdown).await;
+                        let session_id = found.session.session_id.clone();
+                        let looking = async {
+                            workers::at(Step::FixSessionLook, &session_id).await?;
+                            self.look_at(sessions, found, share, shutdown).await;
+                            Ok::<_, StoreError>(())
+                        };
+                        // A session that is set aside here because its driver failed is looked at all the same.
+                        if let Err(error) = guarded(SESSION_LOOK_MAX, looking).await {
+                            self.items.note(&session_id, &session_id, Err(error.to_string())).await;
+                        }
                     }
                     Err(UnreadableSession { session_id, error }) => {
                         if sessions.faults.is_news(&session_id, None) {
                             error!(session_id, %error, "session row is unreadable; skipped until it changes");
+                        }
+                        if !self.items.is_set_aside(&session_id) {
+                            self.items.note(&session_id, &session_id, Err(error.to_string())).await;
                         }
                     }
                 }
@@ -311,7 +341,24 @@ impl SessionSupervisor {
             .with_slot(self.board.slot(&session_id))
             .with_recorder(self.archive.as_ref().map(|archive| archive.recorder(&session_id)));
         let is_connected = driver.is_connected();
-        let running = run(driver, guard, self.pool.clone(), shutdown.child_token());
+        let (id, pool, stop) = (session_id.clone(), self.pool.clone(), shutdown.child_token());
+        let items = self.items.clone();
+        let running = async move {
+            workers::at(Step::FixSessionRun, &id).await?;
+            let running_well = async {
+                tokio::time::sleep(RUNS_AFTER).await;
+                items.refresh().await;
+                if items.is_set_aside(&id) {
+                    items.note(&id, &id, Ok(())).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = run(driver, guard, pool, stop) => {}
+                () = running_well => {}
+            }
+            Ok(())
+        };
         let task = sessions.tasks.spawn(running);
         sessions.ids.insert(task.id(), session_id.clone());
         let since = Instant::now();
@@ -367,23 +414,31 @@ impl Sessions {
         }
     }
 
-    /// Removes a session whose driver has ended. A failed driver is restarted later.
-    fn ended(&mut self, directory: &Directory, ended: Result<(Id, ()), JoinError>) {
+    /// Removes a session whose driver has ended. A failed driver is restarted later: returns the session, and why.
+    fn ended(
+        &mut self,
+        directory: &Directory,
+        ended: Result<(Id, Result<(), StoreError>), JoinError>,
+    ) -> Option<(String, String)> {
         let id = match &ended {
-            Ok((id, ())) => *id,
+            Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
-        let Some(session_id) = self.ids.remove(&id) else { return };
-        let Some(running) = self.running.remove(&session_id) else { return };
+        let session_id = self.ids.remove(&id)?;
+        let running = self.running.remove(&session_id)?;
         directory.withdraw(&running.key);
-        match ended {
-            Ok(_) => info!(session_id, "session stopped"),
-            Err(error) => {
-                let retry_in = self.faults.failed(&session_id, running.since.elapsed(), Instant::now());
-                let retry_in_ms = retry_in.as_millis();
-                error!(session_id, %error, retry_in_ms, "session driver failed, restarting it");
+        let why = match ended {
+            Ok((_, Ok(()))) => {
+                info!(session_id, "session stopped");
+                return None;
             }
-        }
+            Ok((_, Err(error))) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let retry_in = self.faults.failed(&session_id, running.since.elapsed(), Instant::now());
+        let retry_in_ms = retry_in.as_millis();
+        error!(session_id, error = why, retry_in_ms, "session driver failed, restarting it");
+        Some((session_id, why))
     }
 }
 
@@ -401,7 +456,7 @@ async fn run(driver: Driver<OrderEntry>, mut guard: LeaseGuard, pool: PgPool, se
             guard
         }
     }));
-    driver.run(session).await;
+    Box::pin(driver.run(session)).await;
     ended.cancel();
     match keeping.await {
         Ok(guard) => guard.release(&pool).await,

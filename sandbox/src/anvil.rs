@@ -17,9 +17,8 @@
 //! The files, in `DIR/anvil`: `state.json` (anvil's), `state.good.json` (the last one that was complete),
 //! `state.torn.json` (one that was not, for a person to look at), `anvil.log`, `pid`, `port`.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -27,12 +26,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::embedded::child::{Launch, Supervised};
+use crate::embedded::cluster::write_durably;
 use crate::embedded::tools::Finder;
 use crate::embedded::{EmbeddedError, orphan, random_hex};
 use alloy::eips::BlockNumberOrTag;
 use alloy::primitives::{Address, B256};
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::transports::TransportResult;
+use dvp_store::durable::Readers;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -90,9 +91,8 @@ impl Default for AnvilOptions {
 /// A funded account of the well-known mnemonic `test test … junk`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevAccount {
-    /// Its address.
     pub address: Address,
-    /// Its private key. Everybody has it.
+    /// Everybody has it.
     pub private_key: B256,
 }
 
@@ -147,9 +147,6 @@ impl Anvil {
     }
 
     /// Stops anvil and waits until its state is written and it is gone.
-    ///
-    /// # Errors
-    /// [`EmbeddedError::WontStop`].
     pub async fn stop(self) -> Result<(), EmbeddedError> {
         let Self { miner, _copier: copier, server, _lock: lock, .. } = self;
         if let Some(miner) = miner {
@@ -280,11 +277,7 @@ impl Home {
             .map_err(EmbeddedError::file("create", &root))?;
         let lock_path = root.join("lock");
         let lock = File::create(&lock_path).map_err(EmbeddedError::file("create", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(EmbeddedError::InUse { dir: root }),
-            Err(TryLockError::Error(error)) => return Err(EmbeddedError::file("lock", &lock_path)(error)),
-        }
+        EmbeddedError::locked(lock.try_lock(), &lock_path, &root)?;
         let mark = root.to_string_lossy();
         orphan::end("anvil", || orphan::living(&root.join("pid"), &["anvil", &mark]))?;
         if persistent {
@@ -400,20 +393,12 @@ fn read_complete(path: &Path) -> Result<Option<Vec<u8>>, EmbeddedError> {
         blocks: Vec<IgnoredAny>,
         transactions: Vec<IgnoredAny>,
     }
-    match fs::read(path) {
-        Ok(content) => Ok(serde_json::from_slice::<State>(&content).is_ok().then_some(content)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(EmbeddedError::file("read", path)(error)),
-    }
+    let content = EmbeddedError::if_there(fs::read(path), "read", path)?;
+    Ok(content.filter(|content| serde_json::from_slice::<State>(content).is_ok()))
 }
 
-/// Replaces a file as a whole: after a crash it has the old content or the new.
 fn replace(path: &Path, content: &[u8]) -> Result<(), EmbeddedError> {
-    let partial = path.with_extension("partial");
-    File::create(&partial)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_data()))
-        .map_err(EmbeddedError::file("write", &partial))?;
-    fs::rename(&partial, path).map_err(EmbeddedError::file("move into place", path))
+    write_durably(path, content, Readers::Owner)
 }
 
 /// The thread that keeps `state.good.json` young. Dropping it stops it.

@@ -79,7 +79,8 @@ impl Bank {
         let received = root.join("bank");
         let recalls = received.join("recalls");
         fs::create_dir_all(&recalls).await?;
-        Ok(Self { folder: Folder::open(root).await?, received, recalls, books: None })
+        Folder::create_parts(root)?;
+        Ok(Self { folder: Folder::at(root, None), received, recalls, books: None })
     }
 
     /// The same with books: its accounts by currency, and their numbers. It sends statements of them.

@@ -29,9 +29,6 @@ pub const PAYOUT_TIME: PayoutTime = PayoutTime::Elapsed(60);
 const CALLS_DOWN: i32 = 2;
 
 /// The simulated bank pays everybody.
-///
-/// # Errors
-/// None.
 pub const fn check_payout(_: &PayoutOrder<'_>) -> Result<(), Unpayable> {
     Ok(())
 }

@@ -13,6 +13,10 @@ use dvp_sandbox::embedded::EmbeddedError;
 use dvp_sandbox::embedded::tools::Finder;
 use serde_json::{Value, json};
 
+mod support;
+
+use support::{processes_with, wait_for};
+
 const HELPER_DIR: &str = "DVP_TEST_ANVIL_DIR";
 /// Emits one log with the topic 7 while it is being created, and has no code.
 const EMITS_A_LOG: &str = "0x600760006000a100";
@@ -61,28 +65,6 @@ async fn picture(anvil: &Anvil) -> Vec<Value> {
         seen.push(call(anvil, "eth_getBlockReceipts", json!([number])).await);
     }
     seen
-}
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Living processes, other than zombies and ourselves, whose command line has the text.
-fn processes_with(text: &str) -> Vec<String> {
-    let listed = Command::new("ps").args(["-eo", "stat=,pid=,args="]).output().unwrap();
-    let own = std::process::id().to_string();
-    String::from_utf8_lossy(&listed.stdout)
-        .lines()
-        .filter(|line| line.contains(text) && !line.starts_with('Z') && !line.contains(&own))
-        .map(str::to_owned)
-        .collect()
 }
 
 /// The process that the tests below kill; does nothing as a test.
@@ -185,24 +167,19 @@ async fn time_is_monotonic() {
 
 #[tokio::test]
 async fn a_killed_owner_leaves_no_process_and_the_chain_survives() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut owner, before) = start_owner(dir.path());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    let text = dir.path().to_string_lossy().into_owned();
-    wait_for("all processes to end", || processes_with(&text).is_empty().then_some(()));
-    let again = Anvil::start(in_dir(dir.path())).await.unwrap();
-    assert_eq!(picture(&again).await, before);
-}
-
-#[tokio::test]
-async fn start_right_after_a_kill_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut owner, before) = start_owner(dir.path());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    let again = Anvil::start(in_dir(dir.path())).await.unwrap();
-    assert_eq!(picture(&again).await, before);
+    // A start right after the kill waits for the watcher.
+    for is_at_once in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut owner, before) = start_owner(dir.path());
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        if !is_at_once {
+            let text = dir.path().to_string_lossy().into_owned();
+            wait_for("all processes to end", || processes_with(&text).is_empty().then_some(()));
+        }
+        let again = Anvil::start(in_dir(dir.path())).await.unwrap();
+        assert_eq!(picture(&again).await, before);
+    }
 }
 
 /// anvil's own clock goes on while the state is written, and a block made then is incomplete in the file.

@@ -5,11 +5,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_sandbox::embedded::{EmbeddedError, Options, Postgres, TestDatabase};
 use sqlx::{Connection, Executor, PgConnection};
+
+mod support;
+
+use support::{processes_with, wait_for};
 
 const TEST_DATABASE_FILE: &str = "DVP_TEST_DATABASE_FILE";
 const HELPER_DIR: &str = "DVP_TEST_OWNER_DIR";
@@ -31,29 +34,6 @@ async fn write_mark(postgres: &Postgres, mark: &str) {
 async fn read_marks(postgres: &Postgres) -> Vec<String> {
     let mut connection = connect(postgres).await;
     sqlx::query_scalar("select word from mark").fetch_all(&mut connection).await.unwrap()
-}
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Living processes, other than zombies, whose command line has the text.
-fn processes_with(text: &str) -> Vec<String> {
-    let mut command = Command::new("ps");
-    let listed = command.args(["-eo", "stat=,pid=,args="]).output().unwrap();
-    let own = std::process::id().to_string();
-    String::from_utf8_lossy(&listed.stdout)
-        .lines()
-        .filter(|line| line.contains(text) && !line.starts_with('Z') && !line.contains(&own))
-        .map(str::to_owned)
-        .collect()
 }
 
 /// A directory that any account can enter, so that the cluster is in it.
@@ -212,27 +192,21 @@ async fn second_owner_of_a_directory_is_refused() {
 
 #[tokio::test]
 async fn a_killed_owner_leaves_no_process_and_the_data_survives() {
-    let dir = open_dir();
-    let text = dir.path().to_string_lossy().into_owned();
-    let (mut owner, postmaster) = start_owner(dir.path());
-    assert!(processes_with(&text).iter().any(|line| line.contains(&postmaster.to_string())));
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    wait_for("all processes to end", || processes_with(&text).is_empty().then_some(()));
-
-    let again = Postgres::start(dir.path(), volatile()).await.unwrap();
-    assert_eq!(read_marks(&again).await, ["before the kill"]);
-}
-
-#[tokio::test]
-async fn start_right_after_a_kill_waits_for_the_predecessor() {
-    let dir = open_dir();
-    let (mut owner, postmaster) = start_owner(dir.path());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    let again = Postgres::start(dir.path(), volatile()).await.unwrap();
-    assert_ne!(again.pid(), postmaster);
-    assert_eq!(read_marks(&again).await, ["before the kill"]);
+    // A start right after the kill waits for the predecessor.
+    for is_at_once in [false, true] {
+        let dir = open_dir();
+        let text = dir.path().to_string_lossy().into_owned();
+        let (mut owner, postmaster) = start_owner(dir.path());
+        assert!(processes_with(&text).iter().any(|line| line.contains(&postmaster.to_string())));
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        if !is_at_once {
+            wait_for("all processes to end", || processes_with(&text).is_empty().then_some(()));
+        }
+        let again = Postgres::start(dir.path(), volatile()).await.unwrap();
+        assert_ne!(again.pid(), postmaster);
+        assert_eq!(read_marks(&again).await, ["before the kill"]);
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! The settings of a FIX session. Settings not given keep their values; `off` removes a requirement or a limit.
 
 use clap::Args;
-use dvp_core::credentials::sessions;
+use dvp_core::operators::credentials::sessions;
 
-use super::GivenSecret;
+use crate::cli::GivenSecret;
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionOptions {

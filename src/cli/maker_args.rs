@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use dvp_core::requests::Maker;
+use dvp_core::operators::requests::Maker;
 use dvp_domain::environment::Environment;
 
 #[derive(Debug, Args)]

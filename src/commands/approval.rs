@@ -1,15 +1,100 @@
 //! `dvp approval list|show|approve|deny`: requests of one operator that another one approves.
 
 use anyhow::Context as _;
-use dvp_core::approvals::{approve, deny};
-use dvp_core::instructions::find_other_cells;
-use dvp_core::requests::RequestedChange;
-use dvp_store::approvals::{self, Approval, Filter};
+use clap::{Args, Subcommand, ValueEnum};
+use dvp_core::operators::approvals::{approve, deny};
+use dvp_core::operators::requests::RequestedChange;
+use dvp_store::operators::approvals::{self, Approval, Filter};
 use serde_json::{Value, json};
 
 use crate::access::Access;
-use crate::cli::{ApprovalApprove, ApprovalCommand, ApprovalDeny, ApprovalList, ApprovalShow, ApprovalState};
-use crate::output::print;
+use crate::cli::PlaceArgs;
+use crate::output::{print, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalCommand {
+    /// List operators' requests, newest first: those that wait for approval, or all.
+    #[command(after_help = "Example:\n  dvp approval list --state pending --dir .dvp --json")]
+    List(ApprovalList),
+    /// Show a request: exactly the action that its approval carries out.
+    #[command(after_help = "Example:\n  dvp approval show --id apr_… --dir .dvp --json")]
+    Show(ApprovalShow),
+    /// Approve and carry out another operator's request, if its subject is unchanged.
+    #[command(
+        after_help = "Example:\n  dvp approval approve --id apr_… --operator kim --note 'seen on the statement' --dir .dvp"
+    )]
+    Approve(ApprovalApprove),
+    /// End a request without carrying it out. Its maker may, too.
+    #[command(
+        after_help = "Example:\n  dvp approval deny --id apr_… --operator kim --reason 'no such line' --dir .dvp"
+    )]
+    Deny(ApprovalDeny),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ApprovalState {
+    Pending,
+    Approved,
+    Denied,
+    Lapsed,
+}
+
+impl ApprovalState {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Lapsed => "lapsed",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalList {
+    /// Only those in this state.
+    #[arg(long, value_enum)]
+    pub state: Option<ApprovalState>,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalShow {
+    #[arg(long)]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalApprove {
+    #[arg(long)]
+    pub id: String,
+    /// The approving operator, other than the requester.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long, default_value = "")]
+    pub note: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalDeny {
+    #[arg(long)]
+    pub id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
 
 pub(crate) async fn run(command: ApprovalCommand) -> anyhow::Result<()> {
     match command {
@@ -25,8 +110,7 @@ async fn list(args: ApprovalList) -> anyhow::Result<()> {
     let state = args.state.map(ApprovalState::as_str);
     let filter = Filter { state, kind: None, before: None, limit: args.limit };
     let found = approvals::list(&mut access.conn, &filter).await?;
-    let all: Vec<Value> = found.iter().map(view).collect();
-    print(args.place.json, &json!({"approvals": all}), || found.iter().map(line).collect())
+    print_list(args.place.json, "approvals", &found, view, line)
 }
 
 async fn show(args: ApprovalShow) -> anyhow::Result<()> {
@@ -39,16 +123,7 @@ async fn show(args: ApprovalShow) -> anyhow::Result<()> {
 async fn approve_one(args: ApprovalApprove) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let approved = approve(&mut access.conn, &args.id, &args.operator, &args.note).await?;
-    let others = find_other_cells(&mut access.conn, &approved).await?;
-    let mut value = view(&approved);
-    if let Some(others) = &others {
-        value["alsoInCells"] = json!(others);
-    }
-    print(args.place.json, &value, || {
-        let mut lines = vec![line(&approved)];
-        lines.extend(others.iter().flat_map(|others| instruction_notes(waiting_only(&approved), others)));
-        lines
-    })
+    print(args.place.json, &view(&approved), || vec![line(&approved)])
 }
 
 async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
@@ -59,52 +134,13 @@ async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
 
 /// Prints a request of a change, and how it is approved.
 pub(super) fn print_requested(is_json: bool, requested: &RequestedChange) -> anyhow::Result<()> {
-    print(is_json, &requested_view(requested), || requested_lines(requested))
-}
-
-/// The same of a standing instruction, with the cells where it is needed, too.
-pub(super) fn print_requested_instruction(
-    is_json: bool,
-    requested: &RequestedChange,
-    others: &[String],
-) -> anyhow::Result<()> {
-    let mut value = requested_view(requested);
-    value["alsoInCells"] = json!(others);
-    print(is_json, &value, || {
-        let mut lines = requested_lines(requested);
-        lines.extend(instruction_notes(waiting_only(&requested.approval), others));
-        lines
-    })
-}
-
-fn requested_view(requested: &RequestedChange) -> Value {
-    let mut value = view(&requested.approval);
-    value["repeated"] = json!(requested.repeated);
-    value
-}
-
-fn requested_lines(requested: &RequestedChange) -> Vec<String> {
     let approval = &requested.approval;
-    let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
-    vec![line(approval), approve]
-}
-
-/// The cell to which the partner of a requested instruction has moved.
-fn waiting_only(approval: &Approval) -> Option<&str> {
-    approval.details["waitingOnly"].as_str()
-}
-
-/// What an instruction does not change, of a partner that has moved.
-pub(super) fn instruction_notes(waiting_only: Option<&str>, others: &[String]) -> Vec<String> {
-    let left = waiting_only.map(|cell| {
-        format!("The partner has moved to cell {cell}: here it only rejects the orders that wait for the account before.")
-    });
-    let also = |cell| {
-        format!(
-            "Cell {cell} has an instruction of its own, and may have waiting orders: change it there, too."
-        )
-    };
-    left.into_iter().chain(others.iter().map(also)).collect()
+    let mut value = view(approval);
+    value["repeated"] = json!(requested.repeated);
+    print(is_json, &value, || {
+        let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
+        vec![line(approval), approve]
+    })
 }
 
 pub(super) fn view(row: &Approval) -> Value {

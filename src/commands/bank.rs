@@ -1,19 +1,129 @@
 //! `dvp bank …`: alarms about a bank's payments and files.
 
-use dvp_core::operations::bank_alarms::clear;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
+use dvp_core::operators::operations::bank_alarms::clear;
 use dvp_domain::time::Timestamp;
+use dvp_rails::iso20022::folder::Folder;
+use dvp_rails::iso20022::outage::stamp;
 use dvp_store::orders::bank::{self, BankAlarm};
+use dvp_store::orders::bank_folder::{self, Outage};
 use serde_json::{Value, json};
 
-use crate::access::Access;
-use crate::cli::{BankAlarms, BankClearAlarm, BankCommand};
-use crate::output::print;
+use crate::access::{Access, ServiceLocation};
+use crate::cli::PlaceArgs;
+use crate::output::{print, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BankCommand {
+    /// List open alarms about the bank's payments and files, the oldest first.
+    #[command(after_help = "Example:\n  dvp bank alarms --config dvp.toml --json")]
+    Alarms(BankAlarms),
+    /// Clear an alarm that was dealt with. A later alarm about the same opens it again.
+    #[command(
+        after_help = "Example:\n  dvp bank clear-alarm --subject exe_… --operator jo --reason 'the bank corrected it' --config dvp.toml"
+    )]
+    ClearAlarm(BankClearAlarm),
+    /// The folder that is shared with the bank.
+    #[command(subcommand)]
+    Folder(BankFolderCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BankFolderCommand {
+    /// Make a folder the bank's: it gets an id, without which no payment is written into it. The folder must be there.
+    #[command(after_help = "Example:\n  dvp bank folder stamp --operator jo --config dvp.toml")]
+    Stamp(BankFolderStamp),
+    /// Show whether the folder carries its id, seen from here, and which processes cannot use it.
+    #[command(after_help = "Example:\n  dvp bank folder show --config dvp.toml")]
+    Show(PlaceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BankFolderStamp {
+    /// The operator that stamps it.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Take it in place of the folder that was stamped before, or although it carries an id already.
+    #[arg(long)]
+    pub replace: bool,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BankAlarms {
+    /// So many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BankClearAlarm {
+    /// As `dvp bank alarms` lists it: an execution, or a file's SHA-256.
+    #[arg(long)]
+    pub subject: String,
+    /// The operator that clears it.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
 
 pub(crate) async fn run(command: BankCommand) -> anyhow::Result<()> {
     match command {
         BankCommand::Alarms(args) => alarms(args).await,
         BankCommand::ClearAlarm(args) => clear_one(args).await,
+        BankCommand::Folder(BankFolderCommand::Stamp(args)) => stamp_folder(args).await,
+        BankCommand::Folder(BankFolderCommand::Show(place)) => show_folder(&place).await,
     }
+}
+
+fn folder(place: &PlaceArgs) -> anyhow::Result<PathBuf> {
+    Ok(match ServiceLocation::find(place.dir.as_deref(), place.config.as_deref())? {
+        ServiceLocation::Sandbox { dir, .. } => dir.join("bank"),
+        ServiceLocation::Configured(config) => {
+            config.bank.as_ref().context("the configuration has no section [bank]")?.folder.clone()
+        }
+    })
+}
+
+async fn stamp_folder(args: BankFolderStamp) -> anyhow::Result<()> {
+    let BankFolderStamp { operator, replace, place } = args;
+    ensure!(!operator.trim().is_empty(), "--operator names nobody");
+    let root = folder(&place)?;
+    let mut access = Access::open(&place).await?;
+    let id = stamp(&mut access.conn, &root, &operator, replace).await?;
+    let path = root.display().to_string();
+    print(place.json, &json!({"folder": path, "id": id.to_string()}), || {
+        vec![format!("{path} is the bank's folder {id}")]
+    })
+}
+
+async fn show_folder(place: &PlaceArgs) -> anyhow::Result<()> {
+    let root = folder(place)?;
+    let mut access = Access::open(place).await?;
+    let expected = bank_folder::find_id(&mut access.conn).await?;
+    let trouble = Folder::at(&root, expected).verify().await.err().map(|error| error.to_string());
+    let outages = bank_folder::list_outages(&mut access.conn).await?;
+    let since = |one: &Outage| Timestamp::from(one.since).iso8601();
+    let views: Vec<Value> = outages
+        .iter()
+        .map(|one| json!({"process": one.process.to_string(), "cause": one.cause, "since": since(one)}))
+        .collect();
+    let path = root.display().to_string();
+    let value = json!({"folder": path, "id": expected.map(|id| id.to_string()), "trouble": trouble, "outages": views});
+    print(place.json, &value, || {
+        let first = trouble.clone().unwrap_or_else(|| format!("{path} carries its id"));
+        let line = |one: &Outage| format!("{}  process {}: {}", since(one), one.process, one.cause);
+        [first].into_iter().chain(outages.iter().map(line)).collect()
+    })
 }
 
 async fn alarms(args: BankAlarms) -> anyhow::Result<()> {
@@ -21,19 +131,14 @@ async fn alarms(args: BankAlarms) -> anyhow::Result<()> {
     let found = bank::list_alarms(&mut access.conn, i64::from(args.limit)).await?;
     let about = |one: &BankAlarm| if one.is_file { "file" } else { "payment" };
     let at = |one: &BankAlarm| Timestamp::from(one.raised_at).iso8601();
-    let views: Vec<Value> = found
-        .iter()
-        .map(|one| {
-            json!({"subject": one.subject, "about": about(one), "name": one.name, "alarm": one.alarm,
-                   "raisedAt": at(one)})
-        })
-        .collect();
-    print(args.place.json, &json!({"alarms": views}), || {
-        let line = |one: &BankAlarm| {
-            format!("{}  {:<8} {}  {}: {}", at(one), about(one), one.subject, one.name, one.alarm)
-        };
-        found.iter().map(line).collect()
-    })
+    let view = |one: &BankAlarm| {
+        json!({"subject": one.subject, "about": about(one), "name": one.name, "alarm": one.alarm,
+               "raisedAt": at(one)})
+    };
+    let line = |one: &BankAlarm| {
+        format!("{}  {:<8} {}  {}: {}", at(one), about(one), one.subject, one.name, one.alarm)
+    };
+    print_list(args.place.json, "alarms", &found, view, line)
 }
 
 async fn clear_one(args: BankClearAlarm) -> anyhow::Result<()> {

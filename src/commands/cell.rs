@@ -1,22 +1,52 @@
-//! `dvp cell map`: the maps of a proxy in front of several cells.
+//! `dvp cell map`: the map of FIX sessions of a proxy in front of several cells.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
 use dvp_domain::cell::CellId;
-use dvp_store::deployment;
-use dvp_store::moves::{self, MappedSession};
+use dvp_store::database::deployment;
+use dvp_store::durable::{self, Readers};
+use dvp_store::fix::{self, MappedSession};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::access::Access;
-use crate::cli::{CellCommand, CellMap, PlaceArgs};
+use crate::cli::PlaceArgs;
 use crate::output::print;
 
-const KEYS: &str = "dvp-keys.map";
+#[derive(Debug, Subcommand)]
+pub(crate) enum CellCommand {
+    /// Write the map by which a proxy finds the cell of a FIX session.
+    ///
+    /// From the databases of all cells, so give every configuration. The file is replaced as a whole. With --socket the
+    /// running proxy takes the map over at once, as a whole. A session that two cells have keeps its line and is named, and
+    /// the command ends with an error then.
+    #[command(
+        after_help = "Example:\n  dvp cell map --config a.toml --config b.toml --dir /etc/haproxy --socket /run/haproxy/dvp.sock"
+    )]
+    Map(CellMap),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CellMap {
+    /// The configuration of a cell, once for each cell.
+    #[arg(long = "config", value_name = "FILE", required = true)]
+    pub configs: Vec<PathBuf>,
+    /// Where dvp-sessions.map is.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The socket of a proxy that runs.
+    #[arg(long = "socket", value_name = "FILE")]
+    pub sockets: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 const SESSIONS: &str = "dvp-sessions.map";
 
 /// Where each name is routed.
@@ -31,7 +61,7 @@ pub(crate) async fn run(command: CellCommand) -> anyhow::Result<()> {
 }
 
 async fn map(args: CellMap) -> anyhow::Result<()> {
-    let (mut keys, mut sessions, mut disabled) = (Claims::new(), Claims::new(), Claims::new());
+    let (mut sessions, mut disabled) = (Claims::new(), Claims::new());
     let mut cells = Vec::new();
     for config in &args.configs {
         let place = PlaceArgs { dir: None, config: Some(config.clone()), json: args.json };
@@ -40,20 +70,15 @@ async fn map(args: CellMap) -> anyhow::Result<()> {
         let cell = cell.with_context(|| format!("{} has no [cell]", config.display()))?;
         ensure!(!cells.contains(&cell), "cell {cell} is given twice");
         cells.push(cell);
-        let (prefixes, listed) = moves::list_map(&mut access.conn).await?;
-        prefixes.into_iter().try_for_each(|name| claim(&mut keys, name, cell))?;
-        for MappedSession { session_id, enabled } in listed {
+        for MappedSession { session_id, enabled } in fix::list_mapped(&mut access.conn).await? {
             claim(if enabled { &mut sessions } else { &mut disabled }, session_id, cell)?;
         }
     }
     add_disabled(&mut sessions, disabled);
     let mut conflicts = Vec::new();
-    let keys = write(&args, KEYS, keys, &mut conflicts).await?;
-    let sessions = write(&args, SESSIONS, sessions, &mut conflicts).await?;
-    let value = json!({"cells": cells, "keys": keys, "sessions": sessions, "conflicts": conflicts});
-    print(args.json, &value, || {
-        vec![format!("{} keys and {} sessions of {} cells", keys.len(), sessions.len(), cells.len())]
-    })?;
+    let sessions = write(&args, sessions, &mut conflicts).await?;
+    let value = json!({"cells": cells, "sessions": sessions, "conflicts": conflicts});
+    print(args.json, &value, || vec![format!("{} sessions of {} cells", sessions.len(), cells.len())])?;
     ensure!(conflicts.is_empty(), "{}: they are where they were, all else was written", conflicts.join("; "));
     Ok(())
 }
@@ -92,13 +117,8 @@ fn settle(claims: Claims, earlier: &Map) -> (Map, Vec<String>) {
 }
 
 /// Writes a map, and has the proxies take it over. Adds its conflicts.
-async fn write(
-    args: &CellMap,
-    file: &str,
-    claims: Claims,
-    conflicts: &mut Vec<String>,
-) -> anyhow::Result<Map> {
-    let path = args.dir.join(file);
+async fn write(args: &CellMap, claims: Claims, conflicts: &mut Vec<String>) -> anyhow::Result<Map> {
+    let path = args.dir.join(SESSIONS);
     let earlier = read(&path).with_context(|| path.display().to_string())?;
     let (map, found) = settle(claims, &earlier);
     conflicts.extend(found);
@@ -125,9 +145,8 @@ fn lines(map: &Map) -> String {
 
 /// Replaces a file as a whole: a proxy that starts now reads the old one or the new one.
 fn replace(path: &Path, map: &Map) -> std::io::Result<()> {
-    let beside = path.with_extension("map.new");
-    std::fs::write(&beside, format!("# Written by `dvp cell map`.\n{}", lines(map)))?;
-    std::fs::rename(beside, path)
+    let text = format!("# Written by `dvp cell map`.\n{}", lines(map));
+    durable::write(path, text.as_bytes(), Readers::Group)
 }
 
 /// Has a running proxy take a map over: the new version is prepared beside the old one and put in its place at once.

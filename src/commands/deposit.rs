@@ -4,13 +4,12 @@ use anyhow::{bail, ensure};
 use dvp_domain::ledger::Owner;
 use dvp_store::ledger::Deposited;
 use dvp_store::ledger::balances;
-use dvp_store::moves;
 use dvp_store::orders::operations::{self, NewAction};
 use serde_json::json;
 use sqlx::Connection as _;
 
 use crate::access::Access;
-use crate::cli::DepositArgs;
+use crate::commands::partner::DepositArgs;
 use crate::output::print;
 
 /// Posts the deposit for `owner`, whom the answer calls by the name and the value of `shown`.
@@ -42,26 +41,9 @@ pub(super) async fn post(
         Deposited::Posted => "posted",
         Deposited::Repeated => "known already",
         Deposited::Conflict => bail!("{} stands for another deposit", args.id),
-        Deposited::Closed => bail!("{}", elsewhere(access, owner).await?),
     };
     let (name, value) = shown;
     let value = json!({"depositId": args.id, name: value, "asset": args.asset,
                        "amountMinor": args.amount_minor, "repeated": noted == Deposited::Repeated});
     print(args.place.json, &value, || vec![format!("{}: {word}", args.id)])
-}
-
-/// Where a partner's money belongs that moves to another cell, or has moved.
-async fn elsewhere(access: &mut Access, owner: &Owner) -> anyhow::Result<String> {
-    let Owner::Partner { id, .. } = owner else { bail!("{} is no partner", owner.name()) };
-    let latest = moves::find_latest(&mut access.conn, id).await?;
-    Ok(match latest {
-        Some(latest) if latest.state == "moved" => {
-            format!("the partner has moved to cell {}: deposit it there; nothing was posted", latest.target)
-        }
-        Some(latest) => format!(
-            "the partner moves from cell {} to cell {}: deposit it when it has moved; nothing was posted",
-            latest.source, latest.target
-        ),
-        None => "the partner is closed; nothing was posted".to_owned(),
-    })
 }

@@ -1,14 +1,14 @@
 //! `dvp fix-session disable|enable|logout|disconnect|test-request|reset|set-seq|history`: operators' commands for sessions.
 
-use dvp_core::credentials::sessions;
-use dvp_core::fix_sessions;
+use dvp_core::operators::credentials::sessions;
+use dvp_core::operators::fix_sessions;
 use dvp_fix_gateway::stale_types;
 use dvp_store::fix::commands::{self as fix_commands, ListedCommand, SessionAction};
 use serde_json::{Value, json};
 
 use super::approval::print_requested;
 use crate::access::Access;
-use crate::cli::{SessionCommand, SessionEnable, SessionId, SessionSwitch, login};
+use crate::commands::fix_session::{SessionCommand, SessionEnable, SessionId, SessionSwitch, login};
 use crate::output::print;
 
 /// Rows of a history.

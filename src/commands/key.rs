@@ -1,20 +1,122 @@
 //! `dvp key …`. Secrets are printed by the command that draws them, once.
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_core::credentials;
-use dvp_core::keys::{self, Issued, SCOPES};
-use dvp_core::requests::{Maker, RequestedChange};
-use dvp_store::moves;
-use dvp_store::operators::{self, ConsoleAction, ConsoleRecord};
-use dvp_store::partners::{self, ListedKey};
+use clap::{Args, Subcommand};
+use dvp_core::operators::credentials;
+use dvp_core::operators::keys::{self, Issued, SCOPES};
+use dvp_core::operators::requests::{Maker, RequestedChange};
+use dvp_store::operators::accounts::{self, ConsoleAction, ConsoleRecord};
+use dvp_store::partners::registry::{self, ListedKey};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use super::approval::print_requested;
 use super::named_partner;
 use crate::access::Access;
-use crate::cli::{KeyCommand, KeyIssue, KeyList, KeyRequest, KeyStop};
-use crate::output::print;
+use crate::cli::{EnvArg, MakerArgs, PlaceArgs};
+use crate::output::{all_pages, print, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Issue an API key and its signing secret. Both are printed once and kept nowhere.
+    ///
+    /// With --operator, and always in a live deployment, the key is issued disabled until another operator approves it
+    /// (`dvp approval approve`).
+    #[command(
+        after_help = "Example:\n  dvp key issue --partner acme --env test --scopes quotes:write,intents:write --dir .dvp --json"
+    )]
+    Issue(KeyIssue),
+    /// Issue a key in place of another one: same partner, environment and scopes.
+    ///
+    /// Both work until the old one is disabled or revoked.
+    #[command(after_help = "Example:\n  dvp key rotate --key-id key_… --dir .dvp --json")]
+    Rotate(KeyRequest),
+    /// Refuse a key from now on (403 API_KEY_DISABLED) until it is enabled again.
+    ///
+    /// A live deployment needs --operator and --reason, which the audit log keeps; one operator is enough.
+    #[command(
+        after_help = "Example:\n  dvp key disable --key-id key_… --operator jo --reason 'seen in a log' --dir .dvp"
+    )]
+    Disable(KeyStop),
+    /// Let a disabled key work again.
+    #[command(after_help = "Example:\n  dvp key enable --key-id key_… --dir .dvp")]
+    Enable(KeyRequest),
+    /// End a key for good (401 INVALID_API_KEY) and erase its signing secret.
+    ///
+    /// A live deployment needs --operator and --reason, which the audit log keeps; one operator is enough.
+    #[command(
+        after_help = "Example:\n  dvp key revoke --key-id key_… --operator jo --reason leaked --dir .dvp"
+    )]
+    Revoke(KeyStop),
+    /// List keys, without anything that could be used.
+    #[command(after_help = "Example:\n  dvp key list --partner acme --dir .dvp --json")]
+    List(KeyList),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyIssue {
+    /// The partner's name.
+    #[arg(long)]
+    pub partner: String,
+    /// The deployment's own when not given; the other one is refused.
+    #[arg(long, value_enum)]
+    pub env: Option<EnvArg>,
+    /// The key's scopes; all when not given.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = scope)]
+    pub scopes: Vec<String>,
+    #[command(flatten)]
+    pub maker: MakerArgs,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// What one operator stops.
+#[derive(Debug, Args)]
+pub(crate) struct KeyStop {
+    /// The operator.
+    #[arg(long, visible_alias = "as", requires = "reason")]
+    pub operator: Option<String>,
+    /// Why.
+    #[arg(long, requires = "operator")]
+    pub reason: Option<String>,
+    #[command(flatten)]
+    pub key: KeyId,
+}
+
+/// A request of two operators.
+#[derive(Debug, Args)]
+pub(crate) struct KeyRequest {
+    #[command(flatten)]
+    pub maker: MakerArgs,
+    #[command(flatten)]
+    pub key: KeyId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyId {
+    /// As `dvp key issue` and `dvp key list` print it.
+    #[arg(long)]
+    pub key_id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyList {
+    /// Only this partner's.
+    #[arg(long)]
+    pub partner: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+fn scope(text: &str) -> Result<String, String> {
+    if SCOPES.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("the scopes are {}", SCOPES.join(", ")))
+    }
+}
 
 const PAGE: i64 = 500;
 
@@ -95,8 +197,8 @@ fn tell(
     });
     let approval = requested.map(|requested| requested.approval.id.as_str());
     for (name, text) in [("replaces", replaces), ("approval", approval)] {
-        if let (Some(text), Some(fields)) = (text, value.as_object_mut()) {
-            fields.insert(name.into(), text.into());
+        if let Some(text) = text {
+            value[name] = text.into();
         }
     }
     print(json, &value, || {
@@ -153,27 +255,18 @@ async fn stop(KeyStop { operator, reason, key: args }: KeyStop, wanted: Change) 
             subject: &format!("{} {}: {}", args.key_id, wanted.word(), reason.trim()),
             source: "command line",
         };
-        operators::record(&mut tx, &record).await?;
+        accounts::record(&mut tx, &record).await?;
     }
     let key = change(&mut tx, &args.key_id, wanted).await?;
-    let others = moves::list_other_cells(&mut tx, &key.partner_id).await?;
     tx.commit().await?;
-    let mut value = view(&key);
-    value["alsoInCells"] = json!(others);
-    print(args.place.json, &value, || {
-        let also = |cell| {
-            format!("The partner moves or has moved: the key may work in cell {cell}, too; stop it there.")
-        };
-        let stopped = format!("{} is {}", key.key_id, wanted.word());
-        std::iter::once(stopped).chain(others.iter().map(also)).collect()
-    })
+    print(args.place.json, &view(&key), || vec![format!("{} is {}", key.key_id, wanted.word())])
 }
 
 async fn change(conn: &mut PgConnection, id: &str, change: Change) -> anyhow::Result<ListedKey> {
     let done = match change {
-        Change::Disable => partners::disable_key(conn, id).await?,
-        Change::Enable => partners::enable_key(conn, id).await?,
-        Change::Revoke => partners::revoke_key(conn, id).await?,
+        Change::Disable => registry::disable_key(conn, id).await?,
+        Change::Enable => registry::enable_key(conn, id).await?,
+        Change::Revoke => registry::revoke_key(conn, id).await?,
     };
     let key = find(conn, id).await?;
     // A repetition has no further effect; a revoked key stays revoked.
@@ -184,7 +277,7 @@ async fn change(conn: &mut PgConnection, id: &str, change: Change) -> anyhow::Re
 }
 
 async fn find(conn: &mut PgConnection, key_id: &str) -> anyhow::Result<ListedKey> {
-    let found = partners::find_listed_key(conn, key_id).await?;
+    let found = registry::find_listed_key(conn, key_id).await?;
     found.with_context(|| format!("there is no key {key_id}"))
 }
 
@@ -194,30 +287,14 @@ async fn list(args: KeyList) -> anyhow::Result<()> {
         Some(name) => Some(named_partner(&mut access.conn, name).await?.id),
         None => None,
     };
-    let mut all: Vec<ListedKey> = Vec::new();
-    loop {
-        let after = all.last().map(|row| row.key_id.clone()).unwrap_or_default();
-        let page = partners::list_keys(&mut access.conn, partner.as_deref(), &after, PAGE).await?;
-        if page.is_empty() {
-            break;
-        }
-        all.extend(page);
-    }
-    let keys: Vec<Value> = all.iter().map(view).collect();
-    print(args.place.json, &json!({"keys": keys}), || {
-        let line = |key: &ListedKey| {
-            let scopes = key.scopes.join(",");
-            format!(
-                "{}  {}  {}  {}…  {}  {scopes}",
-                key.key_id,
-                key.partner,
-                key.env,
-                key.key_prefix,
-                state(key)
-            )
-        };
-        all.iter().map(line).collect()
-    })
+    let page =
+        async |after: &str| registry::list_keys(&mut access.conn, partner.as_deref(), after, PAGE).await;
+    let all = all_pages(|row: &ListedKey| &row.key_id, page).await?;
+    let line = |key: &ListedKey| {
+        let (scopes, state) = (key.scopes.join(","), state(key));
+        format!("{}  {}  {}  {}…  {state}  {scopes}", key.key_id, key.partner, key.env, key.key_prefix)
+    };
+    print_list(args.place.json, "keys", &all, view, line)
 }
 
 const fn state(key: &ListedKey) -> &'static str {

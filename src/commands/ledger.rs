@@ -4,29 +4,287 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use chrono::{DateTime, Utc};
-use dvp_core::approvals::{approve, deny};
-use dvp_core::ledger_operations::{LEDGER, Requested, request};
-use dvp_core::ledger_rebuild;
-use dvp_core::requests::Maker;
-use dvp_core::statements::account_name;
-use dvp_domain::ledger::Owner;
-use dvp_domain::ledger::operation::{Adjusted, Operation};
-use dvp_domain::reconcile::transfers::TransitBalance;
-use dvp_store::approvals::{self, Approval, Filter};
+use clap::{Args, Subcommand, ValueEnum};
+use dvp_core::ledger::rebuild;
+use dvp_core::ledger::statements::account_name;
+use dvp_core::operators::approvals::{approve, deny};
+use dvp_core::operators::ledger_operations::{LEDGER, Requested, request};
+use dvp_core::operators::requests::Maker;
+use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
+use dvp_domain::ledger::{Claimant, Owner};
+use dvp_domain::money::Minor;
 use dvp_store::ledger::check::{Compared, Findings, compare};
 use dvp_store::ledger::closings::{BalanceAt, list_balances_before};
 use dvp_store::ledger::rebuild::Change;
-use dvp_store::transfers::list_transit;
+use dvp_store::operators::approvals::{self, Approval, Filter};
 use serde_json::{Value, json};
 
 use super::approval::{line, view};
 use super::named_partner;
 use crate::access::Access;
-use crate::cli::{
-    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerRebuild, LedgerReject, LedgerRequest,
-    LedgerShow, OperationArgs, OwnerArgs, PlaceArgs,
-};
-use crate::output::print;
+use crate::cli::PlaceArgs;
+use crate::commands::partner::amount;
+use crate::output::{print, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerCommand {
+    /// Request an operation of the ledger; another operator approves it. The same id again changes nothing.
+    #[command(subcommand)]
+    Request(LedgerRequest),
+    /// Approve and post another operator's request.
+    #[command(
+        after_help = "Example:\n  dvp ledger approve --id W-17 --operator kim --note 'wire sent' --dir .dvp"
+    )]
+    Approve(LedgerApprove),
+    /// End a request without posting it. Its maker may, too.
+    #[command(
+        after_help = "Example:\n  dvp ledger reject --id W-17 --operator kim --reason 'no such wire' --dir .dvp"
+    )]
+    Reject(LedgerReject),
+    /// List operations, newest first.
+    #[command(after_help = "Example:\n  dvp ledger list --dir .dvp --json")]
+    List(LedgerList),
+    /// Show an operation.
+    #[command(after_help = "Example:\n  dvp ledger show --id W-17 --dir .dvp --json")]
+    Show(LedgerShow),
+    /// Every account's balance: the trial balance, with the claims between providers and the house.
+    #[command(after_help = "Example:\n  dvp ledger balances --dir .dvp --json")]
+    Balances(PlaceArgs),
+    /// Hold every kept balance against its entries, the entries of each asset against zero, and what is in transit to and
+    /// from other cells against the transfers. Exit code 1 when anything differs.
+    #[command(after_help = "Example:\n  dvp ledger check --dir .dvp --json")]
+    Check(PlaceArgs),
+    /// Make kept balances, closings and the fees of closed days again from the entries.
+    ///
+    /// Changes what differs, in one transaction, and reports it. Entries are never changed: entries that do not balance,
+    /// or a balance below zero by them, are refused with an error. The service may run; its postings wait while balances
+    /// are compared.
+    #[command(
+        after_help = "Example:\n  dvp ledger rebuild --dry-run --config dvp.toml\n  dvp ledger rebuild --operator jo --reason 'INC-17: balance changed by hand' --config dvp.toml"
+    )]
+    Rebuild(LedgerRebuild),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerRequest {
+    /// An owner took money out.
+    #[command(
+        after_help = "Example:\n  dvp ledger request withdrawal --provider northwind --asset USD --amount-minor 5000 --id W-17 --operator jo --reason 'requested by mail' --evidence 'wire 17' --dir .dvp"
+    )]
+    Withdrawal {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// A deposit was sent back, or a part of it.
+    #[command(
+        after_help = "Example:\n  dvp ledger request return --partner acme --deposit wire-1 --asset USD --amount-minor 5000 --id R-3 --operator jo --reason 'wrong account' --evidence 'wire 18' --dir .dvp"
+    )]
+    Return {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// The deposit's id.
+        #[arg(long)]
+        deposit: String,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// An account is put right, against the house.
+    #[command(
+        after_help = "Example:\n  dvp ledger request adjustment --account available --provider northwind --direction credit --asset USD --amount-minor 12 --id A-2 --operator jo --reason 'interest' --evidence 'statement 17' --dir .dvp"
+    )]
+    Adjustment {
+        #[arg(long, value_enum)]
+        account: AdjustedArg,
+        /// Of `available` and `owed`: the provider.
+        #[arg(long, conflicts_with = "partner")]
+        provider: Option<String>,
+        /// Of `available`: the partner's name.
+        #[arg(long)]
+        partner: Option<String>,
+        /// Credit: the account has more than before.
+        #[arg(long, value_parser = direction)]
+        direction: Direction,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// Earned fees were moved to an account of the service's own.
+    #[command(
+        after_help = "Example:\n  dvp ledger request fee-sweep --asset USD --amount-minor 5000 --id F-11 --operator jo --reason 'month end' --evidence 'transfer 9' --dir .dvp"
+    )]
+    FeeSweep {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// The bank has charged a fee, which the house bears: a debit of a statement that is about no order. The id is the
+    /// bank's reference of the entry.
+    #[command(
+        after_help = "Example:\n  dvp ledger request charge --id BK2611-77 --asset USD --amount-minor 350 --operator jo --reason 'fee of November' --evidence 'statement 17, line 4' --dir .dvp"
+    )]
+    Charge {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// Inventory changed hands between providers.
+    #[command(
+        after_help = "Example:\n  dvp ledger request transfer --from northwind --to meridian --asset USD --amount-minor 5000 --id T-4 --operator jo --reason 'rebalanced' --evidence 'mail of both' --dir .dvp"
+    )]
+    Transfer {
+        #[arg(long)]
+        from: String,
+        #[arg(long)]
+        to: String,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// Somebody has sent tokens to the escrow, for no order: the surplus of the break `balance_differs`. The id is the
+    /// hash of their transaction.
+    #[command(
+        after_help = "Example:\n  dvp ledger request gift --id 0x5d… --asset USDC --amount-minor 1 --operator jo --reason 'sent by a stranger' --evidence 'block 91' --dir .dvp"
+    )]
+    Gift {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// A debtor's wallet has paid a claimant's funds to the claimant: `house`, or a provider's id.
+    #[command(
+        after_help = "Example:\n  dvp ledger request claim-settlement --debtor northwind --claimant house --asset USDC --amount-minor 5000 --id C-8 --operator jo --reason 'monthly' --evidence '0x…' --dir .dvp"
+    )]
+    ClaimSettlement {
+        #[arg(long, value_parser = claimant)]
+        debtor: Claimant,
+        #[arg(long, value_parser = claimant)]
+        claimant: Claimant,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AdjustedArg {
+    Available,
+    Owed,
+    Fees,
+}
+
+/// Whose available balance.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct OwnerArgs {
+    /// The provider's id.
+    #[arg(long)]
+    pub provider: Option<String>,
+    /// The partner's name.
+    #[arg(long)]
+    pub partner: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperationArgs {
+    /// The unique id of the operation.
+    #[arg(long)]
+    pub id: String,
+    /// The asset's symbol.
+    #[arg(long)]
+    pub asset: String,
+    /// In minor units.
+    #[arg(long, value_parser = amount)]
+    pub amount_minor: Minor,
+    /// The requesting operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    /// The evidence: a line of a bank statement, a transaction, a ticket.
+    #[arg(long)]
+    pub evidence: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerApprove {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    /// The approving operator, other than the requester.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long, default_value = "")]
+    pub note: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerReject {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerRebuild {
+    /// Report what differs and change nothing.
+    #[arg(long, conflicts_with_all = ["operator", "reason", "evidence"])]
+    pub dry_run: bool,
+    #[arg(
+        long,
+        visible_alias = "as",
+        required_unless_present = "dry_run",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub operator: String,
+    #[arg(long, required_unless_present = "dry_run", default_value = "", hide_default_value = true)]
+    pub reason: String,
+    /// The evidence: an incident, a ticket.
+    #[arg(long, default_value = "")]
+    pub evidence: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerList {
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerShow {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "credit" => Ok(Direction::Credit),
+        "debit" => Ok(Direction::Debit),
+        _ => Err("credit or debit".to_owned()),
+    }
+}
+
+fn claimant(text: &str) -> Result<Claimant, String> {
+    match text {
+        "" => Err("house, or a provider's id".to_owned()),
+        "house" => Ok(Claimant::House),
+        provider => Ok(Claimant::Provider(provider.to_owned())),
+    }
+}
 
 pub(crate) async fn run(command: LedgerCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -59,9 +317,7 @@ async fn make(wanted: LedgerRequest) -> anyhow::Result<()> {
     let maker = Maker { operator, reason, evidence };
     let Requested { approval, repeated } = request(&mut access.conn, id, &operation, maker).await?;
     let mut value = view(&approval);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("repeated".into(), json!(repeated));
-    }
+    value["repeated"] = json!(repeated);
     print(place.json, &value, || {
         vec![line(&approval), format!("another operator posts it: dvp ledger approve --id {id}")]
     })
@@ -151,8 +407,7 @@ async fn list(args: LedgerList) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let filter = Filter { state: None, kind: Some(LEDGER), before: None, limit: args.limit };
     let found = approvals::list(&mut access.conn, &filter).await?;
-    let all: Vec<Value> = found.iter().map(view).collect();
-    print(args.place.json, &json!({"operations": all}), || found.iter().map(line).collect())
+    print_list(args.place.json, "operations", &found, view, line)
 }
 
 async fn show(args: LedgerShow) -> anyhow::Result<()> {
@@ -164,27 +419,20 @@ async fn show(args: LedgerShow) -> anyhow::Result<()> {
 async fn balances(place: PlaceArgs) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
     let found = list_balances_before(&mut access.conn, DateTime::<Utc>::MAX_UTC).await?;
-    let all: Vec<Value> = found
-        .iter()
-        .map(|row| {
-            json!({"kind": row.owner_kind, "owner": row.owner, "part": row.part, "asset": row.asset,
-                   "amount": row.amount, "accounts": row.accounts})
-        })
-        .collect();
-    print(place.json, &json!({"balances": all}), || {
-        let line = |row: &BalanceAt| {
-            format!("{}  {}:{}:{}  {}", row.asset, row.owner_kind, row.owner, row.part, row.amount)
-        };
-        found.iter().map(line).collect()
-    })
+    let view = |row: &BalanceAt| {
+        json!({"kind": row.owner_kind, "owner": row.owner, "part": row.part, "asset": row.asset,
+               "amount": row.amount, "accounts": row.accounts})
+    };
+    let line = |row: &BalanceAt| {
+        format!("{}  {}:{}:{}  {}", row.asset, row.owner_kind, row.owner, row.part, row.amount)
+    };
+    print_list(place.json, "balances", &found, view, line)
 }
 
 async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut access = Access::open(&place).await?;
     let Findings { disagreements, unbalanced } = compare(&mut access.conn, Compared::Whole).await?;
-    let mut transit = list_transit(&mut access.conn).await?;
-    transit.retain(|one| one.judge().is_some());
-    let is_right = disagreements.is_empty() && unbalanced.is_empty() && transit.is_empty();
+    let is_right = disagreements.is_empty() && unbalanced.is_empty();
     let differing: Vec<Value> = disagreements
         .iter()
         .map(|one| {
@@ -194,14 +442,7 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
         .collect();
     let sums: Vec<Value> =
         unbalanced.iter().map(|(asset, sum)| json!({"asset": asset, "sum": sum})).collect();
-    let moved: Vec<Value> = transit
-        .iter()
-        .map(|one| {
-            json!({"cell": one.cell, "asset": one.asset, "ledger": one.ledger.to_string(),
-                   "transfers": one.transfers.to_string()})
-        })
-        .collect();
-    let value = json!({"ok": is_right, "disagreements": differing, "unbalanced": sums, "transit": moved});
+    let value = json!({"ok": is_right, "disagreements": differing, "unbalanced": sums});
     print(place.json, &value, || {
         let mut lines: Vec<String> = disagreements
             .iter()
@@ -213,7 +454,6 @@ async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
             })
             .collect();
         lines.extend(unbalanced.iter().map(|(asset, sum)| format!("{asset}: all entries sum to {sum}")));
-        lines.extend(transit.iter().filter_map(TransitBalance::judge).map(|found| found.detail));
         if is_right {
             lines.push("every balance is the sum of its entries, and all entries sum to zero".to_owned());
         }
@@ -226,16 +466,16 @@ async fn rebuild(args: LedgerRebuild) -> anyhow::Result<()> {
     let LedgerRebuild { dry_run, operator, reason, evidence, place } = args;
     let mut access = Access::open(&place).await?;
     let changes = if dry_run {
-        ledger_rebuild::compare(&mut access.conn).await
+        rebuild::compare(&mut access.conn).await
     } else {
         let maker = Maker { operator: &operator, reason: &reason, evidence: &evidence };
-        ledger_rebuild::rebuild(&mut access.conn, maker).await
+        rebuild::rebuild(&mut access.conn, maker).await
     };
     let changes = changes.map_err(|error| {
         let code = error.code();
         anyhow::Error::new(error).context(code)
     })?;
-    let all: Vec<Value> = changes.iter().map(ledger_rebuild::view).collect();
+    let all: Vec<Value> = changes.iter().map(rebuild::view).collect();
     print(place.json, &json!({"dryRun": dry_run, "changes": all}), || {
         if changes.is_empty() {
             return vec!["nothing differs: balances and closings are the sums of their entries".to_owned()];

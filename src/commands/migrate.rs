@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use dvp_domain::environment::Environment;
-use dvp_store::{MIGRATOR, deployment};
+use dvp_store::{MIGRATOR, database::deployment};
 use serde_json::json;
 
 use crate::access::ServiceLocation;

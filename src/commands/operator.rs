@@ -1,14 +1,98 @@
 //! `dvp operator …`: operators of the console.
 
-use dvp_core::operators::{add, identify, invite, named};
+use clap::{Args, Subcommand};
+use dvp_core::operators::accounts::{add, identify, invite, named};
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators::{self, OperatorRow};
+use dvp_store::operators::accounts::{self, OperatorRow};
 use serde_json::{Value, json};
 
 use crate::access::{Access, ServiceLocation};
-use crate::cli::{OperatorAdd, OperatorCommand, OperatorIdentity, OperatorName, OperatorRoles, PlaceArgs};
-use crate::output::print;
+use crate::cli::PlaceArgs;
+use crate::output::{print, print_list};
 use crate::sandbox_dir::text;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperatorCommand {
+    /// Add an operator of the console and print a sign-in link.
+    ///
+    /// The link is printed once, can be used once, and expires after a day.
+    #[command(
+        after_help = "Example:\n  dvp operator add --name kim --roles operator,approver --operator jo --config dvp.toml"
+    )]
+    Add(OperatorAdd),
+    /// Print a new sign-in link of an operator.
+    #[command(after_help = "Example:\n  dvp operator link --name kim --config dvp.toml")]
+    Link(OperatorName),
+    /// Replace an operator's roles, from its next request on.
+    #[command(after_help = "Example:\n  dvp operator roles --name kim --roles viewer --config dvp.toml")]
+    Roles(OperatorRoles),
+    /// Set the address by which an operator signs in at the identity provider ([console.oidc]).
+    ///
+    /// The first sign-in binds the operator to the account with this verified address; this command releases it.
+    #[command(
+        after_help = "Example:\n  dvp operator identity --name kim --email kim@example.com --config dvp.toml"
+    )]
+    Identity(OperatorIdentity),
+    /// End an operator's sessions and links, and refuse new ones.
+    #[command(after_help = "Example:\n  dvp operator disable --name kim --config dvp.toml")]
+    Disable(OperatorName),
+    /// Let a disabled operator sign in again.
+    #[command(after_help = "Example:\n  dvp operator enable --name kim --config dvp.toml")]
+    Enable(OperatorName),
+    /// List operators.
+    #[command(after_help = "Example:\n  dvp operator list --dir .dvp --json")]
+    List(PlaceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperatorAdd {
+    /// The name that requests, approvals and the audit log have.
+    #[arg(long)]
+    pub name: String,
+    /// viewer, support, operator, treasury, approver, admin, auditor.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = role, required = true)]
+    pub roles: Vec<OperatorRole>,
+    /// Who adds it.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperatorRoles {
+    #[arg(long)]
+    pub name: String,
+    /// viewer, support, operator, treasury, approver, admin, auditor.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = role, required = true)]
+    pub roles: Vec<OperatorRole>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperatorIdentity {
+    #[arg(long)]
+    pub name: String,
+    /// The address; without it the operator does not sign in at the provider any more.
+    #[arg(long)]
+    pub email: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperatorName {
+    #[arg(long)]
+    pub name: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+fn role(text: &str) -> Result<OperatorRole, String> {
+    let roles = OperatorRole::ALL.map(OperatorRole::as_str).join(", ");
+    OperatorRole::parse(text).ok_or_else(|| format!("the roles are {roles}"))
+}
 
 const ROWS: i64 = 1000;
 
@@ -54,7 +138,7 @@ async fn print_link(access: &mut Access, place: &PlaceArgs, name: &str, id: &str
 async fn roles(args: OperatorRoles) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let operator = named(&mut access.conn, &args.name).await?;
-    operators::update_roles(&mut access.conn, &operator.id, &args.roles).await?;
+    accounts::update_roles(&mut access.conn, &operator.id, &args.roles).await?;
     show(&args.place, &mut access, &args.name).await
 }
 
@@ -67,7 +151,7 @@ async fn identity(args: OperatorIdentity) -> anyhow::Result<()> {
 async fn switch(args: OperatorName, disabled: bool) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let operator = named(&mut access.conn, &args.name).await?;
-    operators::set_disabled(&mut access.conn, &operator.id, disabled).await?;
+    accounts::set_disabled(&mut access.conn, &operator.id, disabled).await?;
     show(&args.place, &mut access, &args.name).await
 }
 
@@ -78,9 +162,8 @@ async fn show(place: &PlaceArgs, access: &mut Access, name: &str) -> anyhow::Res
 
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
-    let all = operators::list(&mut access.conn, "", ROWS).await?;
-    let values: Vec<Value> = all.iter().map(view).collect();
-    print(place.json, &json!({"operators": values}), || all.iter().map(line).collect())
+    let all = accounts::list(&mut access.conn, "", ROWS).await?;
+    print_list(place.json, "operators", &all, view, line)
 }
 
 fn view(row: &OperatorRow) -> Value {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
 use dvp_domain::fees::GasCharge;
 use dvp_domain::ids::{QuoteId, Reference};
 use dvp_domain::plan::Slice;
@@ -13,8 +14,28 @@ use dvp_store::orders::{executions, quotes};
 use serde_json::json;
 
 use crate::access::Access;
-use crate::cli::{QuoteCommand, QuoteExplain};
+use crate::cli::PlaceArgs;
 use crate::output::print;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuoteCommand {
+    /// Explain the price of a firm quote or of an order, step by step, with its own numbers.
+    ///
+    /// Each step is computed again from the one before it; exit code 1 when a stored amount differs.
+    #[command(
+        after_help = "Example:\n  dvp quote explain --id qte_… --dir .dvp\n  dvp quote explain --id exe_… --dir .dvp --json"
+    )]
+    Explain(QuoteExplain),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuoteExplain {
+    /// A firm quote's id (`qte_…`) or an execution's (`exe_…`).
+    #[arg(long, value_name = "ID")]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
 
 pub(crate) async fn run(command: QuoteCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -97,8 +118,8 @@ fn lines(id: &str, explained: &Explanation<'_>) -> Vec<String> {
         bps(explained.cost_bps)
     ));
     lines.push(format!(
-        "  residual         {} × 10^-18 minor units  (posted to the ledger)",
-        explained.residual_e18
+        "  residual         {} × 10^-18 minor units of the output, {} of the input  (posted to the ledger)",
+        explained.residual_e18, explained.fee_residual_e18
     ));
     lines.extend(explained.absorbed.iter().map(|fee| {
         let amount = fee.amount_minor.to_decimal_string(fee.exponent);

@@ -1,14 +1,106 @@
 //! `dvp recall request|list|show|close`: payments that the bank is asked to give back.
 
 use anyhow::Context as _;
-use dvp_core::operations::{Action, OperatorDecision, Resolution, resolve};
+use clap::{Args, Subcommand};
+use dvp_core::operators::operations::{Action, Resolution, resolve};
 use dvp_domain::recall::RecallReason;
 use dvp_store::orders::recalls::{self, Recall, RecallFilter};
 use serde_json::{Value, json};
 
+use super::execution::print_decision;
 use crate::access::Access;
-use crate::cli::{PlaceArgs, RecallClose, RecallCommand, RecallList, RecallRequest, RecallShow};
-use crate::output::print;
+use crate::cli::PlaceArgs;
+use crate::output::{print, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecallCommand {
+    /// Request that the bank gives the payment of an order back; another operator approves it (`dvp approval approve`).
+    ///
+    /// The service then sends the request to the bank (camt.056), once. Nothing moves by the bank's answer alone: what
+    /// comes back is a return of the payment. A payment that the bank does not have is not recalled: cancel the order,
+    /// or fail its payout.
+    #[command(
+        after_help = "Example:\n  dvp recall request --id exe_… --reason DUPL --operator jo --evidence 'ticket 17' --dir .dvp"
+    )]
+    Request(RecallRequest),
+    /// List recalls, newest first. Those that wait for approval: `dvp approval list --state pending`.
+    #[command(after_help = "Example:\n  dvp recall list --open --dir .dvp --json")]
+    List(RecallList),
+    /// Show a recall: when it was sent, and what the bank answered.
+    #[command(after_help = "Example:\n  dvp recall show --id rcl_… --dir .dvp --json")]
+    Show(RecallShow),
+    /// Close the open recall of an order whose end is known outside of the service, or that is not to be sent: two
+    /// operators.
+    #[command(
+        after_help = "Example:\n  dvp recall close --id exe_… --operator jo --reason 'the bank let it drop' --evidence 'mail of 3 May' --dir .dvp"
+    )]
+    Close(RecallClose),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecallRequest {
+    /// The execution.
+    #[arg(long, value_name = "EXECUTION")]
+    pub id: String,
+    /// Why, as the bank is told: DUPL (ordered twice), FRAD (fraud), TECH (technical problem), CUST (the customer asks),
+    /// AM09 (wrong amount), AC03 (wrong account).
+    #[arg(long)]
+    pub reason: RecallReason,
+    /// What else the bank is told, in 105 characters.
+    #[arg(long)]
+    pub information: Option<String>,
+    /// The requesting operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Why, for our own records; the reason's meaning when not given.
+    #[arg(long)]
+    pub note: Option<String>,
+    /// The evidence: a ticket, a report.
+    #[arg(long)]
+    pub evidence: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecallList {
+    /// Only those whose end is not known, or whose answer is contradicted.
+    #[arg(long)]
+    pub open: bool,
+    /// Only those of one execution.
+    #[arg(long)]
+    pub execution: Option<String>,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecallShow {
+    /// The recall.
+    #[arg(long)]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecallClose {
+    /// The execution.
+    #[arg(long, value_name = "EXECUTION")]
+    pub id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[arg(long)]
+    pub evidence: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
 
 pub(crate) async fn run(command: RecallCommand) -> anyhow::Result<()> {
     match command {
@@ -42,19 +134,8 @@ async fn close(args: RecallClose) -> anyhow::Result<()> {
 
 async fn decide(place: &PlaceArgs, resolution: &Resolution<'_>) -> anyhow::Result<()> {
     let mut access = Access::open(place).await?;
-    let OperatorDecision { state, is_proposal, approval } = resolve(&mut access.conn, resolution).await?;
-    let (reference, action) = (resolution.reference, resolution.action.as_str());
-    let value = json!({"reference": reference, "action": action, "state": state, "isProposal": is_proposal,
-                       "approval": approval});
-    print(place.json, &value, || {
-        let what = if is_proposal {
-            let id = approval.as_deref().unwrap_or_default();
-            format!("waits for another operator within a day: dvp approval approve --id {id}")
-        } else {
-            "is approved".to_owned()
-        };
-        vec![format!("{reference}: {action} {what}")]
-    })
+    let decision = resolve(&mut access.conn, resolution).await?;
+    print_decision(place.json, resolution, &decision, "is approved", "")
 }
 
 async fn list(args: RecallList) -> anyhow::Result<()> {
@@ -66,8 +147,7 @@ async fn list(args: RecallList) -> anyhow::Result<()> {
         limit: args.limit,
     };
     let found = recalls::list(&mut access.conn, &filter).await?;
-    let all: Vec<Value> = found.iter().map(view).collect();
-    print(args.place.json, &json!({ "recalls": all }), || found.iter().map(line).collect())
+    print_list(args.place.json, "recalls", &found, view, line)
 }
 
 async fn show(args: RecallShow) -> anyhow::Result<()> {

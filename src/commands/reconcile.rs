@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dvp_chain_indexer::reconcile::{Options, Report, reconcile};
 use dvp_core::context::now;
-use dvp_core::reconciliation::{self, BankReport, compare_bank};
+use dvp_core::ledger::reconciliation::{self, BankReport, compare_bank};
 use dvp_domain::reconcile::{Break, Patience};
 use dvp_domain::time::Timestamp;
 use dvp_store::reconcile as store;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::access::ServiceLocation;
 use crate::chains;
-use crate::cli::ReconcileArgs;
+use crate::commands::chain::ReconcileArgs;
 use crate::output::print;
 
 pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
@@ -34,6 +34,12 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     };
     let report = reconcile(&pool, &config, &Options { patience, ended_within, full: args.full }).await?;
     let bank = compare_bank(&pool, now(), books_patience).await?;
+    if let Some((account, why)) = bank.iter().flat_map(|bank| &bank.failed).next() {
+        anyhow::bail!("the bank account {account} could not be compared: {why}");
+    }
+    if let Some((what, why)) = report.unread.first() {
+        anyhow::bail!("{what} could not be read: {why}");
+    }
     let breaks: Vec<&Break> = report.breaks.iter().chain(bank.iter().flat_map(|bank| &bank.breaks)).collect();
     print(json, &view(&report, bank.as_ref(), &breaks), || lines(&report, bank.as_ref(), &breaks))?;
     Ok(if breaks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -42,9 +48,8 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
 fn view(report: &Report, bank: Option<&BankReport>, breaks: &[&Break]) -> Value {
     let Report { run_id, chain_id, block_number, block_hash, since, subjects, queries, .. } = report;
     let bank = bank.map(|bank| {
-        let BankReport { run_id, accounts, pairs, in_transit, transfers, .. } = bank;
-        json!({"runId": run_id, "accounts": accounts, "newPairs": pairs, "inTransit": in_transit,
-               "openTransfers": transfers})
+        let BankReport { run_id, accounts, pairs, in_transit, .. } = bank;
+        json!({"runId": run_id, "accounts": accounts, "newPairs": pairs, "inTransit": in_transit})
     });
     json!({
         "runId": run_id, "chainId": chain_id, "blockNumber": block_number, "blockHash": block_hash.to_string(),
@@ -74,11 +79,8 @@ fn lines(report: &Report, bank: Option<&BankReport>, breaks: &[&Break]) -> Vec<S
     lines.push(bank.map_or_else(
         || "the bank has sent no statement".to_owned(),
         |bank| {
-            let BankReport { accounts, pairs, in_transit, transfers, .. } = bank;
-            format!(
-                "bank accounts compared: {accounts}, new pairs: {pairs}, in transit: {in_transit}, open transfers \
-                 between cells: {transfers}"
-            )
+            let BankReport { accounts, pairs, in_transit, .. } = bank;
+            format!("bank accounts compared: {accounts}, new pairs: {pairs}, in transit: {in_transit}")
         },
     ));
     lines

@@ -1,11 +1,22 @@
 //! `dvp secrets status|reseal`: the rotation of the master key.
 
-use dvp_core::rotation::{self, Usage};
+use clap::Subcommand;
+use dvp_core::operators::rotation::{self, Usage};
 use serde_json::json;
 
 use crate::access::Access;
-use crate::cli::{PlaceArgs, SecretsCommand};
+use crate::cli::PlaceArgs;
 use crate::output::print;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// List how much needs each master key. A key that is not listed can be taken out of the configuration.
+    #[command(after_help = "Example:\n  dvp secrets status --config dvp.toml --json")]
+    Status(PlaceArgs),
+    /// Re-encrypt secrets of earlier keys with the first key of the configuration.
+    #[command(after_help = "Example:\n  dvp secrets reseal --config dvp.toml")]
+    Reseal(PlaceArgs),
+}
 
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     match command {

@@ -1,27 +1,168 @@
 //! `dvp webhook …`: a partner's tools, and an operator's view.
 
-mod listen;
-
 use std::io::Read;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
 use dvp_api::delivery::signature::verify as check;
 use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
+use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, LogFilter};
-use dvp_store::{moves, webhooks};
 use serde_json::{Value, json};
 
 use crate::access::Access;
-use crate::cli::{
-    GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookDisable, WebhookMove, WebhookTrigger,
-    WebhookVerify,
-};
-use crate::output::print;
-use crate::sandbox_dir::read_ready;
-use crate::sandbox_dir::text;
+use crate::cli::{GivenSecret, PlaceArgs};
+use crate::output::{all_pages, print, print_list};
+use crate::sandbox_dir::{read_ready, text};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WebhookCommand {
+    /// Receive deliveries: print them, verify their signatures, pass them on.
+    ///
+    /// With --dir it registers itself at the sandbox, which must run with --webhook-allow-private, as the seeded
+    /// partner's endpoint. Without, give the endpoint's secret, and let something that ends TLS lead to it.
+    #[command(
+        after_help = "Example:\n  dvp webhook listen --dir .dvp --forward-to http://127.0.0.1:3000/hook"
+    )]
+    Listen(WebhookListen),
+    /// Have an event sent to the endpoint: `test.ping`, or a made-up one of any type.
+    #[command(after_help = "Example:\n  dvp webhook trigger payout.failed --dir .dvp")]
+    Trigger(WebhookTrigger),
+    /// Check the signature of a delivery. Exit code 1 when it is not genuine.
+    #[command(
+        after_help = "Example:\n  dvp webhook verify --secret env:WEBHOOK_SECRET --signature t=1767225600,v1=… --file body.json"
+    )]
+    Verify(WebhookVerify),
+    /// List endpoints and how they are.
+    #[command(after_help = "Example:\n  dvp webhook endpoints --dir .dvp --json")]
+    Endpoints(PlaceArgs),
+    /// List an endpoint's deliveries, latest first, with every attempt.
+    #[command(after_help = "Example:\n  dvp webhook deliveries --endpoint-id ep_… --state failed --dir .dvp")]
+    Deliveries(WebhookDeliveries),
+    /// List the notices to owners of endpoints, latest first.
+    #[command(after_help = "Example:\n  dvp webhook notices --dir .dvp")]
+    Notices(PlaceArgs),
+    /// Give an endpoint to another key of the same partner and environment, such as the one that follows it.
+    #[command(after_help = "Example:\n  dvp webhook move --from key_… --to key_… --dir .dvp")]
+    Move(WebhookMove),
+    /// Stop deliveries to an endpoint. Its partner can activate it again; revoke the key of one that it does not trust.
+    #[command(
+        after_help = "Example:\n  dvp webhook disable ep_… --operator jo --reason 'unknown host' --dir .dvp"
+    )]
+    Disable(WebhookDisable),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookListen {
+    /// The directory of a running sandbox.
+    #[arg(long, value_name = "DIR", required_unless_present = "secret")]
+    pub dir: Option<PathBuf>,
+    /// The endpoint's signing secret: env:NAME, file:PATH, or - for a line of standard input. The secret itself is
+    /// taken with a warning.
+    #[arg(long, value_name = "WHSEC", conflicts_with = "dir")]
+    pub secret: Option<GivenSecret>,
+    /// Where to listen; port 0 takes any free port. TLS with --dir, plain HTTP without.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where genuine deliveries are passed on to; its answer is given back. 200 without.
+    #[arg(long, value_name = "URL")]
+    pub forward_to: Option<String>,
+    /// Subscribe to these types only.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub types: Vec<String>,
+    /// Print one line of JSON for each delivery.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookTrigger {
+    /// An event type of the contract.
+    pub kind: String,
+    /// The directory of a running sandbox, for its address and its partner's key.
+    #[arg(long, value_name = "DIR", required_unless_present = "base_url")]
+    pub dir: Option<PathBuf>,
+    /// The service's address, such as `https://api.example.com`.
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+    /// A test key: env:NAME, file:PATH, or - for a line of standard input; the environment's DVP_API_KEY when not
+    /// given. The key itself is taken with a warning.
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Option<GivenSecret>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookVerify {
+    /// The endpoint's signing secret, as issued: env:NAME, file:PATH, or - for a line of standard input. The secret
+    /// itself is taken with a warning.
+    #[arg(long, value_name = "WHSEC")]
+    pub secret: GivenSecret,
+    /// The value of the header Svc-Signature.
+    #[arg(long)]
+    pub signature: String,
+    /// The raw body; - reads standard input.
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// How far t may be from the clock, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = dvp_api::delivery::signature::TOLERANCE_SECS)]
+    pub tolerance: u64,
+    /// Another time than now, in Unix seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub at: Option<u64>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookDeliveries {
+    #[arg(long)]
+    pub endpoint_id: String,
+    /// pending, delivered or failed.
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Only this event's.
+    #[arg(long)]
+    pub event_id: Option<String>,
+    #[arg(long, default_value_t = 20)]
+    pub limit: u16,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookDisable {
+    pub endpoint_id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebhookMove {
+    /// The key that has the endpoint.
+    #[arg(long, value_name = "KEY_ID")]
+    pub from: String,
+    /// The key that is to have it.
+    #[arg(long, value_name = "KEY_ID")]
+    pub to: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+mod listen;
 
 const PAGE: i64 = 500;
 /// A delivery has at most 64 KiB.
@@ -86,15 +227,8 @@ fn verify(args: &WebhookVerify) -> anyhow::Result<ExitCode> {
 
 async fn endpoints(place: PlaceArgs) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
-    let mut all = Vec::new();
-    loop {
-        let after = all.last().map_or("", |endpoint: &webhooks::Endpoint| endpoint.id.as_str()).to_owned();
-        let page = webhooks::list(&mut access.conn, None, &after, PAGE).await?;
-        if page.is_empty() {
-            break;
-        }
-        all.extend(page);
-    }
+    let page = async |after: &str| webhooks::list(&mut access.conn, None, after, PAGE).await;
+    let all = all_pages(|row: &webhooks::Endpoint| &row.id, page).await?;
     let view = |endpoint: &webhooks::Endpoint| {
         json!({
             "endpointId": endpoint.id, "keyId": endpoint.key_id, "partnerId": endpoint.tenant.partner_id,
@@ -111,8 +245,7 @@ async fn endpoints(place: PlaceArgs) -> anyhow::Result<()> {
         };
         format!("{}  {}  {}  {state}", endpoint.id, endpoint.tenant.partner_id, endpoint.url)
     };
-    let value = json!({"endpoints": all.iter().map(view).collect::<Vec<_>>()});
-    print(place.json, &value, || all.iter().map(line).collect())
+    print_list(place.json, "endpoints", &all, view, line)
 }
 
 async fn log(args: WebhookDeliveries) -> anyhow::Result<()> {
@@ -164,8 +297,7 @@ async fn notices(place: PlaceArgs) -> anyhow::Result<()> {
         let at = Timestamp::from(notice.at).iso8601();
         format!("{at}  {}  {}  {}", notice.partner, notice.endpoint_id, notice.kind)
     };
-    let value = json!({"notices": found.iter().map(view).collect::<Vec<_>>()});
-    print(place.json, &value, || found.iter().map(line).collect())
+    print_list(place.json, "notices", &found, view, line)
 }
 
 async fn give(args: WebhookMove) -> anyhow::Result<()> {
@@ -185,14 +317,10 @@ async fn disable(args: WebhookDisable) -> anyhow::Result<()> {
     let (id, operator, reason) = (&args.endpoint_id, args.operator.trim(), args.reason.trim());
     ensure!(!operator.is_empty() && !reason.is_empty(), "give --operator and --reason");
     let mut access = Access::open(&args.place).await?;
-    let disabled = dvp_core::webhooks::disable(&mut access.conn, id, (operator, reason)).await?;
-    let disabled = disabled.with_context(|| format!("there is no endpoint {id}"))?;
-    let webhooks::Stopped { partner_id, was_active: changed } = disabled;
-    let others = moves::list_other_cells(&mut access.conn, &partner_id).await?;
-    let value = json!({"endpointId": id, "isActive": false, "changed": changed, "alsoInCells": others});
+    let changed = dvp_core::engine::webhooks::disable(&mut access.conn, id, (operator, reason)).await?;
+    let changed = changed.with_context(|| format!("there is no endpoint {id}"))?;
+    let value = json!({"endpointId": id, "isActive": false, "changed": changed});
     print(args.place.json, &value, || {
-        let done = format!("{id} is inactive{}", if changed { "" } else { " already" });
-        let also = |cell| format!("Cell {cell} may have it, too: disable it there.");
-        std::iter::once(done).chain(others.iter().map(also)).collect()
+        vec![format!("{id} is inactive{}", if changed { "" } else { " already" })]
     })
 }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::gate::{GateStepSection, gate};
 use super::market::AssetSection;
-use super::signers::{AwsKmsSection, GcpKmsSection, Pkcs11Section, RemoteSection};
-use super::value::{Endpoint, Span};
+use super::signers::{AwsKmsSection, GcpKmsSection, Pkcs11Section, RemoteSection, Signer};
+use super::value::{Endpoint, Span, digits, millis, number};
 
 /// One chain.
 #[derive(Debug, Deserialize)]
@@ -53,7 +53,7 @@ pub(crate) struct ChainSection {
     #[serde(default)]
     pub gcp_kms_signers: Vec<GcpKmsSection>,
     /// Depth at which an event is reported.
-    #[serde(default = "confirmations")]
+    #[serde(default = "number::<2>")]
     pub confirmations: u64,
     /// The payout gate by asset and amount. Without it, every payout waits for the fill's finality.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub(crate) struct ChainSection {
     /// For nodes without a `finalized` tag: so far below the head a block is final.
     pub finality_depth: Option<u64>,
     /// The number of blocks by which the machines behind one endpoint may differ.
-    #[serde(default = "range_margin")]
+    #[serde(default = "number::<32>")]
     pub range_margin: u64,
     /// Some chains leave the logs bloom of a header empty.
     #[serde(default = "yes")]
@@ -72,33 +72,33 @@ pub(crate) struct ChainSection {
     /// Some chains have receipts that are not in a header's receipts root.
     #[serde(default = "yes")]
     pub trust_receipts: bool,
-    #[serde(default = "poll_interval")]
+    #[serde(default = "millis::<2_000>")]
     pub poll_interval: Span,
     /// The smallest tip that the relayer offers. In wei per gas, as a decimal string.
-    #[serde(default = "tip_floor_wei")]
+    #[serde(default = "digits::<1_000_000>")]
     pub tip_floor_wei: String,
     /// The most that the relayer pays, tip and base fee together. In wei per gas, as a decimal string.
-    #[serde(default = "fee_cap_wei")]
+    #[serde(default = "digits::<500_000_000_000>")]
     pub fee_cap_wei: String,
     /// The number of blocks after which a transaction with a low fee is replaced.
-    #[serde(default = "bump_blocks")]
+    #[serde(default = "number::<3>")]
     pub bump_blocks: u64,
     /// Added to the gas that a node says a transaction needs.
-    #[serde(default = "gas_margin_percent")]
+    #[serde(default = "number::<20>")]
     pub gas_margin_percent: u64,
     /// The ticker of the chain's coin: with it, network fees follow the chain's fees.
     pub coin: Option<String>,
-    /// Gas of an order whose input is locked here.
-    #[serde(default = "settlement_gas")]
+    /// Gas of an order whose input is locked here. The default is measured (docs/scale.md), rounded up.
+    #[serde(default = "number::<SETTLEMENT_GAS>")]
     pub settlement_gas: u64,
-    /// Gas of the payment of an output here.
-    #[serde(default = "payment_gas")]
+    /// Gas of the payment of an output here. The default is above `payMany` of twelve payments (contracts/gas.txt).
+    #[serde(default = "number::<PAYMENT_GAS>")]
     pub payment_gas: u64,
     /// A newest block that is older is an alarm.
-    #[serde(default = "stalled_after")]
+    #[serde(default = "millis::<300_000>")]
     pub stalled_after: Span,
     /// A relayer's account that holds less is reported. In wei, as a decimal string.
-    #[serde(default = "balance_low_wei")]
+    #[serde(default = "digits::<100_000_000_000_000_000>")]
     pub balance_low_wei: String,
 }
 
@@ -106,54 +106,8 @@ fn permit_name() -> String {
     "Permit".into()
 }
 
-const fn confirmations() -> u64 {
-    2
-}
-
-const fn range_margin() -> u64 {
-    32
-}
-
 const fn yes() -> bool {
     true
-}
-
-const fn poll_interval() -> Span {
-    Span(std::time::Duration::from_secs(2))
-}
-
-fn tip_floor_wei() -> String {
-    "1000000".into()
-}
-
-fn fee_cap_wei() -> String {
-    "500000000000".into()
-}
-
-const fn bump_blocks() -> u64 {
-    3
-}
-
-const fn gas_margin_percent() -> u64 {
-    20
-}
-
-/// Measured (docs/scale.md), rounded up.
-const fn settlement_gas() -> u64 {
-    SETTLEMENT_GAS
-}
-
-/// `payMany` of twelve payments and more is below it (contracts/gas.txt).
-const fn payment_gas() -> u64 {
-    PAYMENT_GAS
-}
-
-const fn stalled_after() -> Span {
-    Span(std::time::Duration::from_secs(300))
-}
-
-fn balance_low_wei() -> String {
-    "100000000000000000".into()
 }
 
 /// Where a signing key is.
@@ -179,17 +133,8 @@ impl ChainSection {
         ensure!(self.coin.as_ref().is_none_or(|coin| !coin.is_empty()), "coin is empty");
         ensure!(self.settlement_gas > 0, "settlement_gas must be at least 1");
         ensure!(self.payment_gas > 0, "payment_gas must be at least 1");
-        for (n, signer) in self.pkcs11_signers.iter().enumerate() {
-            signer.check().with_context(|| format!("pkcs11_signers[{n}]"))?;
-        }
-        for (n, signer) in self.remote_signers.iter().enumerate() {
-            signer.check().with_context(|| format!("remote_signers[{n}]"))?;
-        }
-        for (n, signer) in self.aws_kms_signers.iter().enumerate() {
-            signer.check().with_context(|| format!("aws_kms_signers[{n}]"))?;
-        }
-        for (n, signer) in self.gcp_kms_signers.iter().enumerate() {
-            signer.check().with_context(|| format!("gcp_kms_signers[{n}]"))?;
+        for (kind, n, signer) in self.signers() {
+            signer.check().with_context(|| format!("{kind}[{n}]"))?;
         }
         Ok(())
     }
@@ -239,13 +184,23 @@ impl ChainSection {
         self.rpc_urls.iter().map(read).collect()
     }
 
+    /// The accounts whose keys are elsewhere: their sections' names and places.
+    fn signers(&self) -> impl Iterator<Item = (&'static str, usize, &dyn Signer)> {
+        fn of<'a, S: Signer>(
+            kind: &'static str,
+            sections: &'a [S],
+        ) -> impl Iterator<Item = (&'static str, usize, &'a dyn Signer)> {
+            sections.iter().enumerate().map(move |(n, signer)| (kind, n, signer as &dyn Signer))
+        }
+        of("pkcs11_signers", &self.pkcs11_signers)
+            .chain(of("remote_signers", &self.remote_signers))
+            .chain(of("aws_kms_signers", &self.aws_kms_signers))
+            .chain(of("gcp_kms_signers", &self.gcp_kms_signers))
+    }
+
     /// The number of the relayer's accounts.
-    pub(crate) const fn relayers(&self) -> usize {
-        self.relayer_keys.len()
-            + self.pkcs11_signers.len()
-            + self.remote_signers.len()
-            + self.aws_kms_signers.len()
-            + self.gcp_kms_signers.len()
+    pub(crate) fn relayers(&self) -> usize {
+        self.relayer_keys.len() + self.signers().count()
     }
 
     /// The relayer's accounts. Keys and certificates are read here; no signer is reached yet.
@@ -260,17 +215,8 @@ impl ChainSection {
         for (n, KeyPlace(source)) in self.relayer_keys.iter().enumerate() {
             accounts.push(source.load().with_context(|| place("relayer_keys", n))?.into());
         }
-        for (n, signer) in self.pkcs11_signers.iter().enumerate() {
-            accounts.push(signer.account().with_context(|| place("pkcs11_signers", n))?);
-        }
-        for (n, signer) in self.remote_signers.iter().enumerate() {
-            accounts.push(signer.account().with_context(|| place("remote_signers", n))?);
-        }
-        for (n, signer) in self.aws_kms_signers.iter().enumerate() {
-            accounts.push(signer.account().with_context(|| place("aws_kms_signers", n))?);
-        }
-        for (n, signer) in self.gcp_kms_signers.iter().enumerate() {
-            accounts.push(signer.account().with_context(|| place("gcp_kms_signers", n))?);
+        for (kind, n, signer) in self.signers() {
+            accounts.push(signer.account().with_context(|| place(kind, n))?);
         }
         let mut addresses = HashSet::new();
         for account in &accounts {

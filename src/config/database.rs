@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
+use dvp_store::database::pools::PoolSizes;
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::pools::PoolSizes;
 use serde::Deserialize;
 
 use super::value::Secret;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use dvp_console::{ProviderSettings, SessionPolicy};
 use dvp_core::context::{PayoutTime, Windows, WindowsError};
-use dvp_core::personal_data::AGE_LEAST;
-use dvp_core::reconciliation;
-use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
+use dvp_core::ledger::reconciliation;
+use dvp_core::operators::personal_data::AGE_LEAST;
+use dvp_core::workflow::retention::{Ages, IDEMPOTENCY_LEAST};
+use dvp_domain::currency::{exponent, is_bic, is_country};
 use dvp_fix_gateway::ForwardConfig;
 use dvp_rails::http_desk::DeskConfig;
 use dvp_rails::iso20022::instruction::Debtor;
-use dvp_rails::iso20022::text::is_bic;
 use dvp_rails::iso20022::{self, BankFiles};
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::rails as simulated;
@@ -477,7 +477,7 @@ impl BankSection {
     }
 
     pub(crate) fn patience(&self) -> Duration {
-        self.statement_patience.map_or(reconciliation::PATIENCE.bank, |span| span.0)
+        self.statement_patience.map_or(reconciliation::PATIENCE, |span| span.0)
     }
 
     pub(crate) fn check(&self) -> anyhow::Result<()> {
@@ -488,10 +488,12 @@ impl BankSection {
         ensure!(!self.accounts.is_empty(), "bank.accounts names none");
         for (n, account) in self.accounts.iter().enumerate() {
             let at = format!("bank.accounts[{n}]");
-            let upper =
-                |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_uppercase());
-            ensure!(upper(&account.currency, 3), "{at}.currency: {} is no ISO 4217 code", account.currency);
-            ensure!(upper(&account.country, 2), "{at}.country: {} is no ISO 3166 code", account.country);
+            ensure!(
+                exponent(&account.currency).is_some(),
+                "{at}.currency: {} is no ISO 4217 code",
+                account.currency
+            );
+            ensure!(is_country(&account.country), "{at}.country: {} is no ISO 3166 code", account.country);
             ensure!(is_bic(&account.bic), "{at}.bic: {} is no BIC", account.bic);
             ensure!(!account.name.is_empty() && !account.account.is_empty(), "{at} needs name and account");
             let before = self.accounts.iter().take(n).any(|other| other.currency == account.currency);

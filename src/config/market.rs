@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use anyhow::{Context as _, ensure};
 use dvp_core::liquidity::PoolKind;
+use dvp_domain::address::{Address, OwnContracts};
+use dvp_domain::currency;
+use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::band::POOL_DEVIATION_BPS;
 use dvp_domain::money::Minor;
 use serde::Deserialize;
-use url::Url;
 
-use super::value::{Span, protected, within};
+use super::value::{Span, millis, within};
 
 /// The fee of Uniswap's own v2 pairs.
 const V2_FEE_BPS: u32 = 30;
@@ -48,13 +50,27 @@ pub(crate) struct PairSection {
     /// In the input's minor units: an estimate the service bears. Computed where the pair's chains have a coin.
     #[serde(default)]
     pub network_fee_minor: Minor,
-    /// The smallest order, in the input's minor units.
-    #[serde(default)]
-    pub min_input_minor: Minor,
+    /// The smallest order, in the input's minor units. Left out: the smallest that pays a protocol fee.
+    pub min_input_minor: Option<Minor>,
     /// The largest order, likewise.
     pub max_input_minor: Option<Minor>,
     /// How far a price may be from the reference price, in basis points; operators can set another band.
     pub price_band_bps: Option<u32>,
+}
+
+impl PairSection {
+    pub(crate) fn fees(&self) -> FeeSchedule {
+        FeeSchedule {
+            protocol_fee_bps: self.protocol_fee_bps,
+            payout_fee_minor: self.payout_fee_minor,
+            network_fee_minor: self.network_fee_minor,
+        }
+    }
+
+    /// The smallest order.
+    pub(crate) fn min_input(&self) -> Minor {
+        self.min_input_minor.unwrap_or_else(|| self.fees().least_input())
+    }
 }
 
 /// The sources of liquidity and of reference prices.
@@ -106,23 +122,19 @@ pub(crate) struct ExternalSection {
     pub provider_id: String,
     pub wallet: String,
     pub pairs: Vec<ExternalPair>,
-    #[serde(default = "external_timeout")]
+    #[serde(default = "millis::<500>")]
     pub timeout: Span,
-    #[serde(default = "external_refresh")]
+    #[serde(default = "millis::<2_000>")]
     pub refresh_every: Span,
-    #[serde(default = "external_good_for")]
+    #[serde(default = "millis::<15_000>")]
     pub good_for: Span,
     /// How long it is left alone after failing.
-    #[serde(default = "external_pause")]
+    #[serde(default = "millis::<10_000>")]
     pub pause: Span,
-    #[serde(default = "external_good_for")]
+    #[serde(default = "millis::<15_000>")]
     pub candidate_ttl: Span,
-    #[serde(default = "external_good_for")]
+    #[serde(default = "millis::<15_000>")]
     pub firm_ttl: Span,
-    /// Where the demand of resting orders is sent; nowhere when not given.
-    pub demand_url: Option<Url>,
-    /// The shortest pause between two messages of demand.
-    pub demand_every: Option<Span>,
 }
 
 /// A pair of an external provider, and the input of the background price requests.
@@ -155,7 +167,7 @@ pub(crate) struct PoolSection {
     /// Of a v2 pair, which does not tell its fee: 30 when not given. A v3 pool tells its own.
     pub fee_bps: Option<u32>,
     /// The time that the average price is made over.
-    #[serde(default = "average_window")]
+    #[serde(default = "millis::<600_000>")]
     pub average_window: Span,
     /// How far the price may be from the average price and from the reference price, in basis points.
     #[serde(default = "pool_deviation")]
@@ -163,12 +175,12 @@ pub(crate) struct PoolSection {
     /// The account that fills at the pool's price, and its wallet.
     pub provider_id: String,
     pub wallet: String,
-    #[serde(default = "pool_refresh")]
+    #[serde(default = "millis::<5_000>")]
     pub refresh_every: Span,
     /// How long what was read at a block is valid, from the block's time on.
-    #[serde(default = "block_good_for")]
+    #[serde(default = "millis::<60_000>")]
     pub good_for: Span,
-    #[serde(default = "pool_refresh")]
+    #[serde(default = "millis::<5_000>")]
     pub candidate_ttl: Span,
 }
 
@@ -182,12 +194,12 @@ pub(crate) struct FeedSection {
     /// The answer is `quote` units per one `base`.
     pub base: String,
     pub quote: String,
-    #[serde(default = "pool_refresh")]
+    #[serde(default = "millis::<5_000>")]
     pub refresh_every: Span,
     /// From the answer's own time on.
     pub stale_after: Span,
     /// How long what was read at a block is valid, from the block's time on.
-    #[serde(default = "block_good_for")]
+    #[serde(default = "millis::<60_000>")]
     pub good_for: Span,
 }
 
@@ -197,44 +209,11 @@ pub(crate) struct FeedSection {
 pub(crate) struct PriceListSection {
     pub id: String,
     pub url: String,
-    #[serde(default = "pool_refresh")]
+    #[serde(default = "millis::<5_000>")]
     pub refresh_every: Span,
     pub stale_after: Span,
-    #[serde(default = "external_timeout")]
+    #[serde(default = "millis::<500>")]
     pub timeout: Span,
-}
-
-const fn seconds(seconds: u64) -> Span {
-    Span(std::time::Duration::from_secs(seconds))
-}
-
-const fn external_timeout() -> Span {
-    Span(std::time::Duration::from_millis(500))
-}
-
-const fn external_refresh() -> Span {
-    seconds(2)
-}
-
-const fn external_good_for() -> Span {
-    seconds(15)
-}
-
-const fn external_pause() -> Span {
-    seconds(10)
-}
-
-/// A few blocks of a slow chain.
-const fn block_good_for() -> Span {
-    seconds(60)
-}
-
-const fn pool_refresh() -> Span {
-    seconds(5)
-}
-
-const fn average_window() -> Span {
-    seconds(600)
 }
 
 const fn pool_deviation() -> u32 {
@@ -288,21 +267,25 @@ impl AssetSection {
             (Some(chain), Some(_), None, None) | (Some(chain), None, Some(_), None) => {
                 ensure!(chains.contains(chain.as_str()), "chain: no [[chains]] is called {chain}");
             }
-            (None, None, None, Some(_)) => {}
+            (None, None, None, Some(currency)) => {
+                // Payment orders name the currency by the symbol, and their amounts have its decimals.
+                let places = currency::exponent(currency);
+                let places = places.with_context(|| format!("currency: {currency} is no ISO 4217 code"))?;
+                ensure!(self.symbol == *currency, "symbol: that of the currency {currency} is its code");
+                ensure!(
+                    self.exponent == places,
+                    "exponent: {currency} has {places} decimals (ISO 4217), not {}",
+                    self.exponent
+                );
+            }
             _ => anyhow::bail!("{} needs either chain and address or wrapped, or currency", self.symbol),
         }
-        Ok(())
-    }
-}
-
-impl ExternalSection {
-    fn check(&self, at: &str) -> anyhow::Result<()> {
-        if let Some(url) = &self.demand_url {
-            protected(&format!("{at}.demand_url"), url)?;
+        for (name, contract) in [("address", &self.address), ("wrapped", &self.wrapped)] {
+            if let Some(contract) = contract {
+                address(name, contract)?;
+            }
         }
-        let is_used = self.demand_url.is_some() || self.demand_every.is_none();
-        ensure!(is_used, "{at}.demand_every needs demand_url");
-        within(&format!("{at}.demand_every"), self.demand_every, "100ms", "1m")
+        Ok(())
     }
 }
 
@@ -338,7 +321,7 @@ pub(super) fn check(
         known(&format!("pairs[{n}].base"), &pair.base)?;
         known(&format!("pairs[{n}].quote"), &pair.quote)?;
         ensure!(
-            pair.max_input_minor.is_none_or(|max| max >= pair.min_input_minor),
+            pair.max_input_minor.is_none_or(|max| max >= pair.min_input()),
             "pairs[{n}].max_input_minor is below min_input_minor"
         );
         ensure!(
@@ -361,7 +344,6 @@ pub(super) fn check(
             known(&format!("liquidity.external[{n}].pairs"), &pair.base)?;
             known(&format!("liquidity.external[{n}].pairs"), &pair.quote)?;
         }
-        external.check(&format!("liquidity.external[{n}]"))?;
     }
     for (n, feed) in liquidity.feeds.iter().enumerate() {
         if !coins.contains(feed.base.as_str()) {
@@ -376,7 +358,43 @@ pub(super) fn check(
     for (kind, chain) in on_chains.chain(liquidity.feeds.iter().map(|feed| ("feeds", &feed.chain))) {
         ensure!(chains.contains(chain.as_str()), "liquidity.{kind}: no [[chains]] is called {chain}");
     }
+    check_addresses(assets, liquidity)?;
     check_ids(liquidity)
+}
+
+/// The wallets of providers, and the addresses of contracts that prices are read from.
+fn check_addresses(assets: &[AssetSection], liquidity: &LiquiditySection) -> anyhow::Result<()> {
+    let mut contracts = OwnContracts::default();
+    for asset in assets {
+        if let Some(token) = asset.address.as_ref().or(asset.wrapped.as_ref()) {
+            contracts.insert(token.parse()?, format!("the token contract of {}", asset.symbol));
+        }
+    }
+    let wallet = |at: String, wallet: &str| match contracts.check_wallet(wallet) {
+        Ok(_) => Ok(()),
+        Err(fault) => anyhow::bail!("{at}.wallet: {wallet} {fault}"),
+    };
+    for (n, provider) in liquidity.providers.iter().enumerate() {
+        wallet(format!("liquidity.providers[{n}]"), &provider.wallet)?;
+    }
+    for (n, external) in liquidity.external.iter().enumerate() {
+        wallet(format!("liquidity.external[{n}]"), &external.wallet)?;
+    }
+    for (n, pool) in liquidity.pools.iter().enumerate() {
+        wallet(format!("liquidity.pools[{n}]"), &pool.wallet)?;
+        address(&format!("liquidity.pools[{n}].address"), &pool.address)?;
+    }
+    for (n, feed) in liquidity.feeds.iter().enumerate() {
+        address(&format!("liquidity.feeds[{n}].address"), &feed.address)?;
+    }
+    Ok(())
+}
+
+fn address(at: &str, text: &str) -> anyhow::Result<()> {
+    match text.parse::<Address>() {
+        Ok(_) => Ok(()),
+        Err(fault) => anyhow::bail!("{at}: {text} {fault}"),
+    }
 }
 
 fn check_ids(liquidity: &LiquiditySection) -> anyhow::Result<()> {

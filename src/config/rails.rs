@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use dvp_core::reconciliation::{self, BooksPatience};
+use dvp_core::ledger::reconciliation;
 use dvp_core::workflow::RailUse;
 use dvp_domain::reconcile::Patience;
 use dvp_rails::Rail;
@@ -52,14 +52,9 @@ impl RailCallsSection {
 }
 
 impl Config {
-    /// What the comparison with the bank and with other cells takes for too long.
-    pub(crate) fn books_patience(&self) -> BooksPatience {
-        let usual = reconciliation::PATIENCE;
-        let transfer = self.cell.as_ref().and_then(|cell| cell.transfer_within);
-        BooksPatience {
-            bank: self.bank.as_ref().map_or(usual.bank, BankSection::patience),
-            transfer: transfer.map_or(usual.transfer, |span| span.0),
-        }
+    /// What the comparison with the bank takes for too long.
+    pub(crate) fn books_patience(&self) -> Duration {
+        self.bank.as_ref().map_or(reconciliation::PATIENCE, BankSection::patience)
     }
 
     /// What the comparison of the books takes for too long.
@@ -76,9 +71,6 @@ impl Config {
         if let Some(bank) = &self.bank {
             patience.recall_answer_ms = millis(&bank.recall_answer_within, usual.recall_answer_ms);
             patience.recall_return_ms = millis(&bank.recall_return_within, usual.recall_return_ms);
-        }
-        if let Some(cell) = &self.cell {
-            patience.transfer_ms = millis(&cell.transfer_within, usual.transfer_ms);
         }
         patience
     }

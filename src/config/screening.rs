@@ -1,14 +1,13 @@
 //! The screening of orders before their settlement.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_domain::screening::ScreeningResult;
 use serde::Deserialize;
 
-use super::value::{Secret, Span};
+use super::value::{Secret, Span, millis};
 
 /// Nothing is screened when it names neither a list nor a hook.
 #[derive(Debug, Deserialize)]
@@ -21,7 +20,7 @@ pub(crate) struct ScreeningSection {
     pub on_match: ScreeningResult,
     pub hook: Option<HookSection>,
     /// How long a held order rests before it is screened again.
-    #[serde(default = "ask_again")]
+    #[serde(default = "millis::<60_000>")]
     pub ask_again: Span,
 }
 
@@ -32,7 +31,7 @@ pub(crate) struct HookSection {
     pub url: String,
     /// Sent as `Authorization: Bearer`.
     pub token: Option<Secret>,
-    #[serde(default = "timeout")]
+    #[serde(default = "millis::<2_000>")]
     pub timeout: Span,
     /// The result without a valid answer in time.
     #[serde(default = "hold")]
@@ -41,20 +40,12 @@ pub(crate) struct HookSection {
 
 impl Default for ScreeningSection {
     fn default() -> Self {
-        Self { list: None, on_match: hold(), hook: None, ask_again: ask_again() }
+        Self { list: None, on_match: hold(), hook: None, ask_again: millis::<60_000>() }
     }
 }
 
 const fn hold() -> ScreeningResult {
     ScreeningResult::Hold
-}
-
-const fn ask_again() -> Span {
-    Span(Duration::from_secs(60))
-}
-
-const fn timeout() -> Span {
-    Span(Duration::from_secs(2))
 }
 
 impl ScreeningSection {

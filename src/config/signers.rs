@@ -14,6 +14,14 @@ use super::value::{Secret, Span, is_private, within};
 /// For one signature. A turn of the relayer makes several, and its lease lasts ten seconds.
 const TIMEOUT: Span = Span(std::time::Duration::from_secs(5));
 
+/// A section that names a key.
+pub(super) trait Signer {
+    fn check(&self) -> anyhow::Result<()>;
+
+    /// Its account. No signer is reached yet.
+    fn account(&self) -> anyhow::Result<Account>;
+}
+
 /// A key in a token.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,14 +51,14 @@ pub(crate) struct RemoteSection {
     pub timeout: Option<Span>,
 }
 
-impl Pkcs11Section {
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+impl Signer for Pkcs11Section {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.token.is_empty(), "token is empty");
         ensure!(!self.key.is_empty(), "key is empty");
         within("timeout", self.timeout, "100ms", "8s")
     }
 
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         let config = Pkcs11Config {
             module: self.module.clone(),
             token: self.token.clone(),
@@ -63,13 +71,13 @@ impl Pkcs11Section {
     }
 }
 
-impl RemoteSection {
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+impl Signer for RemoteSection {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(self.url.scheme() == "https", "url: {} is not https", self.url.scheme());
         within("timeout", self.timeout, "100ms", "8s")
     }
 
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         is_private(&self.client_key).context("client_key")?;
         let config = RemoteConfig {
             url: self.url.clone(),
@@ -115,8 +123,8 @@ pub(crate) struct GcpKmsSection {
     pub timeout: Option<Span>,
 }
 
-impl AwsKmsSection {
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+impl Signer for AwsKmsSection {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(cfg!(feature = "aws-kms"), "this program was built without the feature aws-kms");
         ensure!(!self.region.is_empty(), "region is empty");
         ensure!(!self.key.is_empty(), "key is empty");
@@ -128,7 +136,7 @@ impl AwsKmsSection {
     }
 
     #[cfg(feature = "aws-kms")]
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         use dvp_chain_indexer::signing::{AwsCredentials, AwsKmsConfig};
         let credentials = match (&self.access_key_id, &self.secret_access_key) {
             (Some(id), Some(secret)) => AwsCredentials::Keys {
@@ -148,21 +156,21 @@ impl AwsKmsSection {
     }
 
     #[cfg(not(feature = "aws-kms"))]
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         self.check()?;
         anyhow::bail!("no account")
     }
 }
 
-impl GcpKmsSection {
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+impl Signer for GcpKmsSection {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(cfg!(feature = "gcp-kms"), "this program was built without the feature gcp-kms");
         ensure!(!self.key.is_empty(), "key is empty");
         within("timeout", self.timeout, "100ms", "8s")
     }
 
     #[cfg(feature = "gcp-kms")]
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         use dvp_chain_indexer::signing::{GcpCredentials, GcpKmsConfig};
         let credentials = match &self.service_account {
             Some(path) => {
@@ -181,7 +189,7 @@ impl GcpKmsSection {
     }
 
     #[cfg(not(feature = "gcp-kms"))]
-    pub(super) fn account(&self) -> anyhow::Result<Account> {
+    fn account(&self) -> anyhow::Result<Account> {
         self.check()?;
         anyhow::bail!("no account")
     }

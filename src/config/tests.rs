@@ -109,125 +109,38 @@ fn a_token_of_a_second_chain_is_an_asset_of_its_own() {
 }
 
 #[test]
+fn a_pairs_smallest_order_pays_a_fee_unless_it_is_configured() {
+    let all = Config::parse(EXAMPLE).unwrap().pairs;
+    assert!(all.iter().all(|pair| pair.min_input_minor.is_some()), "the example names it");
+    let without = EXAMPLE.replacen("min_input_minor = \"2000\"\n", "", 1);
+    let pairs = Config::parse(&without).unwrap().pairs;
+    let least = pairs.iter().find(|pair| pair.min_input_minor.is_none()).unwrap();
+    assert_eq!((least.protocol_fee_bps, least.min_input().get()), (5, 2_000));
+}
+
+/// Keys with defaults are in the example, too, but for those of unusual chains.
+#[test]
 fn the_example_contains_every_key() {
-    // Keys with defaults are in the example, too.
-    for key in [
-        "environment",
-        "shared_key",
-        "token",
-        "roles",
-        "url",
-        "client_certificate",
-        "client_key",
-        "max_connections",
-        "orders",
-        "reads",
-        "lookups",
-        "background",
-        "master_key",
-        "master_keys",
-        "min_input_minor",
-        "max_input_minor",
-        "listen",
-        "idle",
-        "session",
-        "connections",
-        "in_flight",
-        "proxies",
-        "allow",
-        "refusal_delay",
-        "refusal_logout",
-        "handshake",
-        "logon",
-        "unauthenticated",
-        "unauthenticated_per_source",
-        "connections_per_minute",
-        "attempts",
-        "per_minute",
-        "connections_per_source",
-        "in_flight_per_partner",
-        "waiting_per_partner",
-        "unknown_keys_per_source",
-        "probe_name",
-        "idempotency",
-        "quotes",
-        "fix_messages",
-        "fix_archive",
-        "archive",
-        "notices",
-        "transactions",
-        "order_records",
-        "certificate",
-        "key",
-        "client_ca",
-        "client_certificate_required",
-        "ca",
-        "fill_window",
-        "payment_finality",
-        "timelock_margin",
-        "offramp",
-        "payout",
-        "concurrency",
-        "poll_max",
-        "stuck_after",
-        "settles_after",
-        "folder",
-        "account",
-        "bic",
-        "country",
-        "name",
-        "chain_id",
-        "rpc_urls",
-        "ws_url",
-        "deployment",
-        "permit_name",
-        "relayer_keys",
-        "module",
-        "pin",
-        "confirmations",
-        "payout_gate",
-        "below",
-        "wait",
-        "finality_margin",
-        "range_margin",
-        "poll_interval",
-        "bump_blocks",
-        "stalled_after",
-        "balance_low_wei",
-        "symbol",
-        "exponent",
-        "chain",
-        "address",
-        "currency",
-        "base",
-        "quote",
-        "reference_price",
-        "protocol_fee_bps",
-        "payout_fee_minor",
-        "network_fee_minor",
-        "id",
-        "wallet",
-        "spread_bps",
-        "full_depth_bps",
-        "pairs",
-        "candidate_ttl",
-        "firm_ttl",
-        "provider_id",
-        "probe_minor",
-        "timeout",
-        "refresh_every",
-        "good_for",
-        "demand_url",
-        "demand_every",
-        "pause",
-        "kind",
-        "fee_bps",
-        "average_window",
-        "stale_after",
-        "order_book",
-        "firm_share_bps",
-    ] {
-        assert!(EXAMPLE.contains(&format!("{key} = ")), "{key}");
+    const UNUSUAL: [&str; 3] = ["finality_depth", "trust_bloom", "trust_receipts"];
+    let sections = [
+        include_str!("../config.rs"),
+        include_str!("cell.rs"),
+        include_str!("chain.rs"),
+        include_str!("cool_down.rs"),
+        include_str!("database.rs"),
+        include_str!("gate.rs"),
+        include_str!("listeners.rs"),
+        include_str!("market.rs"),
+        include_str!("rails.rs"),
+        include_str!("screening.rs"),
+        include_str!("signers.rs"),
+    ];
+    let fields = sections.iter().flat_map(|text| text.lines());
+    let keys = fields.filter_map(|line| Some(line.strip_prefix("    pub ")?.split_once(": ")?.0));
+    let of_bank = ["account", "bic", "country"];
+    for key in keys.chain(of_bank).filter(|key| !UNUSUAL.contains(key)) {
+        let is_there = [format!("{key} = "), format!("{key}]")].iter().any(|text| EXAMPLE.contains(text));
+        assert!(is_there, "{key}");
     }
 }
 
@@ -310,6 +223,39 @@ fn errors_name_the_key() {
         ("bic = \"COBADEFFXXX\"", "bic = \"COBA\"", "bank.accounts[0].bic: COBA is no BIC"),
         ("currency = \"EUR\"\naccount", "currency = \"euro\"\naccount", "bank.accounts[0].currency"),
         ("country = \"DE\"", "country = \"DEU\"", "bank.accounts[0].country"),
+        ("country = \"DE\"", "country = \"ZZ\"", "bank.accounts[0].country: ZZ is no ISO 3166 code"),
+        ("bic = \"COBADEFFXXX\"", "bic = \"COBAZZFFXXX\"", "bank.accounts[0].bic"),
+        ("currency = \"EUR\"\naccount", "currency = \"EUZ\"\naccount", "bank.accounts[0].currency"),
+        (
+            "symbol = \"USD\"\nexponent = 2",
+            "symbol = \"USD\"\nexponent = 6",
+            "assets[2]: exponent: USD has 2 decimals (ISO 4217), not 6",
+        ),
+        (
+            "symbol = \"EUR\"\nexponent = 2",
+            "symbol = \"EURO\"\nexponent = 2",
+            "assets[3]: symbol: that of the currency EUR is its code",
+        ),
+        (
+            "exponent = 2\ncurrency = \"USD\"",
+            "exponent = 2\ncurrency = \"usd\"",
+            "assets[2]: currency: usd is no",
+        ),
+        (
+            "wallet = \"0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc\"",
+            "wallet = \"0x9965507D1a55bcC2695C58ba16FB37d819B0A4dC\"",
+            "liquidity.providers[0].wallet: 0x9965507D1a55bcC2695C58ba16FB37d819B0A4dC has a wrong checksum",
+        ),
+        (
+            "wallet = \"0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc\"",
+            "wallet = \"0x0000000000000000000000000000000000000000\"",
+            "liquidity.providers[0].wallet: 0x0000000000000000000000000000000000000000 is the zero address",
+        ),
+        (
+            "wallet = \"0x976EA74026E726554dB657fA54763abd0C3a0aa9\"",
+            "wallet = \"0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238\"",
+            "liquidity.external[0].wallet: 0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238 is the token contract of USDC",
+        ),
         ("confirmations = 2", "confirmations = 0", "chains[0]: confirmations must be at least 1"),
         ("wait = \"2 blocks\"", "wait = \"0 blocks\"", "a payout waits for"),
         ("wait = \"2 blocks\"", "wait = \"soon\"", "a payout waits for"),
@@ -337,7 +283,7 @@ fn errors_name_the_key() {
         ),
         (
             "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\naddress = \"0xfFf9976782d46CC05630D1f6eBAb18b2324d6B14\"",
-            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\nwrapped = \"0x1C7D4b196cb0c7b01d743fbc6116a902379c7238\"",
+            "symbol = \"WETH\"\nexponent = 18\nchain = \"sepolia\"\nwrapped = \"0x1c7d4b196cb0c7b01d743fbc6116a902379c7238\"",
             "assets[1]: WETH and USDC are held as the same token",
         ),
         ("\"env:DVP_RELAYER_KEY\"", "\"0x4242\"", "a key's place is"),
@@ -348,8 +294,8 @@ fn errors_name_the_key() {
             "assets[0]: chain: no [[chains]]",
         ),
         (
-            "currency = \"USD\"",
-            "chain = \"sepolia\"",
+            "exponent = 2\ncurrency = \"USD\"",
+            "exponent = 2\nchain = \"sepolia\"",
             "assets[2]: USD needs either chain and address or wrapped, or currency",
         ),
         ("symbol = \"WETH\"", "symbol = \"USDC\"", "assets[1].symbol: USDC is there twice"),
@@ -400,7 +346,7 @@ fn the_timelock_margin_must_cover_the_slowest_payout() {
 fn errors_never_show_secrets() {
     let given = "master_key = \"0123456789abcdef\"";
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
-    assert!(complaint.starts_with("line 55, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
+    assert!(complaint.starts_with("line 47, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
 }
 
@@ -507,28 +453,6 @@ fn a_desk_requires_https_or_a_loopback_address() {
 }
 
 #[test]
-fn demand_is_sent_over_https_or_on_this_machine_and_not_too_often() {
-    let key = "demand_url = \"https://desk.example.com/demand\"";
-    for url in ["http://desk.example.com/demand", "ftp://localhost", "http://10.0.0.1", "nowhere"] {
-        let complaint = complaint(key, &format!("demand_url = \"{url}\""));
-        assert!(complaint.contains("demand_url"), "{complaint}");
-    }
-    for url in ["http://localhost:9", "http://127.0.0.1:9/", "http://[::1]:9/v1"] {
-        Config::parse(&EXAMPLE.replacen(key, &format!("demand_url = \"{url}\""), 1)).unwrap();
-    }
-    let without = complaint(key, "");
-    assert!(without.contains("liquidity.external[0].demand_every needs demand_url"), "{without}");
-    for pause in ["99ms", "2m"] {
-        let complaint = complaint("demand_every = \"1s\"", &format!("demand_every = \"{pause}\""));
-        assert!(complaint.contains("liquidity.external[0].demand_every is not between"), "{complaint}");
-    }
-    let external = |text: &str| Config::parse(text).unwrap().liquidity.external.remove(0);
-    assert_eq!(external(EXAMPLE).demand_every.unwrap().0, Duration::from_secs(1));
-    let neither = EXAMPLE.replacen(key, "", 1).replacen("demand_every = \"1s\"", "", 1);
-    assert!(external(&neither).demand_url.is_none());
-}
-
-#[test]
 fn the_first_master_key_is_the_current_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, digit: char| {
@@ -558,35 +482,11 @@ fn the_first_master_key_is_the_current_one() {
     assert!(parse(String::new()).unwrap_err().to_string().contains("either"));
 }
 
-/// The least configuration with a section of the cell 00a.
-fn in_cell(more: &str) -> Result<Config, String> {
-    let text = format!("{LEAST}[cell]\nid = \"00a\"\n{more}");
-    Config::parse(&text).map_err(|error| format!("{error:#}"))
-}
-
 #[test]
-fn a_cell_and_its_peers_are_checked() {
-    let peer = |id: &str, keys: &str| format!("[[cell.peers]]\nid = \"{id}\"\npublic_keys = [{keys}]\n");
-    let key = format!("\"{}\"", "0f".repeat(32));
-    let signing = "signing_key = \"env:DVP_CELL_KEY\"\n";
-    let config = in_cell(&format!("{signing}transfer_within = \"2d\"\n{}", peer("00b", &key))).unwrap();
-    let day = 86_400;
-    assert_eq!(config.books_patience().transfer, Duration::from_secs(2 * day));
-    assert_eq!(config.patience().transfer_ms, 2 * 86_400_000);
-    assert_eq!(in_cell("").unwrap().books_patience().transfer, Duration::from_secs(4 * day));
-    for (more, says) in [
-        (peer("00b", &key), "cell.peers needs cell.signing_key"),
-        (format!("{signing}{}", peer("00a", &key)), "cell.peers[0].id: 00a is this cell"),
-        (
-            format!("{signing}{}{}", peer("00b", &key), peer("00b", &key)),
-            "cell.peers[1].id: 00b is there twice",
-        ),
-        (format!("{signing}{}", peer("00b", "")), "cell.peers[0].public_keys names none"),
-        (format!("{signing}{}", peer("00b", "\"0f\"")), "cell.peers[0].public_keys: 0f"),
-        ("earlier_keys = [\"x\"]\n".to_owned(), "cell.earlier_keys: x"),
-        ("transfer_within = \"1s\"\n".to_owned(), "cell.transfer_within"),
-    ] {
-        let found = in_cell(&more).err().unwrap_or_default();
-        assert!(found.contains(says), "{more}: {found}");
-    }
+fn a_bank_has_an_account_in_every_currency_that_orders_receive() {
+    let bank = EXAMPLE.replace("payout = \"simulated\"", "payout = \"bank_files\"");
+    Config::parse(&bank).unwrap();
+    let without = bank.replace("currency = \"USD\"\naccount", "currency = \"GBP\"\naccount");
+    let refused = format!("{:#}", Config::parse(&without).unwrap_err());
+    assert!(refused.contains("pairs[0].quote: bank.accounts has no account to pay USD from"), "{refused}");
 }

@@ -112,6 +112,21 @@ impl Span {
     }
 }
 
+/// The default of a key: a duration.
+pub(super) const fn millis<const N: u64>() -> Span {
+    Span(Duration::from_millis(N))
+}
+
+/// The default of a key: a number.
+pub(super) const fn number<const N: u64>() -> u64 {
+    N
+}
+
+/// The default of a key: a number as a decimal string.
+pub(super) fn digits<const N: u64>() -> String {
+    N.to_string()
+}
+
 /// A duration between two others, both included.
 pub(crate) fn within(name: &str, given: Option<Span>, least: &str, most: &str) -> anyhow::Result<()> {
     let is_within = |span: Span| {

@@ -4,10 +4,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use ::metrics::{counter, gauge, histogram};
-use dvp_core::figures::unix_seconds;
+use dvp_core::workflow::figures::unix_seconds;
 use dvp_store::PgPool;
+use dvp_store::database::pools::Pools;
 use dvp_store::database::{Availability, health};
-use dvp_store::pools::Pools;
 use tokio::time::timeout;
 
 use crate::config::Role;

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use dvp_sandbox::embedded::random_hex;
+use dvp_store::durable::{self, Readers};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -52,20 +51,8 @@ impl Files {
 
     /// Writes a JSON file whole: readers see the old one or the new one. Only its owner can read it.
     pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> anyhow::Result<()> {
-        self.write_private(&self.dir.join(name), &serde_json::to_vec_pretty(value)?)
-    }
-
-    /// The same for bytes, in this directory.
-    pub(super) fn write_private(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-        let name = path.file_name().context("a file has a name")?.to_string_lossy();
-        let half = self.dir.join(format!(".{name}.half"));
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&half, path)?;
-        fs::File::open(&self.dir)?.sync_all()?;
-        Ok(())
+        let bytes = serde_json::to_vec_pretty(value)?;
+        Ok(durable::write(&self.dir.join(name), &bytes, Readers::Owner)?)
     }
 }
 
@@ -84,19 +71,14 @@ pub(super) struct Secrets {
     pub partner: PartnerSecrets,
     pub other_partner: PartnerSecrets,
     pub fix_password: String,
-    /// Sign-in tokens of the operators, by name. A sandbox of an earlier release has none yet.
-    #[serde(default)]
+    /// Sign-in tokens of the operators, by name.
     pub operators: BTreeMap<String, String>,
 }
 
 impl Secrets {
     pub(super) fn open(files: &Files) -> anyhow::Result<Self> {
         let kept: Option<Self> = files.read(SECRETS)?;
-        if let Some(mut kept) = kept {
-            if kept.operators.is_empty() {
-                kept.operators = operators();
-                files.write(SECRETS, &kept)?;
-            }
+        if let Some(kept) = kept {
             return Ok(kept);
         }
         let drawn = Self {

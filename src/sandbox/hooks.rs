@@ -10,6 +10,7 @@ use dvp_api::WebhookRules;
 use dvp_api::delivery::DeliveryConfig;
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
+use dvp_store::durable::{self, Readers};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -38,7 +39,7 @@ impl Hooks {
         if args.webhook_allow_private {
             hooks.reach = Reach::Everything;
             let (authority, listener) = (files.dir().join(AUTHORITY), files.dir().join(LISTENER));
-            hooks.authorities.push(issue(files, &authority, &listener)?);
+            hooks.authorities.push(issue(&authority, &listener)?);
             hooks.own = Some((authority, listener));
         }
         Ok(hooks)
@@ -67,14 +68,15 @@ impl Hooks {
     }
 }
 
-fn issue(files: &Files, authority: &Path, listener: &Path) -> anyhow::Result<CertificateDer<'static>> {
+fn issue(authority: &Path, listener: &Path) -> anyhow::Result<CertificateDer<'static>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let leaf = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
-    files.write_private(authority, issuer.pem().as_bytes())?;
-    files.write_private(listener, format!("{}{}", leaf.pem(), key.serialize_pem()).as_bytes())?;
+    durable::write(authority, issuer.pem().as_bytes(), Readers::Owner)?;
+    let text = format!("{}{}", leaf.pem(), key.serialize_pem());
+    durable::write(listener, text.as_bytes(), Readers::Owner)?;
     Ok(issuer.der().clone())
 }

@@ -15,15 +15,17 @@ use dvp_core::liquidity::{
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::secrets::Vault;
 use dvp_core::writer::ORDER_PLACES;
+use dvp_domain::abandonment::CoolDownRules;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::band::POOL_DEVIATION_BPS;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::screening::ScreeningResult;
+use dvp_rails::CheckPayout;
 use dvp_rails::http_desk::{DeskConfig, HttpDesk};
-use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::{BankFiles, outage};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
@@ -96,6 +98,8 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyh
     };
     let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let folder = dir.join("bank");
+    std::fs::create_dir_all(&folder)?;
+    outage::stamp(&mut *pool.acquire().await?, &folder, "sandbox", true).await?;
     let files = BankFiles::open(pool.clone(), &folder, accounts.map(debtor).to_vec()).await?;
     // The simulated bank writes files atomically: an incomplete file stays incomplete.
     let files = files.settling_after(Duration::from_secs(1));
@@ -144,18 +148,20 @@ pub(super) fn context(
     let mut settling = parts.iter().map(|chain| chain.settles(PERMIT_NAME));
     let home = settling.next().context("a sandbox has a chain")??;
     let registry = registry(chains)?;
+    let chains_of_orders = Chains::new(home, settling.collect::<anyhow::Result<_>>()?, &registry);
     Ok(Context {
         cell: None,
         liquidity: Arc::new(liquidity(&registry, chains, pool)?),
         registry,
         payout_provider: simulated::PROVIDER.into(),
-        chains: Chains::new(home, settling.collect::<anyhow::Result<_>>()?),
+        chains: chains_of_orders,
         windows: WINDOWS,
         vault,
         clock: Clock::default(),
         rest_millis: simulated::rest_millis,
-        check_payout: simulated::check_payout,
+        check_payout: CheckPayout::new(simulated::check_payout),
         screening: Screening::default(),
+        cool_down: CoolDownRules::default(),
         order_places: ORDER_PLACES,
     })
 }
@@ -221,7 +227,8 @@ fn pair(
         quote: symbol(quote_chain, quote),
         reference_price: price.transpose()?,
         fees: fees(base, quote),
-        min_input: min_input(base),
+        // Of each order a fee is taken.
+        min_input: min_input(base).max(fees(base, quote).least_input()),
         max_input: None,
     })
 }

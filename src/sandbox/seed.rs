@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dvp_core::keys::SCOPES;
-use dvp_core::operators::token_hash;
+use dvp_core::operators::accounts::token_hash;
+use dvp_core::operators::keys::SCOPES;
 use dvp_core::secrets::Vault;
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
@@ -12,11 +12,11 @@ use dvp_domain::operator::OperatorRole;
 use dvp_store::PgPool;
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::ledger::balances;
-use dvp_store::operators;
-use dvp_store::operators::sessions::{self, NewLink};
+use dvp_store::operators::accounts;
+use dvp_store::operators::accounts::sessions::{self, NewLink};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::{legacy, resting_orders};
-use dvp_store::partners::{self, NewKey};
+use dvp_store::partners::registry::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
 use super::market::{CURRENCIES, PREFUNDED, PROVIDERS, prefunding, resting};
@@ -74,7 +74,7 @@ pub(super) async fn seed(
             default_appl_ver_id: version.map(ToOwned::to_owned),
             username: secrets.partner.name.clone(),
             password_hash: vault.fix_password_hash(&id, &secrets.fix_password),
-            password_key: vault.hash_id().to_owned(),
+            password_key: vault.current_id().to_owned(),
         };
         fix::upsert_session(&mut tx, &session).await?;
     }
@@ -86,12 +86,12 @@ pub(super) async fn seed(
 /// Operators with every role, whose links can be used again for as long as the sandbox exists.
 async fn seed_operators(tx: &mut sqlx::PgTransaction<'_>, secrets: &Secrets) -> anyhow::Result<()> {
     for (name, token) in &secrets.operators {
-        let known = operators::find_by_name(tx, name).await?;
+        let known = accounts::find_by_name(tx, name).await?;
         let id = match known {
             Some(operator) => operator.id,
             None => {
                 let id = format!("opr_{name}");
-                operators::insert(tx, &id, name, &OperatorRole::ALL, "sandbox").await?;
+                accounts::insert(tx, &id, name, &OperatorRole::ALL, "sandbox").await?;
                 id
             }
         };
@@ -114,19 +114,19 @@ async fn seed_partner(
     secrets: &PartnerSecrets,
 ) -> anyhow::Result<String> {
     let (id, key_id) = (format!("ptn_{}", secrets.name), format!("key_{}", secrets.name));
-    let partner = partners::ensure_partner(tx, &id, &secrets.name, "enterprise", LIMIT_PER_MINUTE).await?;
+    let partner = registry::ensure_partner(tx, &id, &secrets.name, "enterprise", LIMIT_PER_MINUTE).await?;
     let prefix: String = secrets.api_key.chars().take(13).collect();
     let key = NewKey {
         partner_id: partner.clone(),
         env: "test",
         key_hash: vault.api_key_hash(&secrets.api_key),
-        hash_key: vault.hash_id().to_owned(),
+        hash_key: vault.current_id().to_owned(),
         key_prefix: prefix,
         sealed_secret: vault.seal(&key_id, secrets.signing_secret.as_bytes()).context("signing secret")?,
         scopes: SCOPES.map(ToOwned::to_owned).to_vec(),
         key_id,
     };
-    partners::ensure_key(tx, &key).await?;
+    registry::ensure_key(tx, &key).await?;
     for currency in CURRENCIES {
         let owner = Owner::Partner { id: partner.clone(), livemode: false };
         let deposit = prefunding(&partner, currency);

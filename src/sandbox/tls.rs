@@ -3,16 +3,14 @@
 //! Generated at the first start that requires it and kept, so that clients may keep trusting the authority. The
 //! authority's key is discarded, so it can sign nothing else.
 
-use std::fs;
-use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use dvp_fix_gateway::ListenerConfig;
 use dvp_fix_gateway::tls::{ClientCertificates, Tls, TlsFiles, TlsVersion};
+use dvp_store::durable::{self, Readers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -33,7 +31,7 @@ pub(super) fn listener(dir: &Path, host: IpAddr) -> anyhow::Result<(ListenerConf
 }
 
 fn make(dir: &Path, host: IpAddr, [authority, certificate, key]: [&Path; 3]) -> anyhow::Result<()> {
-    fs::create_dir_all(dir)?;
+    durable::create_folder(dir)?;
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -49,17 +47,10 @@ fn make(dir: &Path, host: IpAddr, [authority, certificate, key]: [&Path; 3]) -> 
     let server_key = KeyPair::generate()?;
     let server = params.signed_by(&server_key, &issuer)?;
 
-    write(key, &server_key.serialize_pem())?;
-    write(certificate, &server.pem())?;
-    write(authority, &issuer.pem())
-}
-
-/// Whole or not at all; only its owner can read it.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let half = path.with_extension("half");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&half, path)?;
+    for (path, text) in
+        [(key, server_key.serialize_pem()), (certificate, server.pem()), (authority, issuer.pem())]
+    {
+        durable::write(path, text.as_bytes(), Readers::Owner)?;
+    }
     Ok(())
 }

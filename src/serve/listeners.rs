@@ -57,7 +57,8 @@ pub(super) fn console(config: &Config) -> anyhow::Result<ConsoleParts> {
     let settings = ConsoleSettings {
         origins: vec![console.url.clone()],
         environment: config.environment,
-        decimals: config.assets.iter().map(|asset| (asset.symbol.clone(), asset.exponent)).collect(),
+        decimals: config.decimals(),
+        targets: config.targets(),
         stale_fix_types: dvp_fix_gateway::stale_types(),
         proxies: console.proxies.iter().map(|network| network.0).collect(),
         sessions: console.sessions(),
@@ -160,7 +161,7 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
     };
     let ages = config.retention.ages()?;
     let (offramp, payout) = (rails.offramp_calls.of(offramp), rails.payout_calls.of(payout));
-    let books = (bank.is_some() || config.cell.is_some()).then(|| config.books_patience());
+    let books = bank.is_some().then(|| config.books_patience());
     let rails = Rails { offramp, payout };
     Ok(WorkerParts { rails, bank, books, delivery: delivery(config, authorities), ages })
 }

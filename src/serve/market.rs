@@ -2,20 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
 use dvp_core::context::{Chains, Clock, Context};
 use dvp_core::liquidity::{
-    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, DemandConfig, ExternalConfig,
-    ExternalProvider, FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource,
-    OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider,
+    FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed,
+    OrderBook, PoolConfig, ReferenceSource,
 };
 use dvp_core::secrets::Vault;
 use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
-use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::band::{Band, Bands};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_rails::iso20022::instruction::check_payout as check_bank_payout;
@@ -31,9 +29,6 @@ use crate::config::market::{AssetSection, ExternalSection, LiquiditySection, Pai
 use crate::config::value::Span;
 use crate::service::ChainParts;
 
-/// The shortest pause between two messages of demand, unless it is configured.
-const DEMAND_EVERY: Duration = Duration::from_secs(1);
-
 pub(super) fn context(
     config: &Config,
     chains: &[ChainParts],
@@ -42,33 +37,46 @@ pub(super) fn context(
 ) -> anyhow::Result<Context> {
     let rails = config.rails.as_ref().context("there is no section [rails]")?;
     let registry = registry(config)?;
-    let (payout_provider, rest_millis, check_payout): (_, fn(&str) -> i64, CheckPayout) = match rails.payout {
+    let chains_of_orders = settlement_chains(config, chains, &registry)?;
+    for (provider, wallet) in wallets(&config.liquidity) {
+        if let Err(fault) = chains_of_orders.contracts().check_wallet(&wallet) {
+            anyhow::bail!("liquidity: the wallet {wallet} of {provider} {fault}");
+        }
+    }
+    let (payout_provider, rest_millis, check_payout): (_, fn(&str) -> i64, _) = match rails.payout {
         #[cfg(feature = "sandbox")]
-        PayoutKind::Simulated => (simulated::PROVIDER, simulated::rest_millis, simulated::check_payout),
-        PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0, check_bank_payout),
+        PayoutKind::Simulated => {
+            (simulated::PROVIDER, simulated::rest_millis, CheckPayout::new(simulated::check_payout))
+        }
+        PayoutKind::BankFiles => {
+            let accounts = config.bank.iter().flat_map(|bank| &bank.accounts);
+            let currencies = accounts.map(|account| account.currency.clone());
+            (iso20022::PROVIDER, |_| 0, CheckPayout::new(check_bank_payout).paying_from(currencies))
+        }
     };
     Ok(Context {
         cell: config.cell(),
         liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),
         registry,
         payout_provider: payout_provider.into(),
-        chains: settlement_chains(config, chains)?,
+        chains: chains_of_orders,
         windows: config.settlement.windows(rails.payout.time())?,
         vault,
         clock: Clock::default(),
         rest_millis,
         check_payout,
         screening: config.screening.screening()?,
+        cool_down: config.cool_down.rules()?,
         order_places: ORDER_PLACES,
     })
 }
 
 /// The first is the home chain.
-fn settlement_chains(config: &Config, chains: &[ChainParts]) -> anyhow::Result<Chains> {
+fn settlement_chains(config: &Config, chains: &[ChainParts], registry: &Registry) -> anyhow::Result<Chains> {
     let of = |(section, parts): (&ChainSection, &ChainParts)| parts.settles(&section.permit_name);
     let mut chains = config.chains.iter().zip(chains).map(of);
     let home = chains.next().context("chains: there is no [[chains]]")??;
-    Ok(Chains::new(home, chains.collect::<anyhow::Result<_>>()?))
+    Ok(Chains::new(home, chains.collect::<anyhow::Result<_>>()?, registry))
 }
 
 fn registry(config: &Config) -> anyhow::Result<Registry> {
@@ -93,30 +101,16 @@ fn asset(section: &AssetSection) -> anyhow::Result<Asset> {
 }
 
 fn pair(section: &PairSection) -> anyhow::Result<Pair> {
-    let PairSection {
-        base,
-        quote,
-        reference_price,
-        protocol_fee_bps,
-        payout_fee_minor,
-        network_fee_minor,
-        min_input_minor,
-        max_input_minor,
-        price_band_bps: _,
-    } = section;
+    let PairSection { base, quote, reference_price, .. } = section;
     let price = reference_price.as_ref().map(|price| price.parse()).transpose();
     let wrong = |error| anyhow!("pairs: the reference_price of {base}/{quote}: {error}");
     Ok(Pair {
         base: base.clone(),
         quote: quote.clone(),
         reference_price: price.map_err(wrong)?,
-        fees: FeeSchedule {
-            protocol_fee_bps: *protocol_fee_bps,
-            payout_fee_minor: *payout_fee_minor,
-            network_fee_minor: *network_fee_minor,
-        },
-        min_input: *min_input_minor,
-        max_input: *max_input_minor,
+        fees: section.fees(),
+        min_input: section.min_input(),
+        max_input: section.max_input_minor,
     })
 }
 
@@ -213,10 +207,6 @@ fn provider(section: &ProviderSection) -> anyhow::Result<LiquidityProvider> {
 fn external(section: &ExternalSection, registry: &Registry) -> anyhow::Result<ExternalConfig> {
     let find = |symbol: &str| registry.find(symbol).cloned().with_context(|| format!("no asset {symbol}"));
     let pairs = section.pairs.iter();
-    let demand = section.demand_url.as_ref().map(|url| DemandConfig {
-        url: url.to_string(),
-        interval: section.demand_every.map_or(DEMAND_EVERY, |span| span.0),
-    });
     Ok(ExternalConfig {
         id: section.id.clone(),
         url: section.url.clone(),
@@ -231,7 +221,6 @@ fn external(section: &ExternalSection, registry: &Registry) -> anyhow::Result<Ex
         pause: section.pause.0,
         candidate_ttl_sec: secs(section.candidate_ttl)?,
         firm_ttl_sec: secs(section.firm_ttl)?,
-        demand,
     })
 }
 

@@ -1,42 +1,14 @@
 //! Commands beside a running sandbox, as an operator types them.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
-
-pub(crate) fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.args(words).arg("--json").arg("--dir").arg(sandbox.dir());
-    command.stdin(Stdio::null()).output().unwrap()
-}
-
-/// A command without `--json`, which must succeed.
-pub(crate) fn dvp_for_people(sandbox: &Sandbox, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.args(words).arg("--dir").arg(sandbox.dir());
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-/// The output of a command that must succeed.
-pub(crate) fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
-    let output = dvp(sandbox, words);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-pub(crate) fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
-    let output = dvp(sandbox, words);
-    assert!(!output.status.success(), "{words:?} succeeded");
-    String::from_utf8(output.stderr).unwrap()
-}
+use crate::sandbox::{Sandbox, dvp, refused, said};
+use crate::wait::answer;
 
 fn names(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -45,15 +17,8 @@ fn names(value: &Value) -> Vec<&str> {
 /// Asks with a key until the answer is as wanted: a running service believes a key for a second.
 async fn answers(sandbox: &Sandbox, key: &Value, wanted: (u16, Option<&str>)) {
     let partner = Partner::with_keys(sandbox, key["apiKey"].as_str().unwrap(), "");
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let (status, body) = partner.get("/v1/events").await;
-        if (status, body["error"]["code"].as_str()) == wanted {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{status} {body}, wanted {wanted:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let ask = async || partner.get("/v1/events").await;
+    answer(ask, |(status, body)| (*status, body["error"]["code"].as_str()) == wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,19 +93,25 @@ async fn partners_and_keys_are_managed_beside_a_running_service() {
     sandbox.stop().await;
 }
 
+/// What `receipt verify` says once the anchor is final.
+pub(crate) async fn once_verified(sandbox: &Sandbox, reference: &str) -> Value {
+    wait_for("the anchor to be final", || async {
+        let output = dvp(sandbox, &["receipt", "verify", "--reference", reference]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (answer["verified"] == true).then_some(answer)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_unchanged_receipt_verifies_against_the_chain() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let client = order["clientReference"].as_str().unwrap();
-    partner.wait_until(client, |e| !e["finality"].is_null()).await;
-    let (_, receipt) = partner.get(&format!("/v1/executions/{client}/receipt")).await;
-
-    let reference = accepted["reference"].as_str().unwrap();
-    let by_reference = said(&sandbox, &["receipt", "verify", "--reference", reference]);
+    let reference = &partner.settled(&order).await;
+    let path = format!("/v1/executions/{reference}/receipt?refType=executionId");
+    let (_, receipt) = partner.get(&path).await;
+    let by_reference = once_verified(&sandbox, reference).await;
     assert_eq!((&by_reference["verified"], &by_reference["arithmetic"]), (&json!(true), &json!("adds up")));
     assert_eq!(by_reference["anchor"]["txHash"], receipt["txHash"]);
 
@@ -166,11 +137,29 @@ async fn only_an_unchanged_receipt_verifies_against_the_chain() {
         by_reference["contentHash"]
     );
 
-    // A partner needs a node and the contract's address, and nothing of ours.
+    // A partner needs a node and the addresses that the API lists, and nothing of ours.
     let (rpc, anchor) = (sandbox.text("/chain/rpcUrl"), sandbox.text("/chain/contracts/anchor"));
-    let alone = ["receipt", "verify", "--file", path, "--rpc-url", &rpc, "--anchor", &anchor];
-    let verified = Command::new(env!("CARGO_BIN_EXE_dvp")).args(alone).output().unwrap();
+    let (status, listed) = partner.get("/v1/chains").await;
+    assert_eq!(status, 200, "{listed}");
+    let home = &listed["chains"][0];
+    assert_eq!(home["contracts"]["anchor"], json!(anchor));
+    let submitters: Vec<&str> =
+        home["anchorSubmitters"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert!(submitters.contains(&by_reference["anchor"]["submitter"].as_str().unwrap()));
+    let alone = |submitters: &[&str]| {
+        let mut words = vec!["receipt", "verify", "--file", path, "--rpc-url", &rpc, "--anchor", &anchor];
+        submitters.iter().for_each(|one| words.extend(["--submitter", one]));
+        Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).arg("--json").output().unwrap()
+    };
+    let verified = alone(&submitters);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    // The same anchor is a stranger's to who trusts another account.
+    let refused = alone(&["0x00000000000000000000000000000000000000a1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!((&answer["verified"], &answer["anchor"]), (&json!(false), &Value::Null));
+    assert_eq!(answer["strangers"][0], by_reference["anchor"]["submitter"]);
+    assert!(!alone(&[]).status.success(), "no anchor is believed without a submitter");
 
     let mut changed = receipt.clone();
     changed["payout"]["amountMinor"] = json!("1");

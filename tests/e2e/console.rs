@@ -44,10 +44,8 @@ async fn operators_work_in_a_browser() {
     let (sandbox, browser) = tokio::join!(Sandbox::start(), Browser::start());
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let accepted = partner.submit_accepted(&order).await;
-    let client = order["clientReference"].as_str().unwrap().to_owned();
-    partner.wait_until(&client, |execution| execution["status"] == "completed").await;
-    let reference = accepted["reference"].as_str().unwrap();
+    let client = order["clientReference"].as_str().unwrap();
+    let reference = partner.settled(&order).await;
     let console = sandbox.text("/console");
 
     sign_in(&browser, &sandbox, &sandbox.text("/consoleToken"), "/").await;

@@ -1,14 +1,12 @@
 //! Breaks in the console: from the list to the cause, and from the cause to the request that ends it.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::cli::dvp;
 use crate::console::{check, sign_in};
-use crate::console_orders::{WITHIN, open, text_of};
-use crate::sandbox::Sandbox;
+use crate::console_orders::{open, text_of};
+use crate::sandbox::{Sandbox, dvp};
+use crate::wait::answer;
 
 /// The breaks of a comparison that is made now.
 fn breaks(sandbox: &Sandbox) -> Vec<Value> {
@@ -19,15 +17,8 @@ fn breaks(sandbox: &Sandbox) -> Vec<Value> {
 
 /// Compares until there is such a break.
 async fn find_break(sandbox: &Sandbox, is_wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        let found = breaks(sandbox);
-        if let Some(one) = found.iter().find(|one| is_wanted(one)) {
-            return one.clone();
-        }
-        assert!(Instant::now() < deadline, "it is not among the breaks: {found:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let found = answer(async || breaks(sandbox), |found| found.iter().any(&is_wanted)).await;
+    found.into_iter().find(is_wanted).unwrap()
 }
 
 /// Follows the link of a break about an order, from the list to its page.
@@ -121,11 +112,7 @@ pub(crate) async fn a_returned_payment_is_traced_and_resolved(
         "select state #>> '{reversal,resolved,done,provider_reference}' from execution where reference = $1";
     assert_eq!(text_of(&mut conn, resolved, reference).await, "WIRE-4711");
 
-    let deadline = Instant::now() + WITHIN;
-    while breaks(sandbox).iter().any(is_it) {
-        assert!(Instant::now() < deadline, "the break of {reference} has not ended");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    answer(async || breaks(sandbox), |found| !found.iter().any(is_it)).await;
     open(browser, sandbox, "/reconciliation", "Last runs").await;
     let row = format!(
         "[...document.querySelectorAll('tbody tr')].some(row => row.textContent.includes({}) && \

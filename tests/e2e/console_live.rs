@@ -9,10 +9,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::Browser;
-use crate::cli::said;
 use crate::console::{check, sign_in};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, said};
 
 /// A second on a machine that does nothing else.
 const WITHIN_MS: i64 = 10_000;

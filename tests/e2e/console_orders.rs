@@ -5,44 +5,35 @@
 //! alone, written in bulk: the chain and the bank know nothing of them. Those that have ended did so days ago, so that
 //! the comparison with the chain does not take them up; it reports those that are open.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::browser::Browser;
-use crate::cli::said;
 use crate::console::{check, sign_in};
 use crate::console_breaks::{a_break_is_traced, a_returned_payment_is_traced_and_resolved};
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, said};
+use crate::wait::{answer, until};
 use crate::webhooks::register;
 
 const ORDERS: i64 = 3000;
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
-pub(crate) const WITHIN: Duration = Duration::from_secs(90);
 
 /// Submits an order of a wallet to an account at the bank. Returns its reference.
 async fn submit(sandbox: &Sandbox, partner: &Partner, wallet: usize, account: &str) -> String {
-    let mut order = partner.order(sandbox, wallet, account).await;
-    order["beneficiary"]["bank"] = "USABA021000021".into();
+    let order = partner.order_at_the_bank(sandbox, wallet, account).await;
     let accepted = partner.submit_accepted(&order).await;
     accepted["reference"].as_str().unwrap().to_owned()
 }
 
 /// Waits until a statement about an order gives a text.
 pub(crate) async fn text_of(conn: &mut PgConnection, statement: &'static str, reference: &str) -> String {
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        let found: Option<(Option<String>,)> =
-            sqlx::query_as(statement).bind(reference).fetch_optional(&mut *conn).await.unwrap();
-        if let Some((Some(text),)) = found {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "{statement} gave nothing for {reference}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let text = async || -> Option<String> {
+        let found = sqlx::query_scalar(statement).bind(reference).fetch_optional(&mut *conn).await;
+        found.unwrap().flatten()
+    };
+    answer(text, Option::is_some).await.unwrap()
 }
 
 /// The states of the copies, each with how many of a hundred ended orders have it; 0: three in all.
@@ -78,12 +69,12 @@ fn states(completed: &Value) -> Vec<(&'static str, i32, Value)> {
 
 /// Copies of a completed order in every other state: most have ended days ago, three of each open state are hours old.
 async fn fill(conn: &mut PgConnection, like: &str) {
-    let completed: (Value,) = sqlx::query_as("select state from execution where reference = $1")
+    let completed: Value = sqlx::query_scalar("select state from execution where reference = $1")
         .bind(like)
         .fetch_one(&mut *conn)
         .await
         .unwrap();
-    let states = states(&completed.0);
+    let states = states(&completed);
     // The copies have the books' own order of keys: references that begin with the number.
     let mut next = 0;
     for (name, share, state) in &states {
@@ -198,20 +189,20 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
     sign_in(browser, sandbox, &tokens[1], &request).await;
     // While the payment may still be in flight the approval is refused.
-    let deadline = Instant::now() + WITHIN;
-    loop {
+    until("the approval", async || {
         browser.press("Approve").await;
         let page = browser.value("document.body.innerText").await;
         let page = page.as_str().unwrap();
         if page.contains("approved") {
-            break;
+            return true;
         }
-        assert!(page.contains("still be in flight") && Instant::now() < deadline, "{page}");
+        assert!(page.contains("still be in flight"), "{page}");
         // The refusal is an answer of its own, which the browser logs.
         browser.complaints().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
         open(browser, sandbox, &request, "Approve").await;
-    }
+        false
+    })
+    .await;
     let completed = "select state_name from execution where reference = $1 and state_name = 'completed'";
     assert_eq!(text_of(&mut conn, completed, reference).await, "completed");
     open(browser, sandbox, &format!("/orders/{reference}"), "payout.completed").await;
@@ -237,7 +228,7 @@ async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
     browser.value("(window.isTheSame = true)").await;
     browser.wait_for(&fact("Peer", "127.0.0.1:")).await;
     let next = client.next_out();
-    client.send_as(next + 2, false, "0", &[]).await;
+    client.beat_as(next + 2).await;
     let missing = format!("{next} to {}", next + 1);
     browser.wait_for(&format!("window.isTheSame && {}", fact("Missing messages", &missing))).await;
     check(browser, "a session with a gap").await;

@@ -1,57 +1,15 @@
 //! The console in a browser over real outcomes: the page of each shows what happened.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use dvp_benches::history::{self, HistorySize};
-use dvp_console::{Console, ConsoleSettings, SessionPolicy};
-use dvp_core::operators::token_hash;
-use dvp_domain::environment::Environment;
-use dvp_domain::operator::OperatorRole;
-use dvp_store::operators::{self, sessions};
+use dvp_benches::screens::{self, TOKEN};
 use dvp_testing::Harness;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::Browser;
 use crate::console::check;
-
-const TOKEN: &str = "console-outcomes";
-
-/// The console over a harness, with an operator who has every role. Returns its address.
-async fn serve(harness: &Harness, stop: &CancellationToken) -> String {
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-    let origin = format!("http://{}", listener.local_addr().unwrap());
-    let assets = harness.market.registry.assets.iter();
-    let settings = ConsoleSettings {
-        origins: vec![origin.parse().unwrap()],
-        environment: Environment::Test,
-        decimals: assets.map(|asset| (asset.symbol.clone(), asset.exponent)).collect(),
-        stale_fix_types: Vec::new(),
-        proxies: Vec::new(),
-        sessions: SessionPolicy::default(),
-        provider: None,
-        connections: ConsoleSettings::CONNECTIONS,
-    };
-    let vault = Arc::new(harness.engine.context().vault.clone());
-    let console = Console::new(harness.pool().clone().into(), vault, settings);
-    tokio::spawn(dvp_console::serve(listener, console, stop.clone()));
-    let mut conn = harness.pool().acquire().await.unwrap();
-    operators::insert(&mut conn, "opr_outcomes", "outcomes", &OperatorRole::ALL, "test").await.unwrap();
-    let link = sessions::NewLink {
-        operator_id: "opr_outcomes",
-        token_hash: &token_hash(TOKEN),
-        reusable: true,
-        good_for: Duration::from_secs(3_600),
-        code_hash: None,
-        approval_id: None,
-    };
-    sessions::insert_link(&mut conn, &link).await.unwrap();
-    origin
-}
 
 /// An order, and what is recorded of it.
 #[derive(sqlx::FromRow)]
@@ -88,7 +46,7 @@ async fn the_page_of_every_outcome_shows_all_that_happened() {
     let (harness, browser) = tokio::join!(Harness::new(history::market()), Browser::start());
     history::fill(&harness, HistorySize { ended: 1_500, open: 60 }).await.unwrap();
     let stop = CancellationToken::new();
-    let origin = serve(&harness, &stop).await;
+    let origin = screens::serve(&harness, stop.clone()).await.unwrap();
     browser.open(&format!("{origin}/login?token={TOKEN}&next=/")).await;
     browser.wait_for("document.querySelector('main[id=main]') && document.readyState === 'complete'").await;
     let orders: Vec<Recorded> = sqlx::query_as(OF_EVERY_OUTCOME).fetch_all(harness.pool()).await.unwrap();

@@ -1,14 +1,12 @@
 //! Operators' actions beside a running sandbox: operations of the ledger, returns, and the log of both.
 
 use std::collections::BTreeMap;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cli::{dvp, dvp_for_people, refused, said};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, dvp, ran, refused, said};
+use crate::wait::{answer, until};
 
 const WHY: [&str; 4] = ["--reason", "requested by mail", "--evidence", "wire 17"];
 
@@ -68,8 +66,8 @@ fn operations_of_the_ledger(sandbox: &Sandbox) {
         let words = ["provider", "deposit", "--provider", provider, "--asset", asset];
         [&words[..], &["--amount-minor", "700", "--id", "wire-9", "--operator", "jo"]].concat()
     };
-    assert!(refused(sandbox, &deposit("XYZ", "northwind")).contains("no asset is called XYZ"));
-    assert!(refused(sandbox, &deposit("USD", "nobody")).contains("no provider is called nobody"));
+    assert!(refused(sandbox, &deposit("XYZ", "northwind")).contains("there is no asset XYZ"));
+    assert!(refused(sandbox, &deposit("USD", "nobody")).contains("there is no provider nobody"));
     said(sandbox, &deposit("USD", "northwind"));
     let back = ["return", "--provider", "northwind", "--deposit", "wire-9"];
     assert!(refused(sandbox, &operation(&back, "R-1", "701", "USD")).contains("less than"));
@@ -92,7 +90,7 @@ async fn changed_balances_are_put_right(sandbox: &Sandbox) {
     let before = available(sandbox, "northwind");
     let by = ["ledger", "rebuild", "--operator", "jo", "--reason", "changed by hand"];
     assert_eq!(said(sandbox, &by)["changes"], json!([]));
-    let text = dvp_for_people(sandbox, &by).stdout;
+    let text = ran(sandbox, &by).stdout;
     assert!(String::from_utf8(text).unwrap().starts_with("nothing differs"));
     sqlx::query(
         "update account_balance set available = available + 3 where owner = 'northwind' and asset = 'USD'",
@@ -128,11 +126,7 @@ fn statements_and_reports(sandbox: &Sandbox) {
     let fees = said(sandbox, &[&["report", "fees"][..], &range].concat());
     let swept = fees["fees"].as_array().unwrap().iter().find(|row| row["reason"] == "sweep_fees").unwrap();
     assert_eq!((&swept["earnedMinor"], &swept["absorbedMinor"]), (&json!("-40"), &json!("0")));
-    let csv = Command::new(env!("CARGO_BIN_EXE_dvp"))
-        .args(["report", "balances", "--csv", "--dir"])
-        .arg(sandbox.dir())
-        .output()
-        .unwrap();
+    let csv = ran(sandbox, &["report", "balances", "--csv"]);
     let csv = String::from_utf8(csv.stdout).unwrap();
     assert!(csv.contains(&format!("provider:northwind:available,USD,2,{held},1\r\n")), "{csv}");
     assert!(refused(sandbox, &["statement", "--account", "purse", "--day", "2026-11-22"]).contains("purse"));
@@ -142,21 +136,13 @@ fn statements_and_reports(sandbox: &Sandbox) {
 async fn a_payment_comes_back(sandbox: &Sandbox) {
     let partner = Partner::of(sandbox);
     let order = partner.order(sandbox, 0, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = accepted["reference"].as_str().unwrap();
     let client = order["clientReference"].as_str().unwrap();
     // An anchor in between would let a request lapse: it is about the version that its maker saw.
-    partner.wait_until(client, |e| e["status"] == "completed" && e["finality"].is_object()).await;
-    let resolve = |operator: &'static str, action: &'static str| -> Vec<String> {
+    let reference = partner.settled(&order).await;
+    let decide = |operator: &str, action: &str| {
         let words =
-            ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", action];
-        let words = [&words[..], &["--provider-reference", "R1", "--operator", operator], &WHY].concat();
-        words.into_iter().map(str::to_owned).collect()
-    };
-    let decide = |operator, action| {
-        let words = resolve(operator, action);
-        said(sandbox, &words.iter().map(String::as_str).collect::<Vec<_>>())
+            ["execution", "resolve", "--reference", &reference, "--confirm", &reference, "--action", action];
+        said(sandbox, &[&words[..], &["--provider-reference", "R1", "--operator", operator], &WHY].concat())
     };
     assert_eq!(decide("jo", "mark-returned")["isProposal"], true);
     assert_eq!(decide("mika", "mark-returned")["isProposal"], false);
@@ -170,11 +156,7 @@ async fn a_payment_comes_back(sandbox: &Sandbox) {
     assert!(reconciled().to_string().contains("payment_returned"), "{}", reconciled());
     assert_eq!(decide("jo", "paid-again")["isProposal"], true);
     assert_eq!(decide("mika", "paid-again")["isProposal"], false);
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while reconciled().to_string().contains("payment_returned") {
-        assert!(Instant::now() < deadline, "{}", reconciled());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    answer(async || reconciled(), |found| !found.to_string().contains("payment_returned")).await;
     assert!(trial_balance(sandbox).values().all(|sum| *sum == (0, 0)));
 }
 
@@ -201,22 +183,11 @@ async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
     let chain = sandbox.value("/chain/chainId").to_string();
     let handed = said(sandbox, &["audit", "anchor", "--chain-id", &chain]);
     assert_eq!(handed["handedOver"]["entry"], verified["entries"]);
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let anchored = loop {
-        let verified = said(sandbox, &["audit", "verify"]);
-        if verified["anchored"] == 1 {
-            break verified;
-        }
-        assert!(Instant::now() < deadline, "{verified}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+    let verify = async || said(sandbox, &["audit", "verify"]);
+    let anchored = answer(verify, |verified| verified["anchored"] == 1).await;
     assert_eq!(anchored["lastAnchor"]["hash"], handed["handedOver"]["hash"]);
     // The anchored head is no break, and the returned payment was resolved.
-    while !dvp(sandbox, &["reconcile"]).status.success() {
-        let found = dvp(sandbox, &["reconcile"]).stdout;
-        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&found));
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    until("agreement", async || dvp(sandbox, &["reconcile"]).status.success()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

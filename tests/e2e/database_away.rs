@@ -1,7 +1,7 @@
 //! A database host that vanishes: its packets are dropped without notice.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dvp_sandbox::embedded::black_hole::BlackHole;
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::serve::{Ground, Served};
+use crate::serve::Ground;
+use crate::wait::{answer, until};
 
 /// A request that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(100);
 
 async fn answered(work: impl Future<Output = (u16, Value)>) -> (u16, Value) {
     tokio::time::timeout(HANGS, work).await.expect("the request hangs")
@@ -21,15 +21,7 @@ async fn answered(work: impl Future<Output = (u16, Value)>) -> (u16, Value) {
 
 /// Asks again and again until the answer has this status.
 async fn until_answered<F: Future<Output = (u16, Value)>>(status: u16, ask: impl Fn() -> F) -> Value {
-    let began = Instant::now();
-    loop {
-        let (found, answer) = answered(ask()).await;
-        if found == status {
-            return answer;
-        }
-        assert!(began.elapsed() < HANGS, "{found} and not {status}: {answer}");
-        tokio::time::sleep(PAUSE).await;
-    }
+    answer(async || answered(ask()).await, |(found, _)| *found == status).await.1
 }
 
 async fn get(url: String) -> (u16, Value) {
@@ -37,26 +29,20 @@ async fn get(url: String) -> (u16, Value) {
     (response.status().as_u16(), response.json().await.unwrap())
 }
 
-/// Where a log line says that something is, as in `fix=Some(127.0.0.1:9880)`.
-fn address_in_log(served: &Served, before: &str) -> SocketAddr {
-    let log = served.log();
-    let (_, rest) = log.split_once(before).unwrap();
-    rest.split([')', ' ', '\n']).next().unwrap().parse().unwrap()
-}
-
 /// Logs on, as a peer does that tries again until it is let in.
 async fn log_on(fix: SocketAddr) -> FixClient {
-    let began = Instant::now();
-    loop {
-        let socket = TcpStream::connect(fix).await.unwrap();
+    let mut admitted = None;
+    until("an admitted peer", async || {
+        let socket = Box::new(TcpStream::connect(fix).await.unwrap());
         let ids = ["ACME".to_owned(), "DVP".to_owned()];
-        let client = FixClient::log_on_as(socket, ids, "acme".into(), "secret".into());
-        if let Ok(Ok(client)) = tokio::time::timeout(HANGS, tokio::spawn(client)).await {
-            return client;
-        }
-        assert!(began.elapsed() < HANGS, "no peer can log on any more");
-        tokio::time::sleep(PAUSE).await;
-    }
+        let client = FixClient::try_log_on(socket, ids, "acme".into(), "secret".into());
+        // It panics when it is refused.
+        let client = tokio::time::timeout(HANGS, tokio::spawn(client)).await;
+        admitted = client.ok().and_then(Result::ok).flatten();
+        admitted.is_some()
+    })
+    .await;
+    admitted.unwrap()
 }
 
 async fn is_alive(client: &mut FixClient) {
@@ -75,8 +61,8 @@ async fn the_service_recovers_from_an_unreachable_database() {
     let way = BlackHole::on_the_way_to(server.to_owned()).await.unwrap();
     let mut served = ground.serve_over("api,fix,indexer,worker", &way.url(ground.database.url()).unwrap());
     let http = served.ready().await.unwrap();
-    let metrics = address_in_log(&served, "metrics listening addr=");
-    let fix = address_in_log(&served, "fix=Some(");
+    let [metrics, fix] =
+        ["metrics listening addr=", "fix=Some("].map(|before| served.address(before).unwrap());
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);
     let ready = || get(format!("http://{metrics}/readyz"));
@@ -112,15 +98,6 @@ async fn the_service_recovers_from_an_unreachable_database() {
     served.ended_well().await;
 }
 
-/// Waits until the log has this text.
-async fn until_logged(served: &Served, text: &str) {
-    let began = Instant::now();
-    while !served.log().contains(text) {
-        assert!(began.elapsed() < HANGS, "{text} is not in\n{}", served.log());
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_starts_while_there_is_no_primary_shows_the_outage() {
     let ground = Ground::prepare().await;
@@ -140,8 +117,8 @@ async fn a_process_that_starts_while_there_is_no_primary_shows_the_outage() {
     ground.write("dvp.toml", &config.replace(one, &two));
 
     let mut served = ground.serve_over("api,worker", &way.url(ground.database.url()).unwrap());
-    until_logged(&served, "looking for the database's primary").await;
-    let metrics = format!("http://{}/metrics", address_in_log(&served, "metrics listening addr="));
+    answer(async || served.log(), |log| log.contains("looking for the database's primary")).await;
+    let metrics = format!("http://{}/metrics", served.address("metrics listening addr=").unwrap());
     let shown = async || reqwest::get(&metrics).await.unwrap().text().await.unwrap();
     let text = shown().await;
     let has = |text: &str, line: &str| text.lines().any(|shown| shown == line);

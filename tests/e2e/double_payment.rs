@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, U256};
@@ -21,6 +21,7 @@ use tokio::sync::Mutex;
 
 use crate::partner::Partner;
 use crate::serve::{Ground, Served};
+use crate::wait::{answer, until};
 
 alloy::sol! {
     /// The message that two operators sign.
@@ -30,7 +31,6 @@ alloy::sol! {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(90);
 const HOUR: u64 = 3600;
 /// The console's configured address.
 const CONSOLE: &str = "http://localhost:8081";
@@ -107,13 +107,11 @@ impl User {
     }
 
     async fn succeeded(&self, hash: B256) -> bool {
-        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(receipt) = self.node.get_transaction_receipt(hash).await.unwrap() {
                 return receipt.status();
             }
-            assert!(Instant::now() < deadline, "{hash} is not mined");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -130,26 +128,18 @@ impl User {
     }
 
     async fn until(&self, reference: &str, states: &[&str]) {
-        let (mut conn, deadline) = (self.conn().await, Instant::now() + PATIENCE);
-        loop {
-            let (now,): (String,) = sqlx::query_as("select state_name from execution where reference = $1")
-                .bind(reference)
-                .fetch_one(&mut conn)
-                .await
-                .unwrap();
-            if states.contains(&now.as_str()) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{reference} is {now}, not {states:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let mut conn = self.conn().await;
+        let now = async || -> String {
+            let state = sqlx::query_scalar("select state_name from execution where reference = $1");
+            state.bind(reference).fetch_one(&mut conn).await.unwrap()
+        };
+        answer(now, |now| states.contains(&now.as_str())).await;
     }
 
     /// How often the simulated bank has paid.
     async fn payments(&self) -> i64 {
         let sql = "select coalesce(sum(executed), 0)::int8 from simulated_rail where leg = 'payout'";
-        let (paid,): (i64,) = sqlx::query_as(sql).fetch_one(&mut self.conn().await).await.unwrap();
-        paid
+        sqlx::query_scalar(sql).fetch_one(&mut self.conn().await).await.unwrap()
     }
 }
 
@@ -179,8 +169,7 @@ async fn ordered(account: &str) -> (Ground, Served, Arc<User>, String) {
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);
     let order = partner.order(&service, 0, account).await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = partner.submit_accepted(&order).await;
     let reference = accepted["reference"].as_str().unwrap().to_owned();
     (ground, served, user, reference)
 }
@@ -204,11 +193,7 @@ async fn a_payout_of_three_days_is_paid_once_and_never_refunded() {
     let requested = ground.said(&[&words[..], &["--operator", "jo"]].concat());
     let id = requested["approval"].as_str().unwrap();
     let words = ["approval", "approve", "--id", id, "--operator", "mika"];
-    let deadline = Instant::now() + PATIENCE;
-    while !ground.did(&words) {
-        assert!(Instant::now() < deadline, "the decision is refused: {}", ground.refused(&words));
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    until("the decision", async || ground.did(&words)).await;
     user.until(&reference, &["completed"]).await;
     user.wait(30 * 24 * HOUR).await;
     user.try_to_get_it_back(&mut conn).await;
@@ -246,6 +231,12 @@ fn signed(ground: &Ground, operator: &PrivateKeySigner, entity: &str, deadline: 
     format!("0x{}", hex::encode(signature.as_bytes()))
 }
 
+/// The words with these signatures.
+fn signed_by<'a>(words: &[&'a str], signatures: &[&'a str]) -> Vec<&'a str> {
+    let given = signatures.iter().flat_map(|signature| ["--signature", signature]);
+    words.iter().copied().chain(given).collect()
+}
+
 /// An operator of the console brings both signatures.
 async fn return_over_the_console(
     ground: &Ground,
@@ -259,9 +250,7 @@ async fn return_over_the_console(
     let added = ground.said(&words);
     // As in a sandbox the link is as good as an authentication, so that the operator needs no passkey.
     sqlx::query("update operator_link set reusable = true").execute(&mut user.conn().await).await.unwrap();
-    let log = served.log();
-    let line = log.lines().find(|line| line.contains("dvp::serve: ready")).unwrap();
-    let at = line.split_once("console=Some(").unwrap().1.split_once(')').unwrap().0;
+    let at = served.address("console=Some(").unwrap();
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let post = |path: String, form: Vec<(&'static str, String)>| {
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
@@ -307,56 +296,36 @@ async fn committed_funds_are_returned_by_two_operators_only() {
     let [jo, mika] = ground.operators.each_ref().map(|operator| signed(&ground, operator, entity, deadline));
     let no_operator = signed(&ground, &ground.wallet, entity, deadline);
     let signed_deadline = deadline.to_string();
-    let words = |signatures: &[&str]| -> Vec<String> {
-        let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &signed_deadline];
-        let why = ["--operator", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
-        let which = ["--reference", &reference, "--confirm", &reference];
-        let given = signatures.iter().flat_map(|signature| ["--signature", signature]);
-        let words = fixed.into_iter().chain(given).chain(why).chain(which);
-        words.map(str::to_owned).collect()
-    };
-    let refused = |signatures: &[&str]| {
-        let words = words(signatures);
-        ground.refused(&words.iter().map(String::as_str).collect::<Vec<_>>())
-    };
-    let did = |signatures: &[&str]| {
-        let words = words(signatures);
-        ground.did(&words.iter().map(String::as_str).collect::<Vec<_>>())
-    };
+    let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &signed_deadline];
+    let why = ["--operator", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
+    let fixed = [&fixed[..], &why, &["--reference", &reference, "--confirm", &reference]].concat();
+    let refused = |signatures: &[&str]| ground.refused(&signed_by(&fixed, signatures));
     assert!(refused(&[&jo]).contains("needed twice"), "one operator alone");
     assert!(refused(&[&jo, &jo]).contains("two operators sign"), "one operator twice");
     // The contract refuses a signer that is no operator, and the command's failure is listed.
-    assert!(did(&[&jo, &no_operator]));
-    let deadline = Instant::now() + PATIENCE;
-    let listed = ["chain", "command", "list"];
-    while !ground.printed(&listed).contains("NotTwoOperators") {
-        assert!(Instant::now() < deadline, "the failure is not listed");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    assert!(ground.did(&signed_by(&fixed, &[&jo, &no_operator])));
+    let listed = async || ground.printed(&["chain", "command", "list"]);
+    answer(listed, |listed| listed.contains("NotTwoOperators")).await;
     assert_eq!(user.balance().await, FUNDS - ORDERED);
 
     return_over_the_console(&ground, &served, &user, &reference, &signed_deadline, [&mika, &jo]).await;
-    let deadline = Instant::now() + PATIENCE;
-    while user.balance().await != FUNDS {
-        assert!(Instant::now() < deadline, "the funds are not back");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    answer(async || user.balance().await, |balance| *balance == FUNDS).await;
+    let returned = async || ground.said(&["execution", "show", "--reference", &reference]);
+    answer(returned, |shown| shown["state"]["lock"]["refund_tx"].is_string()).await;
+    for held in [
+        "select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'escrow' and asset = 'USDC'",
+        "select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'house' and asset = 'USDC'",
+    ] {
+        assert_eq!(ground.one::<i64>(held).await, 0, "{held}");
     }
-    let returned = || ground.said(&["execution", "show", "--reference", &reference]);
-    while !returned()["state"]["lock"]["refund_tx"].is_string() {
-        assert!(Instant::now() < deadline, "the order does not show the refund: {}", returned());
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    // What the desk has converted was sold back.
+    for operator in ["jo", "mika"] {
+        let close = ["execution", "resolve", "--action", "close-conversion", "--provider-reference", "T-1"];
+        let which = ["--reference", &reference, "--confirm", &reference, "--operator", operator];
+        let why = ["--reason", "sold back", "--evidence", "ticket 18"];
+        assert!(ground.did(&[&close[..], &which, &why].concat()), "{operator} closes the position");
     }
-    let held =
-        "select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = $1 and asset = 'USDC'";
-    for account in ["escrow", "house"] {
-        let (held,): (i64,) =
-            sqlx::query_as(held).bind(account).fetch_one(&mut user.conn().await).await.unwrap();
-        assert_eq!(held, 0, "{account}");
-    }
-    while !ground.did(&["reconcile"]) {
-        assert!(Instant::now() < deadline, "the books differ: {}", ground.refused(&["reconcile"]));
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    until("books that agree", async || ground.did(&["reconcile"])).await;
     assert_eq!(user.payments().await, 0, "and the beneficiary was never paid");
     for signatures in [&[jo.as_str()] as &[&str], &[&jo, &jo], &[&jo, &mika]] {
         refused(signatures);

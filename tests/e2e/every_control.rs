@@ -3,35 +3,34 @@
 //! | control | both interfaces here | elsewhere |
 //! |---|---|---|
 //! | limits: six scopes, by order, by day, of open orders | refused | concurrency and crashes in the core's tests |
-//! | pauses: everything, partner, pair, provider, chain | refused | `pauses` |
+//! | pauses: everything, partner, pair, provider, chain | refused | |
 //! | pauses of a rail | accepted, and the leg waits | |
 //! | smallest order of a pair | refused | |
 //! | price bands | | `bands` |
 //! | partner disabled | refused | |
 //! | key and session of the other environment | refused | |
-//! | registered beneficiaries | | `beneficiaries`, `payable` |
-//! | screening by list and hook | | `screening`, `screening_hook` |
-
-use std::time::{Duration, Instant};
+//! | registered beneficiaries | | `beneficiaries` |
+//! | screening by list and hook | | `screening` |
 
 use serde_json::{Value, json};
-use sqlx::Row as _;
 
-use crate::cli::{refused, said};
-use crate::fix::{FixClient, sending_time};
+use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, approve, refused, said};
+use crate::wait::{self, answer};
 
 const BY: [&str; 4] = ["--operator", "jo", "--reason", "to be sure"];
+const EVIDENCE: [&str; 2] = ["--evidence", "risk memo 7"];
+const EXECUTIONS: &str = "select count(*) from execution";
+const RESERVED: &str = "select count(*) from account_balance where reserved <> 0";
 const ACCOUNT: &str = "bene_a:dest_10000000";
 const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "harbour"];
 
 /// Carries a command out, with a second operator where it takes two.
 fn operate(sandbox: &Sandbox, words: &[&str]) {
-    let answer = said(sandbox, words);
-    if let Some(id) = answer["id"].as_str().filter(|_| answer["state"] == "pending") {
-        let approved = said(sandbox, &["approval", "approve", "--id", id, "--operator", "mika"]);
-        assert_eq!(approved["state"], "approved", "{words:?}");
+    let requested = said(sandbox, words);
+    if requested["state"] == "pending" {
+        approve(sandbox, &requested["id"]);
     }
 }
 
@@ -68,29 +67,19 @@ impl Both {
 
     /// Prices in memory are put together anew four times a second: what is refused next is refused for its own sake.
     async fn wait_for_prices(&self) {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        loop {
+        let quoted = async || {
             let body = json!({"requestId": uuid::Uuid::new_v4(), "actorId": "a", "source": "USDC", "target": "USD",
                               "amount": "100", "side": "sell"});
-            let (_, quoted) = self.partner.post("/v1/quotes", &body).await;
-            if quoted["candidates"].as_array().is_some_and(|all| !all.is_empty()) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{quoted}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            self.partner.post("/v1/quotes", &body).await.1
+        };
+        answer(quoted, |quoted| quoted["candidates"].as_array().is_some_and(|all| !all.is_empty())).await;
     }
-}
-
-async fn count(sandbox: &Sandbox, sql: &'static str) -> i64 {
-    sqlx::query(sql).fetch_one(&mut sandbox.database().await).await.unwrap().get(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_limit_is_refused_over_both_interfaces() {
     let sandbox = Sandbox::start().await;
     let mut both = Both::of(&sandbox).await;
-    let evidence = ["--evidence", "risk memo 7"];
     for period in ["order", "day", "open"] {
         for (scope, targets, asset) in [
             ("everything", &[""][..], "USDC"),
@@ -109,7 +98,7 @@ async fn every_limit_is_refused_over_both_interfaces() {
                 if action == "set" {
                     words.extend(["--amount-minor", "1"]);
                 }
-                operate(&sandbox, &[&words[..], &BY, &evidence].concat());
+                operate(&sandbox, &[&words[..], &BY, &EVIDENCE].concat());
             };
             targets.iter().for_each(|target| change("set", target));
             let prefix = if scope == "everything" { String::new() } else { format!("{scope}_") };
@@ -118,8 +107,8 @@ async fn every_limit_is_refused_over_both_interfaces() {
             targets.iter().for_each(|target| change("remove", target));
         }
     }
-    assert_eq!(count(&sandbox, "select count(*) from execution").await, 0);
-    assert_eq!(count(&sandbox, "select count(*) from account_balance where reserved <> 0").await, 0);
+    assert_eq!(sandbox.one::<i64>(EXECUTIONS).await, 0);
+    assert_eq!(sandbox.one::<i64>(RESERVED).await, 0);
     let said = both.answers(&sandbox).await;
     assert_eq!((said[0].as_str(), said[2].as_str()), ("202", "0"), "{said:?}");
     sandbox.stop().await;
@@ -150,27 +139,21 @@ async fn every_pause_refuses_orders_or_holds_their_legs() {
     }
     both.wait_for_prices().await;
     too_small(&sandbox, &mut both).await;
-    assert_eq!(count(&sandbox, "select count(*) from execution").await, 0);
-    assert_eq!(count(&sandbox, "select count(*) from account_balance where reserved <> 0").await, 0);
+    assert_eq!(sandbox.one::<i64>(EXECUTIONS).await, 0);
+    assert_eq!(sandbox.one::<i64>(RESERVED).await, 0);
     for (round, leg) in ["offramp", "payout"].into_iter().enumerate() {
         change("add", "rail", leg);
         let said = both.answers(&sandbox).await;
         assert_eq!((said[0].as_str(), said[2].as_str()), ("202", "0"), "{leg}: {said:?}");
-        let deadline = Instant::now() + Duration::from_secs(120);
         // A paused payout stops the conversion before it.
         let paused = "select count(*) from effect where kind = 'offramp' and last_result = 'paused'";
-        while count(&sandbox, paused).await != 2 {
-            assert!(Instant::now() < deadline, "{leg}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        answer(async || sandbox.one::<i64>(paused).await, |paused| *paused == 2).await;
         let called = i64::try_from(round * 4).unwrap();
-        assert_eq!(count(&sandbox, "select count(*) from simulated_rail").await, called, "{leg}");
+        assert_eq!(sandbox.one::<i64>("select count(*) from simulated_rail").await, called, "{leg}");
         change("remove", "rail", leg);
         let ended = "select count(*) from execution where state_name = 'completed'";
-        while count(&sandbox, ended).await != i64::try_from(2 * (round + 1)).unwrap() {
-            assert!(Instant::now() < deadline, "{leg}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let all = i64::try_from(2 * (round + 1)).unwrap();
+        answer(async || sandbox.one::<i64>(ended).await, |ended| *ended == all).await;
     }
     sandbox.stop().await;
 }
@@ -184,9 +167,8 @@ async fn too_small(sandbox: &Sandbox, both: &mut Both) {
     order["inputAmountMinor"] = json!("50");
     order["minOutputAmountMinor"] = json!("1");
     let (status, answer) = both.partner.submit(&order).await;
-    let now = sending_time();
-    let fields = [(11, "SMALL"), (1, ACCOUNT), (55, "USD/EUR"), (54, "2"), (60, now.as_str()), (38, "0.5")];
-    both.fix.send_raw("D", &[&fields[..], &[(40, "2"), (44, "0.02"), (59, "0")]].concat()).await;
+    let half = [(55, "USD/EUR"), (38, "0.5"), (44, "0.02")];
+    both.fix.sell("SMALL", ACCOUNT, &Value::Null, &half).await;
     let report = both.fix.report(|report| report.get(11) == "SMALL").await;
     assert_eq!((status, &answer["reason"]), (422, &json!("no_liquidity")), "{answer}");
     assert_eq!((report.get(150), report.get(58)), ("8", "no_liquidity"));
@@ -218,18 +200,94 @@ async fn disabled_partners_and_the_other_environment_are_refused() {
     let report = both.fix.report(|report| report.get(11) == "ORD-D" || report.get(35) == "5").await;
     let refusals = ["partner disabled", "session disabled"];
     assert!(refusals.contains(&report.get(58)), "{}", report.get(58));
-    assert_eq!(count(&sandbox, "select count(*) from execution").await, 0);
+    assert_eq!(sandbox.one::<i64>(EXECUTIONS).await, 0);
 
     operate(&sandbox, &[&["partner", "enable", "--name", "acme"][..], &BY].concat());
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let accepted: Value = loop {
-        let (status, answer) = both.partner.submit(&order).await;
-        if status == 202 {
-            break answer;
-        }
-        assert!(status == 403 && Instant::now() < deadline, "{status} {answer}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let submit = async || both.partner.submit(&order).await;
+    let submitted = wait::answer(submit, |(status, _)| *status != 403).await;
+    assert!(submitted.0 == 202 && submitted.1["reference"].is_string(), "{submitted:?}");
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_requested_once_and_counts_the_orders_in_flight() {
+    let sandbox = Sandbox::start().await;
+    let limit = ["limit", "set", "--scope", "rail", "--target", "payout", "--asset", "USD", "--per", "open"];
+    let set = [&limit[..], &["--amount-minor", "15000"], &BY, &EVIDENCE].concat();
+    let requested = said(&sandbox, &set);
+    assert_eq!((&requested["state"], &requested["repeated"]), (&json!("pending"), &json!(false)));
+    assert_eq!(said(&sandbox, &set)["repeated"], true);
+    let limits = || said(&sandbox, &["limit", "list"])["limits"].clone();
+    assert_eq!(limits(), json!([]));
+    let id = requested["id"].as_str().unwrap();
+    let own = ["approval", "approve", "--id", id, "--operator", "jo"];
+    assert!(refused(&sandbox, &own).contains("another operator"));
+    approve(&sandbox, &requested["id"]);
+
+    // It never ends by itself: about a hundred dollars are in flight.
+    let partner = Partner::of(&sandbox);
+    let accepted = partner.submit_accepted(&partner.order(&sandbox, 0, "000123450007").await).await;
+    let (status, rejected) = partner.submit(&partner.order(&sandbox, 1, ACCOUNT).await).await;
+    assert_eq!((status, &rejected["reason"]), (422, &json!("rail_open_limit_exceeded")), "{rejected}");
+    let shown = &limits()[0];
+    assert_eq!((&shown["amountMinor"], &shown["per"]), (&json!("15000"), &json!("open")));
+    assert_eq!(shown["openMinor"], accepted["path"]["outputAmountMinor"], "{shown} {accepted}");
+    assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_must_name_an_existing_subject() {
+    let sandbox = Sandbox::start().await;
+    let is_refused = |words: &[&str], says: &str| {
+        let complaint = refused(&sandbox, &[words, &BY].concat());
+        assert!(complaint.contains(says), "{words:?}: {complaint}");
     };
-    assert!(accepted["reference"].is_string(), "{accepted}");
+    for (scope, target, asset, per, says) in [
+        ("partner", "nobody", "USDC", "day", "nobody"),
+        ("pair", "USDC", "USDC", "day", "INPUT/OUTPUT"),
+        ("pair", "USDC/USD", "USD", "day", "INPUT/OUTPUT"),
+        ("everything", "x", "USDC", "day", "nothing for everything"),
+        ("provider", "nobody", "USD", "order", "there is no provider nobody"),
+        ("rail", "wire", "USD", "order", "offramp or payout"),
+        ("desk", "payout", "USD", "order", "the scopes are everything, partner"),
+        ("chain", "anvil", "XYZ", "open", "there is no asset XYZ"),
+        ("chain", "anvill", "USDC", "open", "did you mean anvil?"),
+        ("pair", "USDC/usd", "USDC", "day", "did you mean USDC/USD?"),
+        ("provider", "nortwind", "USD", "order", "did you mean northwind?"),
+        ("provider", "northwind", "USD", "week", "a limit is per one of order, day, open"),
+    ] {
+        let limit = ["limit", "set", "--scope", scope, "--target", target, "--asset", asset, "--per", per];
+        is_refused(&[&limit[..], &["--amount-minor", "1"], &EVIDENCE].concat(), says);
+    }
+    for (scope, target, says) in [
+        ("everything", "USDC/USD", "has no target"),
+        ("pair", "USDC", "INPUT/OUTPUT"),
+        ("rail", "anchor", "offramp or payout"),
+        ("provider", "", "needs a target"),
+        ("pair", "usdc/usd", "there is no pair usdc/usd, did you mean USDC/USD?"),
+        ("provider", "nortwind", "there is no provider nortwind, did you mean northwind?"),
+        ("chain", "anvill", "there is no chain anvill, did you mean anvil?"),
+        ("partner", "nobody", "nobody"),
+        ("nothing", "", "the scopes are everything, partner"),
+    ] {
+        is_refused(&["pause", "add", "--scope", scope, "--target", target], says);
+    }
+    for (pair, bps, says) in [
+        ("USDC", "50", "INPUT/OUTPUT"),
+        ("USDC/XYZ", "50", "there is no pair USDC/XYZ"),
+        ("USDC/USD", "0", "1 to 9999"),
+        ("USDC/USD", "10000", "1 to 9999"),
+    ] {
+        is_refused(&[&["band", "set", "--pair", pair, "--bps", bps][..], &EVIDENCE].concat(), says);
+    }
+    let pause = |action: &str| {
+        let pair = ["pause", action, "--scope", "pair", "--target", "USDC/USD"];
+        said(&sandbox, &[&pair[..], &BY].concat())["changed"].clone()
+    };
+    assert_eq!([pause("add"), pause("add")], [true, false]);
+    let listed = said(&sandbox, &["pause", "list"])["pauses"][0].clone();
+    assert_eq!((&listed["target"], &listed["operator"]), (&json!("USDC/USD"), &json!("jo")));
+    assert_eq!(pause("remove"), true);
     sandbox.stop().await;
 }

@@ -36,9 +36,7 @@ async fn the_quick_start_ends_with_a_receipt_and_replays_a_retry() {
     }
     assert!(said.to_lowercase().contains("\nx-idempotency-replayed: true"), "{said}");
     assert!(said.contains("\"status\":\"completed\""), "{said}");
-    let mut conn = sandbox.database().await;
-    let orders: (i64,) = sqlx::query_as("select count(*) from execution").fetch_one(&mut conn).await.unwrap();
-    assert_eq!(orders.0, 1);
+    assert_eq!(sandbox.one::<i64>("select count(*) from execution").await, 1);
     let script = lines("README.md", "### REST").replace("python3 docs/tour/rest.py .dvp\n", "");
     let said = tokio::task::block_in_place(|| typed(&sandbox, &script));
     assert!(said.contains("\"candidates\":[{") && said.contains("\"type\":\"payout.completed\""), "{said}");

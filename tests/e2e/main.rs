@@ -1,24 +1,11 @@
 //! End to end: the real binary, its own PostgreSQL and chain, its two doors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-mod alert_causes;
-mod alert_faults;
-mod alert_inject;
-mod alert_pages;
-mod alert_prometheus;
-mod alert_remedy;
-mod alert_scene;
-#[expect(dead_code, reason = "shared with the drill and the tests of the deployment's files")]
-mod alert_table;
 mod alerts;
 mod bands;
 mod beneficiaries;
 mod browser;
 mod cells;
-mod cells_flow;
-mod chain_faults;
-mod chain_isolation;
-mod chain_verdict;
 mod cli;
 mod console;
 mod console_breaks;
@@ -31,37 +18,25 @@ mod database_away;
 mod double_payment;
 mod every_control;
 mod failover;
-mod fix;
-mod fix_killed;
 mod guide;
 mod hostile;
-mod limits;
 mod makers;
 mod metrics;
 mod native;
 mod older;
 mod operators;
-mod partner;
-mod pauses;
-mod payable;
 mod processes;
 mod ranges;
 mod recalls;
-#[path = "../../benches/src/receiver.rs"]
-#[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
-mod receiver;
 mod reconcile;
 mod rescan;
 mod rotation;
 mod runbooks;
-mod sandbox;
 mod screening;
-mod screening_hook;
 mod serve;
 mod signers;
 mod suffixes;
 mod traces;
-mod transfers;
 mod two_chains;
 mod two_operators;
 mod webhooks;
@@ -71,6 +46,9 @@ use std::time::Duration;
 use alloy::primitives::{Address, B256};
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::rpc::types::Filter;
+use dvp_benches::scenes::{
+    alert_causes, alert_faults, alert_table, chain_faults, chain_isolation, fix, partner, sandbox, wait,
+};
 use serde_json::{Value, json};
 
 use crate::fix::FixClient;
@@ -114,8 +92,7 @@ async fn an_order_through_rest_ends_with_an_anchored_receipt() {
     let mut order = partner.order(&sandbox, 0, "000123456789").await;
     order["quoteId"] = firm["quoteId"].clone();
     order["minOutputAmountMinor"] = firm["output"]["amountMinor"].clone();
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = partner.submit_accepted(&order).await;
     assert_eq!(accepted["fees"], firm["fees"]);
 
     let reference = order["clientReference"].as_str().unwrap();
@@ -161,37 +138,6 @@ async fn a_fix_order_is_filled_and_a_resting_one_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_survives_a_kill_and_is_settled_once() {
-    let mut sandbox = Sandbox::start().await;
-    let partner = Partner::of(&sandbox);
-    let order = partner.order(&sandbox, 0, "000123450001").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    sandbox.kill_and_start_again().await;
-    let partner = Partner::of(&sandbox);
-    let reference = order["clientReference"].as_str().unwrap();
-    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
-    assert_eq!(execution["status"], "completed");
-    assert_eq!(execution["reference"], accepted["reference"]);
-
-    let mut conn = sandbox.database().await;
-    let paid: (i32,) = sqlx::query_as("select executed from simulated_rail where leg = 'payout'")
-        .fetch_one(&mut conn)
-        .await
-        .unwrap();
-    assert_eq!(paid.0, 1);
-    let sequences: Vec<(i64,)> =
-        sqlx::query_as("select sequence from event order by position").fetch_all(&mut conn).await.unwrap();
-    let expected: Vec<(i64,)> = (1..).map(|n| (n,)).take(sequences.len()).collect();
-    assert_eq!(sequences, expected);
-    let (entity,): (Vec<u8>,) =
-        sqlx::query_as("select entity from execution").fetch_one(&mut conn).await.unwrap();
-    // Created, Filled and Settled, each once.
-    assert_eq!(logs(&sandbox, "settler", &format!("0x{}", hex::encode(entity))).await, 3);
-    sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_with_the_contracts_codes_without_effect() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
@@ -218,12 +164,10 @@ async fn bad_input_is_refused_with_the_contracts_codes_without_effect() {
     client.send_raw("D", &[(11, "O-1"), (55, "USDC/USD"), (54, "9")]).await;
     let rejected = client.report(|r| r.get(35) == "3").await;
     assert!(!rejected.get(371).is_empty() && !rejected.get(373).is_empty());
-    let mut conn = sandbox.database().await;
     for table in
         ["select count(*) from intent", "select count(*) from event", "select count(*) from idempotency"]
     {
-        let (rows,): (i64,) = sqlx::query_as(table).fetch_one(&mut conn).await.unwrap();
-        assert_eq!(rows, 0, "{table}");
+        assert_eq!(sandbox.one::<i64>(table).await, 0, "{table}");
     }
     sandbox.stop().await;
 }
@@ -233,10 +177,7 @@ async fn an_interrupt_leaves_no_processes_and_the_data_survives() {
     let mut sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let (status, _) = partner.submit(&order).await;
-    assert_eq!(status, 202);
-    let reference = order["clientReference"].as_str().unwrap().to_owned();
-    partner.wait_until(&reference, |e| !e["finality"].is_null()).await;
+    let reference = partner.settled(&order).await;
     let (key, rpc) = (sandbox.text("/partner/apiKey"), sandbox.text("/chain/rpcUrl"));
     sandbox.interrupt().await;
     assert!(!sandbox.ready_file().exists());
@@ -244,7 +185,8 @@ async fn an_interrupt_leaves_no_processes_and_the_data_survives() {
     assert!(answer.is_err(), "the chain still answers");
     sandbox.start_again().await;
     assert_eq!(sandbox.text("/partner/apiKey"), key);
-    let (status, execution) = Partner::of(&sandbox).get(&format!("/v1/executions/{reference}")).await;
+    let path = format!("/v1/executions/{reference}?refType=executionId");
+    let (status, execution) = Partner::of(&sandbox).get(&path).await;
     assert_eq!((status, execution["status"].as_str()), (200, Some("completed")));
     sandbox.stop().await;
 }
@@ -270,5 +212,5 @@ async fn fix_over_tls_works_and_is_counted_in_the_metrics() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_end_once_despite_node_faults_and_forks() {
-    chain_faults::run(1, chain_faults::Scale { wallets: 4, orders_of_each: 2, reorgs: 5 }).await;
+    chain_faults::run(1, chain_faults::ReorgScale { wallets: 4, orders_of_each: 2, reorgs: 5 }).await;
 }

@@ -1,13 +1,11 @@
 //! A maker's resting order, placed over REST, fills orders of both interfaces, and unpaid amounts are returned to it.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use crate::cli::{refused, said};
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, approve, refused, said};
+use crate::wait::until;
 
 const WHY: [&str; 6] = ["--operator", "jo", "--reason", "agreement", "--evidence", "contract 4"];
 
@@ -30,25 +28,18 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     let maker = ["maker", "set", "--partner", "globex", "--provider", "northwind", "--wallet"];
     let wallet = sandbox.text("/chain/wallets/0/address");
     assert!(refused(&sandbox, &[&maker[..], &["0xno"], &WHY].concat()).contains("0xno"));
-    let solver = wallet_of_northwind(&sandbox).await;
+    // The wallet that the sandbox's resting orders are released to.
+    let solver: String = sandbox.one("select wallet from resting_order limit 1").await;
     let requested = said(&sandbox, &[&maker[..], &[solver.as_str()], &WHY].concat());
     assert_ne!(solver, wallet);
-    let id = requested["id"].as_str().unwrap();
-    assert_eq!(
-        said(&sandbox, &["approval", "approve", "--id", id, "--operator", "mika"])["state"],
-        "approved"
-    );
+    approve(&sandbox, &requested["id"]);
 
     // Better than anybody else's price.
     let place = ["maker", "place", "--partner", "globex", "--pair", "USDC/USD", "--rate", "0.9999"];
     let placed = said(&sandbox, &[&place[..], &["--id", "R-1", "--amount-minor", "20000"]].concat());
     assert_eq!((&placed["repeated"], &placed["remainingMinor"]), (&json!(false), &json!("20000")));
     let partner = Partner::of(&sandbox);
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_offered(&partner, "0.9999").await {
-        assert!(Instant::now() < deadline, "the order is not in the book");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("the order in the book", async || is_offered(&partner, "0.9999").await).await;
 
     let order = partner.order(&sandbox, 0, "000123450008").await;
     let (status, accepted) = partner.submit(&order).await;
@@ -78,12 +69,4 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     assert_eq!(said(&sandbox, &["ledger", "check"])["ok"], true);
     assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
     sandbox.stop().await;
-}
-
-/// The wallet that the sandbox's resting orders are released to.
-async fn wallet_of_northwind(sandbox: &Sandbox) -> String {
-    let mut conn = sandbox.database().await;
-    let row: (String,) =
-        sqlx::query_as("select wallet from resting_order limit 1").fetch_one(&mut conn).await.unwrap();
-    row.0
 }

@@ -1,7 +1,6 @@
 //! What `/metrics` shows: the documented figures and no others, and no series for a caller's text.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _};
@@ -10,6 +9,7 @@ use uuid::Uuid;
 use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
+use crate::wait::answer;
 
 const DOCUMENTATION: &str = include_str!("../../docs/metrics.md");
 
@@ -19,12 +19,11 @@ struct Documented {
 }
 
 /// Metrics whose condition a sandbox with [`traffic`] does not meet.
-const ABSENT: [&str; 15] = [
+const ABSENT: [&str; 14] = [
     // Nothing of a bank in files, a webhook endpoint, or a subscribed provider.
     "dvp_bank_alarms",
     "dvp_reconciliation_in_transit",
     "dvp_webhook_attempt_seconds",
-    "dvp_demand_requests_total",
     // One process, and no reset that waits.
     "dvp_fix_forwarded_connections",
     "dvp_fix_resets_delayed_total",
@@ -95,10 +94,7 @@ async fn traffic(sandbox: &Sandbox, wallet: usize) {
     let partner = Partner::of(sandbox);
     partner.is_served().await;
     let order = partner.order(sandbox, wallet, &format!("00{wallet}123456789")).await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
+    partner.settled(&order).await;
     let (base, client) = (sandbox.text("/http"), reqwest::Client::new());
     for n in 0..60 {
         let id = Uuid::new_v4();
@@ -139,18 +135,14 @@ async fn metrics_are_the_documented_ones_and_do_not_grow_with_traffic() {
     let sandbox = Sandbox::start().await;
     let documented = documented();
     traffic(&sandbox, 0).await;
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let first = loop {
+    let shown = async || {
         let shown = series(&figures(&sandbox).await);
         let names: BTreeSet<&str> = shown.iter().map(|(name, _)| name.as_str()).collect();
         let required = documented.keys().filter(|name| !ABSENT.contains(&name.as_str()));
         let missing: Vec<&String> = required.filter(|name| !names.contains(name.as_str())).collect();
-        if missing.is_empty() {
-            break shown;
-        }
-        assert!(Instant::now() < deadline, "documented and not shown: {missing:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        (missing, shown)
     };
+    let (_, first) = answer(shown, |(missing, _)| missing.is_empty()).await;
     for (name, labels) in &first {
         let metric = documented.get(name).unwrap_or_else(|| panic!("{name} is not documented"));
         let names: Vec<&String> = labels.keys().collect();
@@ -207,7 +199,7 @@ async fn orders_over_fix_are_counted_by_their_answer() {
     let permit = async |wallet| partner.order(&sandbox, wallet, account).await["permit"].clone();
     client.new_order("good", account, &permit(0).await).await;
     client.report(|report| report.get(11) == "good" && report.get(150) == "0").await;
-    client.new_order_of("GOLD/USD", "unknown", account, &permit(1).await).await;
+    client.sell("unknown", account, &permit(1).await, &[(55, "GOLD/USD")]).await;
     client.report(|report| report.get(11) == "unknown" && report.get(150) == "8").await;
     sandbox.wait_for_metric("dvp_fix_orders_total{result=\"answered\"} 2").await;
     sandbox.wait_for_metric("dvp_fix_order_seconds_count 2").await;
@@ -265,10 +257,7 @@ async fn json_log_lines_name_intent_partner_request_and_session() {
     let partner = Partner::of(&sandbox);
     partner.is_served().await;
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
+    partner.settled(&order).await;
     drop(FixClient::log_on(&sandbox).await);
     let log = sandbox.log();
     let lines: Vec<serde_json::Value> =

@@ -1,6 +1,6 @@
 //! Orders of the chain's coin through REST and FIX: paid out in the coin, and paid for by a deposit.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
@@ -8,9 +8,10 @@ use alloy::sol_types::SolCall;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fix::{FixClient, sending_time};
+use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
+use crate::wait::answer;
 
 alloy::sol! {
     function deposit(bytes32 id) payable;
@@ -75,14 +76,8 @@ impl Scene {
         let tx = json!({"from": from, "to": to, "data": Bytes::from(call), "value": U256::from(wei)});
         let hash: alloy::primitives::B256 =
             self.provider.raw_request("eth_sendTransaction".into(), json!([tx])).await.unwrap();
-        let deadline = Instant::now() + Duration::from_secs(120);
-        loop {
-            if let Some(receipt) = self.provider.get_transaction_receipt(hash).await.unwrap() {
-                return assert!(receipt.status());
-            }
-            assert!(Instant::now() < deadline, "not mined");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let receipt = async || self.provider.get_transaction_receipt(hash).await.unwrap();
+        assert!(answer(receipt, Option::is_some).await.unwrap().status());
     }
 
     /// Deposits what an accepted order waits for, or another amount.
@@ -93,14 +88,8 @@ impl Scene {
 
     async fn completed(&self, order: &Value) {
         let reference = order["clientReference"].as_str().unwrap();
-        let execution = self.partner.wait_until(reference, |e| e["status"] != "in_progress").await;
-        assert_eq!(execution["status"], "completed", "{execution}");
         let execution = self.partner.wait_until(reference, |e| !e["finality"].is_null()).await;
         assert_eq!(execution["status"], "completed", "{execution}");
-    }
-
-    async fn number(&self, sql: &'static str) -> i64 {
-        sqlx::query_scalar(sql).fetch_one(&mut self.sandbox.database().await).await.unwrap()
     }
 }
 
@@ -112,8 +101,7 @@ async fn money_and_tokens_are_exchanged_for_the_coin() {
     let mut order = Scene::for_coin(scene.for_money(0), receiver, TENTH / 10 * 9);
     order["inputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
     order["inputAmountMinor"] = json!("30000");
-    let (status, accepted) = scene.partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = scene.partner.submit_accepted(&order).await;
     assert!(accepted["deposit"].is_null(), "{accepted}");
     scene.completed(&order).await;
     let paid = scene.coin_of(receiver).await;
@@ -121,22 +109,22 @@ async fn money_and_tokens_are_exchanged_for_the_coin() {
     // A token: pulled with its permit in the transaction that pays the coin.
     let order = scene.partner.order(&scene.sandbox, 1, STRAIGHT).await;
     let order = Scene::for_coin(order, receiver, TENTH / 10 * 3);
-    let (status, accepted) = scene.partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    scene.completed(&order).await;
+    scene.partner.settled(&order).await;
     let both = scene.coin_of(receiver).await;
     assert!((TENTH / 10 * 3..=TENTH / 3).contains(&(both - paid)), "{both} {paid}");
     // A contract that takes no coin is not paid, and the money is free again.
     let mut order = Scene::for_coin(scene.for_money(0), receiver, TENTH / 10 * 9);
     order["inputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
     order["inputAmountMinor"] = json!("30000");
-    order["outputRecipient"] = json!(scene.sandbox.text("/chain/contracts/escrow"));
-    let (status, accepted) = scene.partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let refusing = "0x00000000000000000000000000000000c0ffee00";
+    let code = (refusing, "0x60006000fd");
+    scene.provider.raw_request::<_, ()>("anvil_setCode".into(), code).await.unwrap();
+    order["outputRecipient"] = json!(refusing);
+    scene.partner.submit_accepted(&order).await;
     let reference = order["clientReference"].as_str().unwrap();
     let execution = scene.partner.wait_until(reference, |e| e["status"] != "in_progress").await;
     assert_eq!(execution["status"], "failed", "{execution}");
-    assert_eq!(scene.number("select count(*) from account_balance where reserved <> 0").await, 0);
+    assert_eq!(scene.sandbox.one::<i64>("select count(*) from account_balance where reserved <> 0").await, 0);
     scene.sandbox.stop().await;
 }
 
@@ -145,16 +133,14 @@ async fn the_coin_is_sold_by_a_deposit_over_both_interfaces() {
     let scene = Scene::start().await;
     let wallet = scene.wallet(0);
     let order = scene.for_money(0);
-    let (status, accepted) = scene.partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = scene.partner.submit_accepted(&order).await;
     let due = &accepted["deposit"];
     assert_eq!((&due["chain"], &due["amountMinor"]), (&json!("anvil"), &json!(TENTH.to_string())), "{due}");
     assert_eq!(due["contract"], json!(scene.sandbox.text("/chain/coin/gate")));
     assert!(due["depositBy"].as_u64().unwrap() / 1000 > unix_secs() + 60, "{due}");
     // Nobody but the depositor is waited for: an order with a permit passes it.
     let other = scene.partner.order(&scene.sandbox, 1, STRAIGHT).await;
-    scene.partner.submit_accepted(&other).await;
-    scene.completed(&other).await;
+    scene.partner.settled(&other).await;
     scene.deposit(scene.wallet(2), due, TENTH).await;
     scene.deposit(wallet, due, TENTH / 2).await;
     let reference = order["clientReference"].as_str().unwrap();
@@ -177,34 +163,16 @@ async fn the_coin_is_sold_by_a_deposit_over_both_interfaces() {
     scene.completed(&order).await;
 
     let mut fix = FixClient::log_on(&scene.sandbox).await;
-    let now = sending_time();
-    let user = wallet.to_string();
-    let fields = [
-        (11, "ETH-1"),
-        (1, "bene_a:dest_10000000"),
-        (55, "ETH/USD"),
-        (54, "2"),
-        (60, now.as_str()),
-        (38, "0.1"),
-        (40, "2"),
-        (44, "2900"),
-        (59, "0"),
-        (20021, user.as_str()),
-    ];
-    let without_wallet: Vec<_> = fields
-        .iter()
-        .copied()
-        .filter(|(tag, _)| *tag != 20021)
-        .map(|f| if f.0 == 11 { (11, "ETH-0") } else { f })
-        .collect();
-    fix.send_raw("D", &without_wallet).await;
+    let (account, user) = ("bene_a:dest_10000000", wallet.to_string());
+    let coin = [(55, "ETH/USD"), (38, "0.1"), (44, "2900")];
+    fix.sell("ETH-0", account, &Value::Null, &coin).await;
     let rejected = fix.report(|report| report.get(11) == "ETH-0").await;
     assert!(
         rejected.get(150) == "8" && rejected.get(58).contains("UserWallet(20021)"),
         "{}",
         rejected.get(58)
     );
-    fix.send_raw("D", &fields).await;
+    fix.sell("ETH-1", account, &Value::Null, &[&coin[..], &[(20021, &user)]].concat()).await;
     let new = fix.report(|report| report.get(11) == "ETH-1" && report.get(150) == "0").await;
     assert_eq!(new.get(20112), TENTH.to_string());
     assert_eq!(new.get(20113).len(), 21, "{}", new.get(20113));
@@ -212,7 +180,7 @@ async fn the_coin_is_sold_by_a_deposit_over_both_interfaces() {
     scene.deposit(wallet, &due, TENTH).await;
     let filled = fix.report(|report| report.get(11) == "ETH-1" && report.get(150) == "F").await;
     assert_eq!((filled.get(39), filled.get(14), filled.get(20112)), ("2", "0.1", ""));
-    let breaks = scene.number("select count(*) from reconciliation_break").await;
+    let breaks = scene.sandbox.one::<i64>("select count(*) from reconciliation_break").await;
     assert_eq!(breaks, 0, "the books agree with the wallets");
     scene.sandbox.stop().await;
 }
@@ -232,15 +200,14 @@ async fn an_order_whose_deposit_does_not_come_fails_and_a_late_one_goes_back() {
 
     let mut order = scene.for_money(0);
     order["deadline"] = json!((unix_secs() + 8) * 1000);
-    let (status, accepted) = scene.partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = scene.partner.submit_accepted(&order).await;
     let due = &accepted["deposit"];
     scene.deposit(wallet, due, TENTH - 1).await;
     let reference = order["clientReference"].as_str().unwrap();
     let execution = scene.partner.wait_until(reference, |e| e["status"] != "in_progress").await;
     assert_eq!(execution["status"], "failed", "{execution}");
-    assert_eq!(scene.number("select count(*) from simulated_rail").await, 0, "nothing was paid");
-    assert_eq!(scene.number("select count(*) from account_balance where reserved <> 0").await, 0);
+    assert_eq!(scene.sandbox.one::<i64>("select count(*) from simulated_rail").await, 0, "nothing was paid");
+    assert_eq!(scene.sandbox.one::<i64>("select count(*) from account_balance where reserved <> 0").await, 0);
     let before = scene.coin_of(Address::repeat_byte(0x5a)).await;
     scene.deposit(wallet, due, 1).await;
     let (_, execution) = scene.partner.get(&format!("/v1/executions/{reference}")).await;

@@ -1,11 +1,9 @@
 //! Orders of the older surface, followed to each of their ends.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, said};
 
 async fn create(partner: &Partner, changes: Value) -> String {
     let mut body = json!({
@@ -71,10 +69,8 @@ async fn cancelled_expired_and_rejected_orders_release_their_money() {
 
     // The bank refuses the executed order.
     let instruct = ["partner", "instruct", "--name", "acme", "--env", "test", "--asset", "EUR"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.args(instruct).args(["--account", "bene_closed:dest_10000002"]);
-    command.args(["--operator", "jo", "--reason", "to be refused", "--dir"]).arg(sandbox.dir());
-    assert!(command.status().unwrap().success());
+    let account = ["--account", "bene_closed:dest_10000002", "--operator", "jo", "--reason", "to be refused"];
+    said(&sandbox, &[&instruct[..], &account].concat());
     let refused = create(&partner, json!({})).await;
     let refused = ended(&partner, &refused, "rejected").await;
     assert_eq!(refused["filledAmount"], "0");
@@ -82,11 +78,7 @@ async fn cancelled_expired_and_rejected_orders_release_their_money() {
     let (_, execution) = partner.get(&format!("/v1/executions/{reference}?refType=executionId")).await;
     assert_eq!(execution["failure"]["code"], "beneficiary_account_closed");
 
-    let mut conn = sandbox.database().await;
-    let held: (i64,) = sqlx::query_as("select count(*) from account_balance where reserved <> 0")
-        .fetch_one(&mut conn)
-        .await
-        .unwrap();
-    assert_eq!(held.0, 0, "something is still reserved");
+    let reserved = "select count(*) from account_balance where reserved <> 0";
+    assert_eq!(sandbox.one::<i64>(reserved).await, 0, "something is still reserved");
     sandbox.stop().await;
 }

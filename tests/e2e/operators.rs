@@ -1,14 +1,12 @@
 //! Operators sign in and are authenticated again in a browser, over a sandbox.
 
-use std::time::{Duration, Instant};
-
 use dvp_testing::totp::AuthenticatorApp;
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::cli::said;
 use crate::console::check;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, said};
+use crate::wait::until;
 
 /// The console at a host name, to which passkeys belong.
 fn console(sandbox: &Sandbox) -> String {
@@ -22,19 +20,12 @@ fn invited(sandbox: &Sandbox, name: &str) -> String {
 }
 
 /// The codes of these minutes count as not used.
-async fn forget_codes(sandbox: &Sandbox) {
-    sqlx::query("update operator_password set last_step = 0")
-        .execute(&mut sandbox.database().await)
-        .await
-        .unwrap();
-}
-
+const FORGET_CODES: &str = "update operator_password set last_step = 0";
 /// Makes the operator's authentications of all sessions old.
-async fn age(sandbox: &Sandbox) {
-    sqlx::query("update operator_session set authenticated_at = now() - interval '6 minutes'")
-        .execute(&mut sandbox.database().await)
-        .await
-        .unwrap();
+const AGE: &str = "update operator_session set authenticated_at = now() - interval '6 minutes'";
+
+async fn execute(sandbox: &Sandbox, statement: &'static str) {
+    sqlx::query(statement).execute(&mut sandbox.database().await).await.unwrap();
 }
 
 /// Requests a limit by a form of the page.
@@ -45,19 +36,18 @@ async fn request_limit(browser: &Browser, amount: &str) {
 
 /// Signs in by a link, which leads to the account page; again while a service that has just started is unavailable.
 async fn use_link(browser: &Browser, console: &str, token: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    until("the account page", async || {
         browser.open(&format!("{console}/login?token={token}&next=/treasury")).await;
         browser.wait_for("document.readyState === 'complete'").await;
         if browser.value("document.body.textContent.includes('This is a')").await == json!(true) {
             browser.press("Sign in").await;
         }
-        if browser.value("location.pathname === '/account'").await == json!(true) {
-            break;
-        }
         let page = browser.value("document.body.innerText").await;
-        assert!(page.as_str().unwrap().contains("unavailable") && Instant::now() < deadline, "{page}");
-    }
+        let is_there = browser.value("location.pathname === '/account'").await == json!(true);
+        assert!(is_there || page.as_str().unwrap().contains("unavailable"), "{page}");
+        is_there
+    })
+    .await;
     // What the browser noted about the answers that were unavailable is none of the pages' faults.
     browser.complaints().await;
 }
@@ -91,7 +81,7 @@ async fn operators_use_passkeys_in_a_browser() {
     browser.wait_for("location.pathname === '/treasury'").await;
 
     // What changes a limit needs a new authentication, and is carried out with it.
-    age(&sandbox).await;
+    execute(&sandbox, AGE).await;
     request_limit(&browser, "0.02").await;
     browser.wait_for("document.querySelector('[data-step-up]')").await;
     check(&browser, "the step-up").await;
@@ -146,7 +136,7 @@ async fn operators_use_a_password_and_remove_a_passkey_in_a_browser() {
     check(&browser, "the refused sign-in").await;
 
     // The password and a code do.
-    forget_codes(&sandbox).await;
+    execute(&sandbox, FORGET_CODES).await;
     browser.value("(document.querySelector('details').open = true)").await;
     check(&browser, "the other ways to sign in").await;
     let code = app.code();
@@ -155,8 +145,8 @@ async fn operators_use_a_password_and_remove_a_passkey_in_a_browser() {
     browser.wait_for("location.pathname === '/'").await;
 
     // A code is a step-up, without a passkey.
-    age(&sandbox).await;
-    forget_codes(&sandbox).await;
+    execute(&sandbox, AGE).await;
+    execute(&sandbox, FORGET_CODES).await;
     browser.open(&format!("{console}/treasury")).await;
     request_limit(&browser, "0.02").await;
     browser.wait_for("document.querySelector('[data-step-up]')").await;

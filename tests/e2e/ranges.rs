@@ -4,8 +4,8 @@ use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use crate::cli::said;
-use crate::fix::{FixClient, Message, sending_time};
+use crate::cli::once_verified;
+use crate::fix::{FixClient, Message};
 use crate::logs;
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
@@ -55,33 +55,13 @@ async fn ordered(
 ) -> Message {
     let price = |cents: u64| format!("{}.{:04}", cents / 10_000, cents % 10_000);
     let (target, limit) = (price(falling.target), price(falling.limit));
-    let (now, deadline) = (sending_time(), permit["deadline"].to_string());
     let ends = (Utc::now() + falling.lifetime).format("%Y%m%d-%H:%M:%S%.3f").to_string();
-    let fields = [
-        (11, cl_ord_id),
-        (1, account),
-        (55, "USDC/USD"),
-        (54, "2"),
-        (60, now.as_str()),
-        (38, "100"),
-        (40, "2"),
-        (44, limit.as_str()),
-        (59, "6"),
-        (126, ends.as_str()),
-        (20001, permit["nonce"].as_str().unwrap()),
-        (20002, deadline.as_str()),
-        (20003, permit["signature"].as_str().unwrap()),
-        (20030, target.as_str()),
-    ];
-    client.send_raw("D", &fields).await;
+    let range = [(44, limit.as_str()), (59, "6"), (126, &ends), (20030, &target)];
+    client.sell(cl_ord_id, account, permit, &range).await;
     let new = client.report(|report| report.get(11) == cl_ord_id).await;
     assert_eq!((new.get(35), new.get(150), new.get(39)), ("8", "0", "0"), "{}", new.get(58));
     assert_eq!((new.get(14), new.get(151)), ("0", "100"));
     new
-}
-
-async fn count(conn: &mut PgConnection, sql: &'static str) -> i64 {
-    sqlx::query_scalar(sql).fetch_one(conn).await.unwrap()
 }
 
 async fn state(conn: &mut PgConnection, reference: &str) -> String {
@@ -117,7 +97,7 @@ async fn settled(
     let (status, receipt) =
         partner.get(&format!("/v1/executions/{reference}/receipt?refType=executionId")).await;
     assert_eq!(status, 200, "{receipt}");
-    let verified = said(sandbox, &["receipt", "verify", "--reference", reference]);
+    let verified = once_verified(sandbox, reference).await;
     assert_eq!(
         (&verified["verified"], &verified["arithmetic"]),
         (&json!(true), &json!("adds up")),
@@ -141,7 +121,7 @@ async fn settled(
         ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
     assert_eq!(types, straight);
     assert!(taken.parse::<u64>().unwrap() <= 100_000_000, "{taken}");
-    let (entity,): (Vec<u8>,) = sqlx::query_as("select entity from execution where reference = $1")
+    let entity: Vec<u8> = sqlx::query_scalar("select entity from execution where reference = $1")
         .bind(reference)
         .fetch_one(&mut conn)
         .await
@@ -187,10 +167,10 @@ async fn a_range_rests_over_either_interface_until_it_is_cancelled() {
     let permit = partner.order(&sandbox, 1, account).await["permit"].clone();
     let new = ordered(&mut client, "R-1", account, &permit, PATIENT).await;
     assert_eq!(state(&mut conn, new.get(37)).await, "resting");
-    assert_eq!(count(&mut conn, "select count(*) from resting_range").await, 2);
+    assert_eq!(sandbox.one::<i64>("select count(*) from resting_range").await, 2);
     // Nothing is reserved or locked for either.
-    assert_eq!(count(&mut conn, "select count(*) from account_balance where reserved <> 0").await, 0);
-    assert_eq!(count(&mut conn, "select count(*) from chain_command").await, 0);
+    assert_eq!(sandbox.one::<i64>("select count(*) from account_balance where reserved <> 0").await, 0);
+    assert_eq!(sandbox.one::<i64>("select count(*) from chain_command").await, 0);
 
     for _ in 0..2 {
         let (status, cancelled) = partner.delete(&path).await;
@@ -209,12 +189,11 @@ async fn a_range_rests_over_either_interface_until_it_is_cancelled() {
         "select count(*) from permit_use",
         "select count(*) from effect",
     ] {
-        assert_eq!(count(&mut conn, left).await, 0, "{left}");
+        assert_eq!(sandbox.one::<i64>(left).await, 0, "{left}");
     }
     // The permits were not used: the same nonces are valid in the next orders.
     let order = partner.order(&sandbox, 0, "bene_next:dest_10000000").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    partner.submit_accepted(&order).await;
     sandbox.stop().await;
 }
 
@@ -275,12 +254,11 @@ async fn a_range_that_rests_survives_a_kill_and_is_filled_once() {
     }
     let filled = client.report(|report| report.get(11) == "R-1" && report.get(150) == "F").await;
     assert_eq!((filled.get(37), filled.get(39)), (new.get(37), "2"));
-    let mut conn = sandbox.database().await;
     let fills = "select count(*) from fix_outbound where msg_type = '8' and position('\\x0133393d3201'::bytea in body) > 0";
-    assert_eq!(count(&mut conn, fills).await, 1);
-    assert_eq!(count(&mut conn, "select count(*) from receipt").await, 2);
+    assert_eq!(sandbox.one::<i64>(fills).await, 1);
+    assert_eq!(sandbox.one::<i64>("select count(*) from receipt").await, 2);
     // A debit and a credit for each of the two.
-    assert_eq!(count(&mut conn, "select count(*) from ledger_entry where reason = 'reserve'").await, 4);
-    assert_eq!(count(&mut conn, "select count(*) from resting_range").await, 0);
+    assert_eq!(sandbox.one::<i64>("select count(*) from ledger_entry where reason = 'reserve'").await, 4);
+    assert_eq!(sandbox.one::<i64>("select count(*) from resting_range").await, 0);
     sandbox.stop().await;
 }

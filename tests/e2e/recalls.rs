@@ -1,62 +1,36 @@
 //! Recalls of payments as operators make them: one that the bank accepts, and one that it rejects.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
-use crate::cli::{dvp_for_people, refused, said};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, approve, ran, refused, said};
+use crate::wait::answer;
 
 /// A completed order that the bank has paid: its two references.
 async fn paid(sandbox: &Sandbox, wallet: usize, account: &str) -> (String, String) {
     let partner = Partner::of(sandbox);
-    let mut order = partner.order(sandbox, wallet, account).await;
-    order["beneficiary"]["bank"] = "USABA021000021".into();
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let client_reference = order["clientReference"].as_str().unwrap().to_owned();
+    let order = partner.order_at_the_bank(sandbox, wallet, account).await;
     // The receipt's anchor is the last that happens to it.
-    partner.wait_until(&client_reference, |e| !e["finality"].is_null()).await;
-    (accepted["reference"].as_str().unwrap().to_owned(), client_reference)
+    (partner.settled(&order).await, order["clientReference"].as_str().unwrap().to_owned())
 }
 
 /// Waits until the only recall of an execution has a status.
 async fn recalled(sandbox: &Sandbox, reference: &str, status: &str) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let listed = said(sandbox, &["recall", "list", "--execution", reference]);
-        let recall = &listed["recalls"][0];
-        if recall["status"] == status {
-            return recall.clone();
-        }
-        assert!(Instant::now() < deadline, "waited too long for {status}: {listed}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let recall = async || said(sandbox, &["recall", "list", "--execution", reference])["recalls"][0].clone();
+    answer(recall, |recall| recall["status"] == status).await
 }
 
 /// Two operators recall the payment of an order.
 fn recall(sandbox: &Sandbox, reference: &str, reason: &str) {
-    let request = [
-        "recall",
-        "request",
-        "--id",
-        reference,
-        "--reason",
-        reason,
-        "--operator",
-        "jo",
-        "--evidence",
-        "ticket 17",
-    ];
-    let requested = said(sandbox, &request);
+    let request = ["recall", "request", "--id", reference, "--reason", reason];
+    let requested = said(sandbox, &[&request[..], &["--operator", "jo", "--evidence", "ticket 17"]].concat());
     assert_eq!((&requested["action"], &requested["isProposal"]), (&"recall".into(), &true.into()));
     let id = requested["approval"].as_str().unwrap();
     assert!(
         refused(sandbox, &["approval", "approve", "--id", id, "--operator", "jo"])
             .contains("another operator")
     );
-    said(sandbox, &["approval", "approve", "--id", id, "--operator", "kim"]);
+    approve(sandbox, &requested["approval"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +60,7 @@ async fn a_recalled_payment_comes_back_and_a_rejected_recall_changes_nothing() {
     let (_, execution) = partner.get(&format!("/v1/executions/{other_reference}")).await;
     assert_eq!(execution["status"], "completed");
     assert_eq!(said(&sandbox, &["recall", "list", "--open"])["recalls"].as_array().unwrap().len(), 0);
-    let nothing = dvp_for_people(&sandbox, &["recall", "list", "--open"]);
+    let nothing = ran(&sandbox, &["recall", "list", "--open"]);
     assert_eq!((&*nothing.stdout, &*nothing.stderr), (&b""[..], &b"no recalls\n"[..]));
     let history = said(&sandbox, &["execution", "show", "--reference", &rejected]);
     assert_eq!(history["recalls"][0]["status"], "rejected");

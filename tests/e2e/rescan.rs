@@ -1,30 +1,25 @@
 //! A chain that is read again beside the running service.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::alert_faults::call_node;
-use crate::cli::{dvp, dvp_for_people, refused, said};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, dvp, ran, refused, said};
+use crate::wait::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rescan_finds_a_lost_event_and_agrees_otherwise() {
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let accepted = partner.submit_accepted(&order).await;
-    let client = order["clientReference"].as_str().unwrap();
-    partner.wait_until(client, |execution| !execution["finality"].is_null()).await;
+    let reference = partner.settled(&order).await;
     let head = call_node(&sandbox, "eth_blockNumber", json!([])).await;
     let head = u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
     call_node(&sandbox, "anvil_mine", json!(["0x60"])).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while said(&sandbox, &["chain", "status"])["chains"][0]["indexedFinal"].as_u64().unwrap() < head {
-        assert!(Instant::now() < deadline, "the order's blocks are not final");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until("the order's final blocks", async || {
+        said(&sandbox, &["chain", "status"])["chains"][0]["indexedFinal"].as_u64().unwrap() >= head
+    })
+    .await;
 
     let found = said(&sandbox, &["chain", "rescan"]);
     assert_eq!((&found["ok"], &found["differences"]), (&json!(true), &json!([])), "{found}");
@@ -35,7 +30,7 @@ async fn a_rescan_finds_a_lost_event_and_agrees_otherwise() {
         "delete from chain_log where event = 'Filled' and entity = ({entity}) returning block_number"
     );
     let block: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(lost))
-        .bind(accepted["reference"].as_str())
+        .bind(&reference)
         .fetch_one(&mut sandbox.database().await)
         .await
         .unwrap();
@@ -46,15 +41,10 @@ async fn a_rescan_finds_a_lost_event_and_agrees_otherwise() {
     assert_eq!((&missing["kind"], missing["block"].as_i64()), (&json!("missing"), Some(block)), "{found}");
     assert!(missing["detail"].as_str().unwrap().starts_with("Filled of 0x"), "{found}");
     let before = (block - 1).to_string();
-    let text = dvp_for_people(&sandbox, &["chain", "rescan", "--to-block", &before]);
+    let text = ran(&sandbox, &["chain", "rescan", "--to-block", &before]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains(", 0 differences"), "{text}");
-    the_event_is_restored_and_nothing_is_paid_twice(
-        &sandbox,
-        &partner,
-        accepted["reference"].as_str().unwrap(),
-    )
-    .await;
+    the_event_is_restored_and_nothing_is_paid_twice(&sandbox, &partner, &reference).await;
     sandbox.stop().await;
 }
 
@@ -98,22 +88,16 @@ async fn the_event_is_restored_and_nothing_is_paid_twice(
     let found = said(sandbox, &restore);
     assert_eq!((&found["ok"], &found["restoredCount"]), (&json!(true), &json!(1)), "{found}");
     assert_eq!(found["differences"][0]["restored"], true);
-    let deadline = Instant::now() + Duration::from_secs(60);
     let consumed =
         format!("select count(*) filter (where consumed_at is not null) = 1 and count(*) = 1 from {fact}");
-    loop {
+    until("the restored event's consumed fact", async || {
         let consumed = sqlx::query_scalar(sqlx::AssertSqlSafe(consumed.clone())).bind(reference);
-        if consumed.fetch_one(&mut conn).await.unwrap() {
-            break;
-        }
-        assert!(Instant::now() < deadline, "the restored event's fact is not consumed");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        consumed.fetch_one(&mut conn).await.unwrap()
+    })
+    .await;
     // Whatever follows from it comes before what follows from a later order.
     let order = partner.order(sandbox, 1, "000123456789").await;
-    partner.submit_accepted(&order).await;
-    let client = order["clientReference"].as_str().unwrap();
-    partner.wait_until(client, |execution| !execution["finality"].is_null()).await;
+    partner.settled(&order).await;
     assert_eq!(led_to(sandbox, reference).await, before);
     let found = said(sandbox, &restore);
     assert_eq!((&found["restoredCount"], &found["differences"]), (&json!(0), &json!([])), "{found}");
@@ -121,5 +105,5 @@ async fn the_event_is_restored_and_nothing_is_paid_twice(
     assert!(dvp(sandbox, &["reconcile", "--full"]).status.success());
     assert!(dvp(sandbox, &["audit", "verify"]).status.success());
     let actions = "select count(*) from operator_action where action = 'restore_events' and operator = 'jo'";
-    assert_eq!(sqlx::query_scalar::<_, i64>(actions).fetch_one(&mut conn).await.unwrap(), 1);
+    assert_eq!(sandbox.one::<i64>(actions).await, 1);
 }

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::partner::Partner;
 use crate::serve::{Ground, Served};
+use crate::wait::{answer, until};
 
 const WALLETS: usize = 4;
 /// Between two orders of a wallet.
@@ -108,14 +109,6 @@ impl Scene {
         accounts.into_iter().find(of).unwrap_or(Value::Null)
     }
 
-    async fn until(&self, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so().await {
-            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    }
-
     /// Sets the chain's accounts by their keys, which the next start of a process reads.
     fn configure(&self, keys: &[&str]) {
         let path = self.ground.path("dvp.toml");
@@ -143,10 +136,9 @@ impl Scene {
     /// Commands that are not done. One that was tried again and is done is none of them: a process may be killed between
     /// two of its steps.
     async fn undone(&self) -> Vec<String> {
-        let mut conn = PgConnection::connect(self.ground.database.url()).await.unwrap();
-        let sql =
-            "select concat_ws(' ', kind, state, tries, trouble) from chain_command where state <> 'done'";
-        sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap()
+        let sql = "select coalesce(array_agg(concat_ws(' ', kind, state, tries, trouble)), '{}') \
+                   from chain_command where state <> 'done'";
+        self.ground.one(sql).await
     }
 }
 
@@ -161,13 +153,10 @@ async fn fund(ground: &Ground) -> Vec<PrivateKeySigner> {
     }
     let token = ground.deployment.tokens[0].address;
     let grant = TokenGrant { token, amount: U256::from(1_000_000_000_000_u64) };
-    let granted = fund_wallets(&rpc, &admin(ground), &ground.deployment, &wallets, &[grant]).await.unwrap();
+    let granted =
+        fund_wallets(&rpc, &ground.accounts[0], &ground.deployment, &wallets, &[grant]).await.unwrap();
     granted.mined().await.unwrap();
     wallets
-}
-
-fn admin(ground: &Ground) -> PrivateKeySigner {
-    PrivateKeySigner::from_bytes(&ground.anvil.accounts()[0].private_key).unwrap()
 }
 
 /// Orders of all wallets, one after another, until they are requested to stop.
@@ -202,9 +191,9 @@ impl Traffic {
     }
 
     /// Waits for some more orders.
-    async fn more(&self, scene: &Scene, orders: usize) {
+    async fn more(&self, orders: usize) {
         let goal = self.count() + orders;
-        scene.until("orders are accepted", async || self.count() >= goal).await;
+        until("accepted orders", async || self.count() >= goal).await;
     }
 
     async fn stop(self) -> Vec<String> {
@@ -246,7 +235,7 @@ async fn admit(scene: &Scene, account: Address) {
     let ground = &scene.ground;
     let plan = DeployPlan { relayers: vec![account], ..DeployPlan::default() };
     let record = Some(ground.deployment.clone());
-    let deployed = deploy(&ground.anvil.rpc_url(), &admin(ground), &plan, record).await.unwrap();
+    let deployed = deploy(&ground.anvil.rpc_url(), &ground.accounts[0], &plan, record).await.unwrap();
     ground.write("contracts.json", &serde_json::to_string(&deployed).unwrap());
     let funds = U256::from(10).pow(U256::from(20));
     let _: () = scene.node().raw_request("anvil_setBalance".into(), (account, funds)).await.unwrap();
@@ -255,7 +244,7 @@ async fn admit(scene: &Scene, account: Address) {
 /// Takes the role from an account on both contracts, as the administrator.
 async fn revoke(scene: &Scene, account: Address) {
     let ground = &scene.ground;
-    let admin = admin(ground);
+    let admin = ground.accounts[0].clone();
     let from = admin.address();
     let node = ProviderBuilder::new().wallet(admin).connect_http(ground.anvil.rpc_url().parse().unwrap());
     let role = keccak256("RELAYER_ROLE");
@@ -346,7 +335,7 @@ async fn an_account_is_replaced_while_orders_come() {
     let file = |name: &str| format!("file:{}", scene.ground.path(name).display());
     let (old_key, staying_key, new_key) = ("env:SERVED_RELAYER", file("relayer"), file("new"));
     let traffic = Traffic::start(&scene);
-    traffic.more(&scene, 8).await;
+    traffic.more(8).await;
     let account = scene.account(accounts.old);
     assert_eq!(account["state"], "in_service", "{account}");
 
@@ -357,25 +346,22 @@ async fn an_account_is_replaced_while_orders_come() {
     scene.configure(&[old_key, &staying_key, &new_key]);
     assert_eq!(scene.ground.said(&["doctor"])["ok"], true);
     scene.restart(0).await;
-    scene.until("the new account sends", async || scene.account(new)["nextNonce"].as_u64() > Some(0)).await;
+    until("the new account sends", async || scene.account(new)["nextNonce"].as_u64() > Some(0)).await;
     // The other process reads the chain meanwhile, with the record of before.
-    scene.until("an anchor of the new account counts", async || scene.anchored(new).await > 0).await;
+    until("an anchor of the new account counts", async || scene.anchored(new).await > 0).await;
     scene.restart(1).await;
 
     // In the middle one process is killed.
-    traffic.more(&scene, 4).await;
+    traffic.more(4).await;
     scene.kill(0).await;
-    traffic.more(&scene, 4).await;
+    traffic.more(4).await;
 
     // The old one is taken out of one process after the other.
     scene.configure(&[&staying_key, &new_key]);
     scene.restart(1).await;
-    traffic.more(&scene, 4).await;
+    traffic.more(4).await;
     scene.restart(0).await;
-    scene
-        .until("the old account is drained", async || scene.account(accounts.old)["state"] == "drained")
-        .await;
-    let account = scene.account(accounts.old);
+    let account = answer(async || scene.account(accounts.old), |account| account["state"] == "drained").await;
     assert_eq!(account["waiting"], 0, "{account}");
     assert_eq!(scene.unfinished(accounts.old).await, 0);
     let sent = scene.node().get_transaction_count(accounts.old).await.unwrap();
@@ -383,12 +369,12 @@ async fn an_account_is_replaced_while_orders_come() {
 
     // The role is taken from it while orders come.
     revoke(&scene, accounts.old).await;
-    traffic.more(&scene, 8).await;
+    traffic.more(8).await;
     let references = traffic.stop().await;
     let receipts = all_complete(&scene, &references).await;
     assert_eq!(scene.ground.said(&["doctor"])["ok"], true);
     assert_eq!(scene.node().get_transaction_count(accounts.old).await.unwrap(), sent, "it sent more");
-    scene.until("every command is done", async || scene.undone().await == [""; 0]).await;
+    answer(async || scene.undone().await, Vec::is_empty).await;
     each_once_on_the_chain(&scene, &receipts).await;
     let transactions = transactions(&scene, &[accounts.old, accounts.staying, new]).await;
     let by = |address: Address| transactions.iter().filter(|(from, _)| *from == address).count();

@@ -5,9 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::cli::{dvp, said};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, dvp, said};
 use crate::webhooks::register;
 
 /// The commands that the pages print in their blocks, and those of ours that they name in their text.
@@ -78,7 +77,10 @@ async fn the_commands_of_the_runbooks_are_carried_out() {
             assert!(command.ends_with(" --config dvp.toml"), "{command}");
             let output = dvp(&sandbox, &words(command, reference, endpoint));
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{command}: {errors}");
+            // A list with findings ends with 1.
+            let is_list_with_findings =
+                command.starts_with("dvp work list") && output.status.code() == Some(1);
+            assert!(output.status.success() || is_list_with_findings, "{command}: {errors}");
         }
     }
     for command in &named {

@@ -7,19 +7,21 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use alloy::primitives::U256;
 use alloy::signers::local::PrivateKeySigner;
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
-use dvp_sandbox::anvil::{Anvil, AnvilOptions};
+use dvp_benches::scenes::served::{Parts, market, node, seen};
+use dvp_chain_indexer::deploy::Deployment;
+use dvp_sandbox::anvil::Anvil;
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::embedded::{TestDatabase, random_hex};
 use serde_json::{Value, json};
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::postgres::PgRow;
+use sqlx::{Connection as _, Executor as _, FromRow, PgConnection};
 use uuid::Uuid;
 
 use crate::partner::Partner;
+use crate::wait::{answer, until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -30,6 +32,8 @@ pub(crate) struct Ground {
     pub(crate) anvil: Anvil,
     pub(crate) deployment: Deployment,
     relayer: PrivateKeySigner,
+    /// The node's, funded with the chain's coin.
+    pub(crate) accounts: Vec<PrivateKeySigner>,
     pub(crate) wallet: PrivateKeySigner,
     /// Two of them return a filled order's funds.
     pub(crate) operators: [PrivateKeySigner; 2],
@@ -39,36 +43,15 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn prepare() -> Self {
-        let options = AnvilOptions {
-            block_time: Some(Duration::from_secs(1)),
-            slots_in_an_epoch: 1,
-            ..Default::default()
-        };
-        let (database, anvil) = tokio::join!(TestDatabase::create(), Anvil::start(options));
-        let anvil = anvil.unwrap();
+        let (database, (anvil, keys)) = tokio::join!(TestDatabase::create(), node());
         let mut conn = PgConnection::connect(database.url()).await.unwrap();
         conn.execute("drop schema public cascade; create schema public").await.unwrap();
-        let keys: Vec<PrivateKeySigner> = anvil
-            .accounts()
-            .iter()
-            .map(|account| PrivateKeySigner::from_bytes(&account.private_key).unwrap())
-            .collect();
         let [admin, relayer, second, solver, wallet, jo, mika, ..] = keys.as_slice() else {
             panic!("too few accounts")
         };
-        let plan = DeployPlan {
-            tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
-            solvers: vec![solver.address()],
-            relayers: vec![relayer.address(), second.address()],
-            operators: vec![jo.address(), mika.address()],
-            ..DeployPlan::default()
-        };
-        let rpc = anvil.rpc_url();
-        let deployment = deploy(&rpc, admin, &plan, None).await.unwrap();
-        let grant = TokenGrant { token: deployment.tokens[0].address, amount: U256::from(1_000_000_000_u64) };
-        let funded =
-            fund_wallets(&rpc, admin, &deployment, std::slice::from_ref(wallet), &[grant]).await.unwrap();
-        funded.mined().await.unwrap();
+        let parts = Parts { admin, solver, relayers: &[relayer, second], operators: [jo, mika] };
+        let deployment = parts.deploy(&anvil.rpc_url()).await;
+        parts.fund(&anvil.rpc_url(), &deployment, std::slice::from_ref(wallet), 1_000_000_000).await;
         let dir = tempfile::tempdir().unwrap();
         let ground = Self {
             database,
@@ -78,12 +61,13 @@ impl Ground {
             operators: [jo.clone(), mika.clone()],
             deployment,
             dir,
+            accounts: keys.clone(),
             silent: TcpListener::bind("127.0.0.1:0").unwrap(),
         };
         ground.write("contracts.json", &serde_json::to_string(&ground.deployment).unwrap());
         ground.write("master", &random_hex(32));
         ground.write("relayer", &hex::encode(second.to_bytes()));
-        ground.write("dvp.toml", &ground.config(&solver.address().to_string()));
+        ground.write("dvp.toml", &(ground.config() + &market(&ground.deployment, solver)));
         ground
     }
 
@@ -96,11 +80,11 @@ impl Ground {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn config(&self, solver: &str) -> String {
+    fn config(&self) -> String {
         let rpc = self.anvil.rpc_url();
         // A TLS peer that never answers: notifications of blocks only make polls earlier.
         let tls = self.silent.local_addr().unwrap();
-        let (dir, token) = (self.dir.path().display(), self.deployment.tokens[0].address);
+        let dir = self.dir.path().display();
         // Two endpoints, which happen to be one node.
         format!(
             r#"
@@ -132,25 +116,6 @@ relayer_keys = ["env:SERVED_RELAYER", "file:{dir}/relayer"]
 confirmations = 1
 payout_gate = [{{ wait = "1 block" }}]
 poll_interval = "200ms"
-[[assets]]
-symbol = "USDC"
-exponent = 6
-chain = "anvil"
-address = "{token}"
-[[assets]]
-symbol = "USD"
-exponent = 2
-currency = "USD"
-[[pairs]]
-base = "USDC"
-quote = "USD"
-reference_price = "1"
-protocol_fee_bps = 5
-payout_fee_minor = "50"
-[[liquidity.providers]]
-id = "north"
-wallet = "{solver}"
-spread_bps = 10
 "#,
             chain = self.deployment.chain_id
         )
@@ -202,19 +167,36 @@ spread_bps = 10
         self.said(&["key", "issue", "--partner", "acme", "--env", "test"])
     }
 
+    /// The configuration with payouts by files of a bank, whose folder it is.
+    pub(crate) fn with_bank(&self) -> (String, PathBuf) {
+        let (config, folder) = (text(&self.path("dvp.toml")), self.path("bank"));
+        let account =
+            "name = \"Acme\"\ncurrency = \"USD\"\naccount = \"1\"\nbic = \"COBADEFFXXX\"\ncountry = \"DE\"";
+        let bank = format!("[bank]\nfolder = \"{}\"\n[[bank.accounts]]\n{account}\n", folder.display());
+        let config = config.replacen("payout = \"simulated\"", "payout = \"bank_files\"", 1);
+        (format!("{config}{bank}"), folder)
+    }
+
+    /// The same of a live deployment.
+    pub(crate) fn live(&self) -> String {
+        let live = self.with_bank().0.replacen("environment = \"test\"", "environment = \"live\"", 1);
+        live.replacen("offramp = \"simulated\"", "offramp = \"inventory\"", 1)
+    }
+
+    /// The first column of the first row.
+    pub(crate) async fn one<T>(&self, statement: &'static str) -> T
+    where
+        (T,): for<'r> FromRow<'r, PgRow>,
+        T: Send + Unpin,
+    {
+        let mut conn = PgConnection::connect(self.database.url()).await.unwrap();
+        sqlx::query_as::<_, (T,)>(statement).fetch_one(&mut conn).await.unwrap().0
+    }
+
     /// The fields of a sandbox's ready file.
     pub(crate) fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
-        let (deployment, wallet) = (&self.deployment, &self.wallet);
-        json!({
-            "http": format!("http://{http}"),
-            "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
-            "chain": {
-                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id, "name": "anvil",
-                "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
-                "tokens": [{"address": deployment.tokens[0].address}],
-                "wallets": [{"privateKey": format!("0x{}", hex::encode(wallet.to_bytes()))}],
-            },
-        })
+        let wallets = std::slice::from_ref(&self.wallet);
+        seen(&format!("http://{http}"), keys, &self.anvil.rpc_url(), &self.deployment, wallets)
     }
 
     pub(crate) fn serve(&self, roles: &str) -> Served {
@@ -250,17 +232,19 @@ impl Served {
 
     /// Waits until it says that it is ready; where REST listens, when it does.
     pub(crate) async fn ready(&mut self) -> Option<SocketAddr> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let log = text(&self.log);
-            if let Some(line) = log.lines().find(|line| line.contains("dvp::serve: ready")) {
-                let rest = line.split_once("http=Some(")?.1;
-                return rest.split_once(')')?.0.parse().ok();
-            }
-            assert!(self.child.try_wait().unwrap().is_none(), "it ended:\n{log}");
-            assert!(Instant::now() < deadline, "it is not ready:\n{log}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until("a ready process", async || {
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            let is_ready = self.log().contains("dvp::serve: ready");
+            assert!(is_ready || !has_ended, "it ended:\n{}", self.log());
+            is_ready
+        })
+        .await;
+        self.address("http=Some(")
+    }
+
+    /// Where a line of its log says that something is, as in `fix=Some(127.0.0.1:9880)`.
+    pub(crate) fn address(&self, before: &str) -> Option<SocketAddr> {
+        self.log().split_once(before)?.1.split([')', ' ', '\n']).next()?.parse().ok()
     }
 
     pub(crate) fn terminate(&self) {
@@ -269,17 +253,10 @@ impl Served {
     }
 
     pub(crate) async fn ended_well(mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let log = text(&self.log);
-                assert!(status.success() && !log.contains("panicked"), "{status}\n{log}");
-                assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "colour codes in a file:\n{log}");
-                return;
-            }
-            assert!(Instant::now() < deadline, "it does not end:\n{}", text(&self.log));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let status = answer(async || self.child.try_wait().unwrap(), Option::is_some).await.unwrap();
+        let log = self.log();
+        assert!(status.success() && !log.contains("panicked"), "{status}\n{log}");
+        assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "colour codes in a file:\n{log}");
     }
 }
 
@@ -324,11 +301,7 @@ async fn two_processes_share_the_roles_and_stop_gracefully() {
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);
     let order = partner.order(&service, 0, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let execution =
-        partner.wait_until(order["clientReference"].as_str().unwrap(), |e| !e["finality"].is_null());
-    assert_eq!(execution.await["status"], "completed");
+    partner.settled(&order).await;
     let balance = ground.said(&["provider", "balance", "--provider", "north", "--asset", "USD"]);
     assert_eq!(balance["reservedMinor"], "0");
 
@@ -337,11 +310,7 @@ async fn two_processes_share_the_roles_and_stop_gracefully() {
     .to_string();
     let mut held = half_sent(http, keys["apiKey"].as_str().unwrap(), &body);
     doors.terminate();
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(http).is_ok() {
-        assert!(Instant::now() < deadline, "the door stays open");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the closed door", async || TcpStream::connect(http).is_err()).await;
     held.write_all(body.as_bytes()).unwrap();
     let mut answer = String::new();
     held.read_to_string(&mut answer).unwrap();
@@ -354,16 +323,12 @@ async fn two_processes_share_the_roles_and_stop_gracefully() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payouts_go_through_bank_files() {
     let ground = Ground::prepare().await;
-    let folder = ground.path("bank");
-    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    let account =
-        "name = \"Acme\"\ncurrency = \"USD\"\naccount = \"1\"\nbic = \"COBADEFFXXX\"\ncountry = \"DE\"";
-    let bank = format!("[bank]\nfolder = \"{}\"\n[[bank.accounts]]\n{account}\n", folder.display());
-    let config = config.replace("payout = \"simulated\"\n", &format!("payout = \"bank_files\"\n{bank}"));
+    let (config, folder) = ground.with_bank();
     ground.write("dvp.toml", &config);
     let keys = ground.furnish();
     let (open, closed) = tokio::sync::watch::channel(false);
     tokio::spawn(Bank::open(&folder).await.unwrap().run(closed));
+    ground.said(&["bank", "folder", "stamp", "--operator", "jo"]);
     let mut served = ground.serve("api,fix,indexer,worker");
     let http = served.ready().await.unwrap();
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
@@ -398,11 +363,8 @@ async fn configuration_errors_name_the_key() {
         let complaint = with(piece, by);
         assert!(complaint.contains(said), "{by}: {complaint}");
     }
-    let live = config
-        .replacen("environment = \"test\"", "environment = \"live\"", 1)
-        .replacen("offramp = \"simulated\"", "offramp = \"inventory\"", 1)
-        .replacen("payout = \"simulated\"", "payout = \"bank_files\"", 1);
-    ground.write("dvp.toml", &live);
+    ground.write("dvp.toml", &config);
+    ground.write("dvp.toml", &ground.live());
     for words in [&["serve"][..], &["migrate"], &["partner", "list"]] {
         let complaint = ground.refused(words);
         assert!(complaint.contains("belongs to a test deployment"), "{words:?}: {complaint}");

@@ -23,9 +23,8 @@ async fn admit(ground: &Ground, relayers: &[Address]) -> Deployment {
     for relayer in relayers {
         let _: () = provider.raw_request("anvil_setBalance".into(), (relayer, funds)).await.unwrap();
     }
-    let admin = PrivateKeySigner::from_bytes(&ground.anvil.accounts()[0].private_key).unwrap();
     let plan = DeployPlan { relayers: relayers.to_vec(), ..DeployPlan::default() };
-    let deployed = deploy(&rpc, &admin, &plan, Some(ground.deployment.clone())).await.unwrap();
+    let deployed = deploy(&rpc, &ground.accounts[0], &plan, Some(ground.deployment.clone())).await.unwrap();
     ground.write("contracts.json", &serde_json::to_string(&deployed).unwrap());
     deployed
 }
@@ -138,12 +137,7 @@ async fn settled_by_signers() {
 }
 
 async fn complete(partner: &Partner, service: &impl AsRef<Value>, account: &str) {
-    let order = partner.order(service, 0, account).await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    let execution = partner.wait_until(reference, |execution| !execution["finality"].is_null()).await;
-    assert_eq!(execution["status"], "completed", "{execution}");
+    partner.settled(&partner.order(service, 0, account).await).await;
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The simulated bank's behaviour by an account's last four digits, over both interfaces, and the operator's decision
 //! about an order that never ends.
 
-use crate::cli::{refused, said};
 use crate::fix::{FixClient, Message};
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, dvp, refused, said};
+use crate::wait::until;
 
 /// How an order to such an account ends: the last event's type, the failure's code, how often its payout was paid.
 struct Ending {
@@ -74,15 +74,14 @@ fn account(door: &str, suffix: &str) -> String {
 
 async fn check(sandbox: &Sandbox, ending: &Ending, account: &str, reference: &str) {
     let mut conn = sandbox.database().await;
-    let events: Vec<(String,)> =
-        sqlx::query_as("select type from event where reference = $1 order by sequence")
+    let events: Vec<String> =
+        sqlx::query_scalar("select type from event where reference = $1 order by sequence")
             .bind(reference)
             .fetch_all(&mut conn)
             .await
             .unwrap();
-    let events: Vec<&str> = events.iter().map(|row| row.0.as_str()).collect();
     assert_eq!(events, ending.events, "{account}");
-    let (paid,): (i32,) = sqlx::query_as(
+    let paid: i32 = sqlx::query_scalar(
         "select coalesce(sum(executed), 0)::int4 from simulated_rail where leg = 'payout' and account = $1",
     )
     .bind(account)
@@ -97,8 +96,7 @@ async fn through_rest(sandbox: &Sandbox) {
     for ending in &ENDINGS {
         let account = account("rest", ending.suffix);
         let order = partner.order(sandbox, 0, &account).await;
-        let (status, accepted) = partner.submit(&order).await;
-        assert_eq!(status, 202, "{accepted}");
+        let accepted = partner.submit_accepted(&order).await;
         let reference = order["clientReference"].as_str().unwrap();
         let execution = partner.wait_until(reference, |e| e["status"] != "in_progress").await;
         let ended = if ending.failure.is_some() { "failed" } else { "completed" };
@@ -133,8 +131,7 @@ async fn through_fix(sandbox: &Sandbox) {
 async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     let partner = Partner::of(sandbox);
     let order = partner.order(sandbox, 2, &account("silent", "0007")).await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    let accepted = partner.submit_accepted(&order).await;
     let reference = accepted["reference"].as_str().unwrap();
     let client_reference = order["clientReference"].as_str().unwrap();
     partner.wait_until(client_reference, |e| e["phase"] == "payout").await;
@@ -144,36 +141,13 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
         listed.iter().any(|one| one["reference"] == reference && one["waitsFor"] == "payout"),
         "{listed:?}"
     );
-    let decide = |action: &'static str, confirm: &'static str| {
-        let confirm = if confirm.is_empty() { reference.to_owned() } else { confirm.to_owned() };
-        let words = [
-            "execution",
-            "resolve",
-            "--reference",
-            reference,
-            "--action",
-            action,
-            "--leg",
-            "payout",
-            "--provider-reference",
-            "STATEMENT-17",
-            "--operator",
-            "jo",
-            "--reason",
-            "the bank lost its answer",
-            "--evidence",
-            "statement 17, line 4",
-            "--confirm",
-        ];
-        words.into_iter().map(str::to_owned).chain([confirm]).collect::<Vec<String>>()
-    };
-    let wrong = decide("mark-paid", "exe_other");
-    let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
+    let decide =
+        ["execution", "resolve", "--reference", reference, "--action", "mark-paid", "--leg", "payout"];
+    let why =
+        ["--operator", "jo", "--reason", "the bank lost its answer", "--evidence", "statement 17, line 4"];
+    let decide = [&decide[..], &why, &["--provider-reference", "STATEMENT-17", "--confirm"]].concat();
+    let [right, wrong] = [reference, "exe_other"].map(|confirm| [&decide[..], &[confirm]].concat());
     assert!(refused(sandbox, &wrong).contains("nothing was decided"));
-    // Right after the call the payment may still be in flight: decisions are refused then.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let right = decide("mark-paid", "");
-    let right: Vec<&str> = right.iter().map(String::as_str).collect();
     let requested = said(sandbox, &right);
     assert_eq!(requested["isProposal"], true);
     let id = requested["approval"].as_str().unwrap();
@@ -181,15 +155,14 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     assert!(refused(sandbox, &approve("jo")).contains("another operator"));
     let waiting = said(sandbox, &["approval", "list", "--state", "pending"]);
     assert_eq!(waiting["approvals"][0]["details"]["providerReference"], "STATEMENT-17");
-    loop {
-        let output = crate::cli::dvp(sandbox, &approve("mika"));
-        if output.status.success() {
-            break;
-        }
-        let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(why.contains("still be in flight") && std::time::Instant::now() < deadline, "{why}");
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    }
+    // Right after the call the payment may still be in flight: decisions are refused then.
+    until("the approval", async || {
+        let output = dvp(sandbox, &approve("mika"));
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || why.contains("still be in flight"), "{why}");
+        output.status.success()
+    })
+    .await;
     let execution = partner.wait_until(client_reference, |e| e["status"] != "in_progress").await;
     assert_eq!(execution["status"], "completed", "{execution}");
     assert_eq!(execution["providerReference"], "STATEMENT-17");

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::post;
+use dvp_testing::receiver::{Got, Reply};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
 use crate::sandbox::Sandbox;
+use crate::wait::answer;
+use crate::webhooks::{register, with_receiver};
 
 /// An OTLP/HTTP collector that keeps what it receives.
 #[derive(Clone, Default)]
@@ -52,15 +53,7 @@ impl Collector {
     }
 
     async fn wait_for(&self, key: &str, value: &str, complete: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let deadline = Instant::now() + Duration::from_secs(90);
-        loop {
-            let spans = self.trace_of(key, value);
-            if complete(&spans) {
-                return spans;
-            }
-            assert!(Instant::now() < deadline, "the trace of {value} is incomplete: {spans:#?}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        answer(async || self.trace_of(key, value), |spans| complete(spans)).await
     }
 }
 
@@ -97,31 +90,18 @@ const WHOLE: [&str; 11] = [
 async fn a_trace_goes_from_either_interface_to_the_anchor_and_the_webhook() {
     let collector = Collector::default();
     let endpoint = collector.start().await;
-    let authority = Authority::new().unwrap();
     let headers = Arc::new(Mutex::new(Vec::new()));
     let kept = headers.clone();
-    let answer = move |_, got: &Got| {
+    let keep = move |_, got: &Got| {
         kept.lock().unwrap().push(got.head.clone());
         Reply::Status(200)
     };
-    let receiver = Receiver::start(&authority, Manner::default(), answer).await.unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let ca = dir.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let sandbox = Sandbox::start_with(&[
-        "--otlp-endpoint",
-        &endpoint,
-        "--webhook-allow-private",
-        "--webhook-ca",
-        ca.to_str().unwrap(),
-    ])
-    .await;
+    let (sandbox, receiver, _trusted) = with_receiver(&["--otlp-endpoint", &endpoint], keep).await;
     let partner = Partner::of(&sandbox);
     partner.is_served().await;
-    crate::webhooks::register(&sandbox, &receiver.url("127.0.0.1")).await;
+    register(&sandbox, &receiver.url("127.0.0.1")).await;
     let order = partner.order(&sandbox, 0, "000123456789").await;
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
+    partner.submit_accepted(&order).await;
     let intent = order["intentId"].as_str().unwrap();
     let is_whole = |spans: &[Value]| {
         let names = names(spans);
@@ -171,17 +151,9 @@ async fn a_callers_trace_is_continued_if_it_is_recorded_and_in_the_log_in_any_ca
             .header("traceparent", format!("00-{trace}-b7ad6b7169203331-{flags}"));
         assert_eq!(request.send().await.unwrap().status(), 200);
     }
-    let deadline = Instant::now() + Duration::from_secs(60);
     let of_caller = |span: &&Value| span["parentSpanId"] == "b7ad6b7169203331";
-    let span = loop {
-        let found = collector.0.lock().unwrap().iter().find(of_caller).cloned();
-        if let Some(span) = found {
-            break span;
-        }
-        assert!(Instant::now() < deadline, "no span of the caller's trace");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    };
-    assert_eq!(span["traceId"], recorded);
+    let span = async || collector.0.lock().unwrap().iter().find(of_caller).cloned();
+    assert_eq!(answer(span, Option::is_some).await.unwrap()["traceId"], recorded);
     assert!(collector.0.lock().unwrap().iter().all(|span| span["traceId"] != unrecorded));
     for trace in [recorded, unrecorded] {
         assert!(sandbox.log().contains(&format!("\"trace_id\":\"{trace}\"")), "{trace}");

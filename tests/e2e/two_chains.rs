@@ -1,15 +1,15 @@
 //! Orders of tokens of two chains through REST and FIX. A chain whose node is frozen, or that is halted, holds up its own
 //! orders only.
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::chain_isolation::{self, OnChain, SLOW, STRAIGHT};
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::sandbox::{Sandbox, program};
+use crate::sandbox::{Sandbox, ran, said};
+use crate::wait::answer;
 
 struct Scene {
     sandbox: Sandbox,
@@ -48,15 +48,7 @@ impl Scene {
 
     /// Waits for a number in the database.
     async fn counted(&self, sql: &'static str, expected: i64) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let count: i64 = self.one(sql).await;
-            if count == expected {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{count} instead of {expected}: {sql}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        answer(async || (sql, self.sandbox.one::<i64>(sql).await), |(_, count)| *count == expected).await;
     }
 
     /// Places an order over FIX. Returns its ClOrdID.
@@ -64,7 +56,7 @@ impl Scene {
         let body = self.body(chain, wallet, account).await;
         self.orders += 1;
         let id = format!("O-{}", self.orders);
-        client.new_order_of(&self.symbol(chain), &id, account, &body["permit"]).await;
+        client.sell(&id, account, &body["permit"], &[(55, &self.symbol(chain))]).await;
         id
     }
 
@@ -78,20 +70,12 @@ impl Scene {
         chain_isolation::completed(&self.chains[chain], &self.partners[chain], reference).await;
     }
 
-    async fn one<T>(&self, sql: &'static str) -> T
-    where
-        (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
-        T: Send + Unpin,
-    {
-        let mut conn = self.sandbox.database().await;
-        sqlx::query_as::<_, (T,)>(sql).fetch_one(&mut conn).await.unwrap().0
-    }
-
     /// Every payout was executed once, and every command of an order is on the chain of its token.
     async fn check_books(&self) {
-        let twice: i64 =
-            self.one("select count(*) from simulated_rail where leg = 'payout' and executed <> 1").await;
+        let twice = "select count(*) from simulated_rail where leg = 'payout' and executed <> 1";
+        let twice: i64 = self.sandbox.one(twice).await;
         let strayed: i64 = self
+            .sandbox
             .one(
                 "select count(*) from chain_command c join execution e on e.reference = c.reference \
                  where (e.terms #>> case c.kind when 'transfer' then '{output,chain}' else '{input,chain}' end::text[] \
@@ -126,8 +110,7 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
         let mut order = scene.body(chain, 0, STRAIGHT).await;
         order["quoteId"] = firm["quoteId"].clone();
         order["minOutputAmountMinor"] = firm["output"]["amountMinor"].clone();
-        let (status, accepted) = scene.partners[chain].submit(&order).await;
-        assert_eq!(status, 202, "{accepted}");
+        scene.partners[chain].submit_accepted(&order).await;
         references.push((chain, order["clientReference"].as_str().unwrap().to_owned()));
     }
     for chain in [0, 1] {
@@ -145,16 +128,9 @@ async fn orders_of_two_chains_settle_each_on_its_own() {
     let (status, answer) = scene.partners[1].submit(&strayed).await;
     assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("INVALID_PERMIT")), "{answer}");
 
-    let held: Vec<String> = {
-        let mut conn = scene.sandbox.database().await;
-        sqlx::query_scalar(
-            "select distinct asset from ledger_entry where owner_kind = 'escrow' order by asset",
-        )
-        .fetch_all(&mut conn)
-        .await
-        .unwrap()
-    };
-    assert_eq!(held, ["USDC", "USDC.anvil2"]);
+    let held =
+        "select array_agg(distinct asset order by asset) from ledger_entry where owner_kind = 'escrow'";
+    assert_eq!(scene.sandbox.one::<Vec<String>>(held).await, ["USDC", "USDC.anvil2"]);
     scene.check_books().await;
     scene.sandbox.stop().await;
 }
@@ -170,13 +146,7 @@ fn network_fee(quote: &Value) -> u64 {
 /// What a firm quote's network fee was computed from: chain, use and gas of each part.
 fn gas_of(scene: &Scene, quote: &Value) -> Vec<(String, String, u64)> {
     let id = quote["quoteId"].as_str().unwrap();
-    let explained = Command::new(program())
-        .args(["quote", "explain", "--json", "--id", id, "--dir"])
-        .arg(scene.sandbox.dir())
-        .output()
-        .unwrap();
-    assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stdout));
-    let explained: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    let explained = said(&scene.sandbox, &["quote", "explain", "--id", id]);
     let charges = explained["explanation"]["gas"].as_array().unwrap().iter();
     let part = |charge: &Value| {
         assert_eq!((charge["coin"].as_str(), charge["coinPrice"].as_str()), (Some("ETH"), Some("3000")));
@@ -196,15 +166,8 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
     };
     // The second chain's fee is a hundredth once the base fees of nearly empty blocks have fallen: 125,000 gas at 0.01
     // gwei and 3,000 USDC.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let cheap = loop {
-        let quote = quoted(1).await;
-        if network_fee(&quote) == 3_750 {
-            break quote;
-        }
-        assert!(network_fee(&quote) > 3_750 && Instant::now() < deadline, "{quote}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    };
+    let cheap = answer(async || quoted(1).await, |quote| network_fee(quote) <= 3_750).await;
+    assert_eq!(network_fee(&cheap), 3_750, "{cheap}");
     let home = quoted(0).await;
     assert!((375_000..=760_000).contains(&network_fee(&home)), "{home}");
     assert_eq!(gas_of(&scene, &home), [("anvil".into(), "settlement".into(), 125_000)]);
@@ -224,11 +187,7 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
     // The chain's fee rises between quote and order: the next quote has it, the order does not.
     let dear = json!([format!("{:#x}", 50_000_000_000_u64)]);
     chain_isolation::rpc(&scene.chains[1], "anvil_setNextBlockBaseFeePerGas", dear).await;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while network_fee(&quoted(1).await) < 100_000 {
-        assert!(Instant::now() < deadline, "the higher fee is not quoted");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    answer(async || quoted(1).await, |quote| network_fee(quote) >= 100_000).await;
     let mut order = scene.body(1, 0, STRAIGHT).await;
     order["quoteId"] = cheap["quoteId"].clone();
     order["minOutputAmountMinor"] = cheap["output"]["amountMinor"].clone();
@@ -239,6 +198,7 @@ async fn quotes_have_the_fees_of_their_chains_and_orders_keep_them() {
     assert_eq!(status, 200, "{receipt}");
     assert_eq!(receipt["fees"], cheap["fees"]);
     let posted: String = scene
+        .sandbox
         .one(
             "select sum(amount)::numeric(39, 0)::text from ledger_entry \
              where owner_kind = 'external' and owner = 'network' and asset = 'USDC.anvil2'",
@@ -279,9 +239,9 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
     let other = scene.submit(0, 2, STRAIGHT).await;
     scene.completed(0, &other).await;
     let paid = "select count(*) from simulated_rail where leg = 'payout'";
-    let before_resume: i64 = scene.one(paid).await;
+    let before_resume: i64 = scene.sandbox.one(paid).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(scene.one::<i64>(paid).await, before_resume, "a payout began on a halted chain");
+    assert_eq!(scene.sandbox.one::<i64>(paid).await, before_resume, "a payout began on a halted chain");
 
     scene.chains[1].resume(&scene.sandbox).await;
     scene.completed(1, &under_way).await;
@@ -296,7 +256,7 @@ async fn a_frozen_or_halted_chain_holds_up_its_own_orders_only() {
 async fn each_fault_of_a_chain_leaves_the_other_chains_orders_alone() {
     // Frozen, lied about, halted and out of gas.
     // How much slower the other chain's orders are is judged by the long run only: a test asserts no time.
-    let scale = chain_isolation::Scale { faults: 4, orders: 1, percent_max: u128::MAX };
+    let scale = chain_isolation::IsolationScale { faults: 4, orders: 1, percent_max: u128::MAX };
     let summary = chain_isolation::run(0, scale).await;
     assert!(summary.contains("8 across, 4 faults"), "{summary}");
 }
@@ -314,7 +274,8 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     let received = chain_isolation::token_balance(&scene.chains[1], &recipient).await - before;
     assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC");
     let signed = scene.body(0, 1, STRAIGHT).await;
-    client.new_order_of("USDC/USDC.anvil2", "X-1", "bene_a:dest_10000000", &signed["permit"]).await;
+    let pair = [(55, "USDC/USDC.anvil2")];
+    client.sell("X-1", "bene_a:dest_10000000", &signed["permit"], &pair).await;
     filled(&mut client, "X-1").await;
 
     // The other chain takes the payment and makes no block any more.
@@ -327,6 +288,7 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     scene.chains[1].signal(&scene.sandbox, "-STOP");
     // Hours pass: the time to settle is now.
     let passed: i64 = scene
+        .sandbox
         .one(
             "with late as (
                  update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', to_jsonb(
@@ -344,15 +306,10 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
             1,
         )
         .await;
-    let owed: i64 = scene
-        .one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt' and asset = 'USDC.anvil2'")
+    let owed: i64 = scene.sandbox.one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt' and asset = 'USDC.anvil2'")
         .await;
     assert!(owed > 99_000_000, "{owed} are owed");
-    let home = std::process::Command::new(crate::sandbox::program())
-        .args(["reconcile", "--chain", "anvil", "--dir"])
-        .arg(scene.sandbox.dir())
-        .output()
-        .unwrap();
+    let home = ran(&scene.sandbox, &["reconcile", "--chain", "anvil"]);
     let breaks = String::from_utf8_lossy(&home.stdout).into_owned();
     assert!(!home.status.success() && breaks.contains("settled_not_paid"), "the debt pages: {breaks}");
 
@@ -363,8 +320,10 @@ async fn an_order_across_two_chains_is_paid_once_though_the_other_chain_stands_s
     scene.completed(0, body["clientReference"].as_str().unwrap()).await;
     let received = chain_isolation::token_balance(&scene.chains[1], &recipient).await - before;
     assert!((99_000_000..100_000_000).contains(&received), "{received} for 100 USDC, paid once");
-    let owed: i64 =
-        scene.one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt'").await;
+    let owed: i64 = scene
+        .sandbox
+        .one("select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = 'debt'")
+        .await;
     assert_eq!(owed, 0);
     scene.check_books().await;
     for chain in &scene.chains {

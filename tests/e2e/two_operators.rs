@@ -1,7 +1,5 @@
 //! Keys and FIX sessions of a live deployment, which take two operators over the command line, too.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
 use crate::serve::Ground;
@@ -11,16 +9,7 @@ const WHY: [&str; 6] = ["--operator", "jo", "--reason", "contract 12", "--eviden
 /// A live deployment: its schema and a partner.
 async fn live() -> Ground {
     let ground = Ground::prepare().await;
-    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    let config = config
-        .replacen("environment = \"test\"", "environment = \"live\"", 1)
-        .replacen("offramp = \"simulated\"", "offramp = \"inventory\"", 1)
-        .replacen("payout = \"simulated\"", "payout = \"bank_files\"", 1);
-    let account =
-        "name = \"Acme\"\ncurrency = \"USD\"\naccount = \"1\"\nbic = \"COBADEFFXXX\"\ncountry = \"DE\"";
-    let folder = ground.path("bank");
-    let bank = format!("[bank]\nfolder = \"{}\"\n[[bank.accounts]]\n{account}\n", folder.display());
-    ground.write("dvp.toml", &format!("{config}{bank}"));
+    ground.write("dvp.toml", &ground.live());
     ground.said(&["migrate"]);
     ground.said(&["partner", "create", "--name", "acme", "--tier", "standard"]);
     ground

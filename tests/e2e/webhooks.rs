@@ -1,23 +1,25 @@
 //! Webhooks from the real binary: through a kill, and with the tools a partner is given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use dvp_api::delivery::signature::sign;
+use dvp_testing::receiver::{Authority, Got, Receiver, ReceiverManner, Reply};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdout};
 
 use crate::partner::Partner;
-use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, refused, said};
+use crate::wait::until;
 
 pub(crate) async fn register(sandbox: &Sandbox, url: &str) {
     let types: Vec<&str> = dvp_domain::event::EventType::ALL.iter().map(|kind| kind.as_str()).collect();
@@ -31,28 +33,29 @@ pub(crate) async fn register(sandbox: &Sandbox, url: &str) {
     assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// A sandbox with these arguments that trusts a receiver on this machine, the receiver, and the folder of its authority.
+pub(crate) async fn with_receiver(
+    args: &[&str],
+    answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
+) -> (Sandbox, Receiver, tempfile::TempDir) {
+    let authority = Authority::new();
+    let receiver = Receiver::start(&authority, ReceiverManner::default(), answer).await;
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let trust = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
+    let sandbox = Sandbox::start_with(&[args, &trust].concat()).await;
+    (sandbox, receiver, dir)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_during_delivery_loses_no_event_and_repeats_identically() {
-    let authority = Authority::new().unwrap();
     let silent = Arc::new(AtomicBool::new(true));
     let hangs = silent.clone();
     let answer = move |_, _: &Got| {
         if hangs.load(Ordering::Relaxed) { Reply::Never } else { Reply::Status(200) }
     };
-    let receiver = Receiver::start(&authority, Manner::default(), answer).await.unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let ca = dir.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let args = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
-    let mut sandbox = Sandbox::start_with(&args).await;
+    let (mut sandbox, receiver, _trusted) = with_receiver(&[], answer).await;
     register(&sandbox, &receiver.url("127.0.0.1")).await;
     let partner = Partner::of(&sandbox);
     let mut references = Vec::new();
@@ -61,7 +64,7 @@ async fn a_kill_during_delivery_loses_no_event_and_repeats_identically() {
         assert_eq!(partner.submit(&order).await.0, 202);
         references.push(order["clientReference"].as_str().unwrap().to_owned());
     }
-    until("deliveries under way", || receiver.count() >= 3).await;
+    until("deliveries under way", async || receiver.count() >= 3).await;
     sandbox.kill_and_start_again().await;
     silent.store(false, Ordering::Relaxed);
     let partner = Partner::of(&sandbox);
@@ -76,52 +79,47 @@ async fn a_kill_during_delivery_loses_no_event_and_repeats_identically() {
         .map(|event| (event["id"].as_str().unwrap().to_owned(), event.clone()))
         .collect();
     let seen = || receiver.got().iter().map(|got| got.event_id().to_owned()).collect::<BTreeSet<_>>();
-    until("every event", || seen() == expected.keys().cloned().collect::<BTreeSet<_>>()).await;
+    until("every event", async || seen() == expected.keys().cloned().collect::<BTreeSet<_>>()).await;
     for got in receiver.got() {
         assert_eq!(serde_json::from_str::<Value>(&got.body).unwrap(), expected[got.event_id()]);
     }
     sandbox.stop().await;
 }
 
-/// A command of the binary, ended with the test.
-struct Tool(Child);
+/// The lines of `dvp webhook listen`, as JSON.
+struct Lines(tokio::io::Lines<BufReader<ChildStdout>>);
 
-impl Drop for Tool {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Lines {
+    async fn read(&mut self) -> Value {
+        serde_json::from_str(&self.0.next_line().await.unwrap().unwrap()).unwrap()
     }
 }
 
-fn dvp(args: &[&str], dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.arg("webhook").args(args).arg("--dir").arg(dir).arg("--json");
+/// `dvp webhook listen` with these arguments, which ends with the test, and what it prints.
+fn listen(args: &[&str]) -> (Child, Lines) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_dvp"));
+    command.args(["webhook", "listen", "--json"]).args(args).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    command
+    let mut listening = command.spawn().unwrap();
+    let lines = BufReader::new(listening.stdout.take().unwrap()).lines();
+    (listening, Lines(lines))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listen_forwards_triggered_events() {
     let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
-    let dir = sandbox.ready_file().parent().unwrap().to_owned();
-    let mut listening = Tool(dvp(&["listen"], &dir).spawn().unwrap());
-    let mut lines = BufReader::new(listening.0.stdout.take().unwrap()).lines();
-    let mut next = move || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
-    let ready = next();
+    let (listening, mut lines) = listen(&["--dir", sandbox.dir().to_str().unwrap()]);
+    let ready = lines.read().await;
     assert!(ready["secret"].as_str().unwrap().starts_with("whsec_"), "{ready}");
-    let triggered = dvp(&["trigger", "payout.failed"], &dir).output().unwrap();
-    assert!(triggered.status.success());
-    let triggered: Value = serde_json::from_slice(&triggered.stdout).unwrap();
-    let delivered = tokio::task::spawn_blocking(next).await.unwrap();
+    let triggered = said(&sandbox, &["webhook", "trigger", "payout.failed"]);
+    let delivered = lines.read().await;
     assert_eq!((&delivered["verified"], &delivered["answered"]), (&json!(true), &json!(200)), "{delivered}");
     assert_eq!(delivered["event"]["id"], triggered["eventId"]);
     assert_eq!(delivered["event"]["type"], "payout.failed");
-    let endpoints = dvp(&["endpoints"], &dir).output().unwrap();
-    let endpoints: Value = serde_json::from_slice(&endpoints.stdout).unwrap();
-    assert_eq!(endpoints["endpoints"][0]["isActive"], true);
-    let id = endpoints["endpoints"][0]["endpointId"].as_str().unwrap();
-    let log = dvp(&["deliveries", "--endpoint-id", id], &dir).output().unwrap();
-    let log: Value = serde_json::from_slice(&log.stdout).unwrap();
+    let endpoint = endpoint(&sandbox);
+    assert_eq!(endpoint["isActive"], true);
+    let id = endpoint["endpointId"].as_str().unwrap();
+    let log = said(&sandbox, &["webhook", "deliveries", "--endpoint-id", id]);
     assert_eq!(log["deliveries"][0]["eventId"], triggered["eventId"]);
     drop(listening);
     sandbox.stop().await;
@@ -150,6 +148,11 @@ impl Plain {
     }
 }
 
+/// The partner's only endpoint.
+fn endpoint(sandbox: &Sandbox) -> Value {
+    said(sandbox, &["webhook", "endpoints"])["endpoints"][0].clone()
+}
+
 fn printed(output: &Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{} {errors}", output.status))
@@ -159,23 +162,15 @@ fn printed(output: &Output) -> Value {
 async fn listen_forwards_genuine_deliveries_and_returns_the_response() {
     let (plain, url) = Plain::start().await;
     let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
-    let dir = sandbox.dir();
-    let mut listening = Tool(dvp(&["listen", "--forward-to", &url], &dir).spawn().unwrap());
-    let mut lines = BufReader::new(listening.0.stdout.take().unwrap()).lines();
-    let mut next = move || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
-    let ready = next();
+    let (listening, mut lines) = listen(&["--forward-to", &url, "--dir", sandbox.dir().to_str().unwrap()]);
+    let ready = lines.read().await;
     // With an address and a key instead of a directory, too.
     let (base, key) = (sandbox.text("/http"), sandbox.text("/partner/apiKey"));
     let trigger =
         ["webhook", "trigger", "payout.completed", "--base-url", &base, "--api-key", &key, "--json"];
     let triggered = Command::new(env!("CARGO_BIN_EXE_dvp")).args(trigger).output().unwrap();
     let triggered = printed(&triggered);
-    let (next, delivered) = tokio::task::spawn_blocking(move || {
-        let delivered = next();
-        (next, delivered)
-    })
-    .await
-    .unwrap();
+    let delivered = lines.read().await;
     assert_eq!((&delivered["verified"], &delivered["answered"]), (&json!(true), &json!(204)), "{delivered}");
     let (headers, body) = plain.got.lock().unwrap()[0].clone();
     assert_eq!(headers["webhook-id"], triggered["eventId"].as_str().unwrap());
@@ -193,19 +188,17 @@ async fn listen_forwards_genuine_deliveries_and_returns_the_response() {
     assert_eq!(checked(&body[1..]).status.code(), Some(1));
     // The receiver's answer is the delivery's.
     plain.refuses.store(true, Ordering::Relaxed);
-    let refused = printed(&dvp(&["trigger", "test.ping"], &dir).output().unwrap());
-    let delivered = tokio::task::spawn_blocking(next).await.unwrap();
+    let pinged = said(&sandbox, &["webhook", "trigger", "test.ping"]);
+    let delivered = lines.read().await;
     assert_eq!(delivered["answered"], 503, "{delivered}");
-    let logged = || {
-        let endpoints = printed(&dvp(&["endpoints"], &dir).output().unwrap());
-        let id = endpoints["endpoints"][0]["endpointId"].as_str().unwrap().to_owned();
-        let event = refused["eventId"].as_str().unwrap();
-        let words = ["deliveries", "--endpoint-id", &id, "--event-id", event];
-        printed(&dvp(&words, &dir).output().unwrap())["deliveries"][0]["attempts"][0]["status"].clone()
-    };
-    until("the attempt in the log", || logged() == json!(503)).await;
-    let unknown = dvp(&["trigger", "payout.lost"], &dir).output().unwrap();
-    assert!(!unknown.status.success());
+    let (endpoint, event) = (endpoint(&sandbox), pinged["eventId"].as_str().unwrap());
+    let id = endpoint["endpointId"].as_str().unwrap();
+    let words = ["webhook", "deliveries", "--endpoint-id", id, "--event-id", event];
+    until("the attempt in the log", async || {
+        said(&sandbox, &words)["deliveries"][0]["attempts"][0]["status"] == json!(503)
+    })
+    .await;
+    refused(&sandbox, &["webhook", "trigger", "payout.lost"]);
     drop(listening);
     sandbox.stop().await;
 }
@@ -213,12 +206,8 @@ async fn listen_forwards_genuine_deliveries_and_returns_the_response() {
 #[tokio::test(flavor = "multi_thread")]
 async fn listen_with_a_secret_drops_forged_deliveries() {
     let (plain, url) = Plain::start().await;
-    let words = ["webhook", "listen", "--secret", "whsec_c2VjcmV0", "--forward-to", &url, "--json"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut listening = Tool(command.spawn().unwrap());
-    let mut lines = BufReader::new(listening.0.stdout.take().unwrap()).lines();
-    let ready: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let (_listening, mut lines) = listen(&["--secret", "whsec_c2VjcmV0", "--forward-to", &url]);
+    let ready = lines.read().await;
     let now = dvp_core::context::now().unix_secs();
     let send = async |secret: &str, t: u64| {
         let header = sign(&[secret.into()], t, b"{}");
@@ -230,10 +219,9 @@ async fn listen_with_a_secret_drops_forged_deliveries() {
     assert!(plain.got.lock().unwrap().is_empty());
     assert_eq!(send("whsec_c2VjcmV0", now).await, 204);
     assert_eq!(plain.got.lock().unwrap().len(), 1);
-    let printed: Vec<Value> =
-        lines.by_ref().take(3).map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    let verdicts: Vec<&Value> = printed.iter().map(|one| &one["verified"]).collect();
-    assert_eq!(verdicts, [false, false, true]);
+    for expected in [false, false, true] {
+        assert_eq!(lines.read().await["verified"], expected);
+    }
 }
 
 #[test]
@@ -266,35 +254,23 @@ fn verify_accepts_the_published_vectors_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_read_notices_and_move_an_endpoint_to_another_key() {
-    let authority = Authority::new().unwrap();
-    let gone = Receiver::start(&authority, Manner::default(), |_, _: &Got| Reply::Status(410)).await.unwrap();
-    let ca_dir = tempfile::tempdir().unwrap();
-    let ca = ca_dir.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let args = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
-    let sandbox = Sandbox::start_with(&args).await;
-    let dir = sandbox.dir();
+    let (sandbox, gone, _trusted) = with_receiver(&[], |_, _| Reply::Status(410)).await;
     register(&sandbox, &gone.url("127.0.0.1")).await;
-    let said = |words: &[&str]| printed(&dvp(words, &dir).output().unwrap());
-    assert_eq!(said(&["notices"])["notices"], json!([]));
-    said(&["trigger", "test.ping"]);
-    until("a notice", || said(&["notices"])["notices"] != json!([])).await;
-    let notice = said(&["notices"])["notices"][0].clone();
+    let notices = || said(&sandbox, &["webhook", "notices"])["notices"].clone();
+    assert_eq!(notices(), json!([]));
+    said(&sandbox, &["webhook", "trigger", "test.ping"]);
+    until("a notice", async || notices() != json!([])).await;
+    let (notice, before) = (notices()[0].clone(), endpoint(&sandbox));
     assert_eq!((&notice["partner"], &notice["kind"]), (&json!("acme"), &json!("deactivated_gone")));
-    let endpoint = said(&["endpoints"])["endpoints"][0].clone();
-    assert_eq!((&endpoint["endpointId"], &endpoint["isActive"]), (&notice["endpointId"], &json!(false)));
+    assert_eq!((&before["endpointId"], &before["isActive"]), (&notice["endpointId"], &json!(false)));
 
-    let issue = |partner: &str| {
-        let words = ["key", "issue", "--partner", partner, "--json", "--dir"];
-        printed(&Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).arg(&dir).output().unwrap())
-    };
-    let from = endpoint["keyId"].as_str().unwrap();
+    let issue = |partner: &str| said(&sandbox, &["key", "issue", "--partner", partner]);
+    let from = before["keyId"].as_str().unwrap();
     let other = issue("globex");
-    let words = ["move", "--from", from, "--to", other["keyId"].as_str().unwrap()];
-    assert!(!dvp(&words, &dir).output().unwrap().status.success(), "another partner's key");
+    refused(&sandbox, &["webhook", "move", "--from", from, "--to", other["keyId"].as_str().unwrap()]);
     let next = issue("acme");
-    said(&["move", "--from", from, "--to", next["keyId"].as_str().unwrap()]);
-    assert_eq!(said(&["endpoints"])["endpoints"][0]["keyId"], next["keyId"]);
+    said(&sandbox, &["webhook", "move", "--from", from, "--to", next["keyId"].as_str().unwrap()]);
+    assert_eq!(endpoint(&sandbox)["keyId"], next["keyId"]);
     let shown = async |key: &str| {
         let url = format!("{}/v1/webhook_endpoints", sandbox.text("/http"));
         reqwest::Client::new().get(url).header("X-API-Key", key).send().await.unwrap().status().as_u16()
@@ -306,40 +282,25 @@ async fn operators_read_notices_and_move_an_endpoint_to_another_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_an_operator_disables_is_inactive_until_its_partner_activates_it() {
-    let authority = Authority::new().unwrap();
-    let receiver =
-        Receiver::start(&authority, Manner::default(), |_, _: &Got| Reply::Status(200)).await.unwrap();
-    let ca_dir = tempfile::tempdir().unwrap();
-    let ca = ca_dir.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let args = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
-    let sandbox = Sandbox::start_with(&args).await;
-    let dir = sandbox.dir();
+    let (sandbox, receiver, _trusted) = with_receiver(&[], |_, _| Reply::Status(200)).await;
     register(&sandbox, &receiver.url("127.0.0.1")).await;
-    let said = |words: &[&str]| printed(&dvp(words, &dir).output().unwrap());
-    let fails = |words: &[&str]| {
-        let output = dvp(words, &dir).stderr(Stdio::piped()).output().unwrap();
-        assert!(!output.status.success(), "{words:?} went well");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let endpoint = || said(&["endpoints"])["endpoints"][0].clone();
-    let id = endpoint()["endpointId"].as_str().unwrap().to_owned();
-    let by = ["--operator", "jo", "--reason", "unknown host"];
-    assert!(fails(&["disable", &id, "--operator", "jo", "--reason", " "]).contains("--reason"));
-    assert!(fails(&[&["disable", "ep_none"][..], &by].concat()).contains("there is no endpoint ep_none"));
-    assert_eq!(endpoint()["isActive"], true);
+    let before = endpoint(&sandbox);
+    let id = before["endpointId"].as_str().unwrap();
+    let disable = |id, reason| ["webhook", "disable", id, "--operator", "jo", "--reason", reason];
+    assert!(refused(&sandbox, &disable(id, " ")).contains("--reason"));
+    assert!(refused(&sandbox, &disable("ep_none", "unknown host")).contains("there is no endpoint ep_none"));
+    assert_eq!(endpoint(&sandbox)["isActive"], true);
     for changed in [true, false] {
-        let disabled = said(&[&["disable", &id][..], &by].concat());
-        let expected = json!({"endpointId": id, "isActive": false, "changed": changed, "alsoInCells": []});
+        let disabled = said(&sandbox, &disable(id, "unknown host"));
+        let expected = json!({"endpointId": id, "isActive": false, "changed": changed});
         assert_eq!(disabled, expected);
-        assert_eq!(endpoint()["isActive"], false);
+        assert_eq!(endpoint(&sandbox)["isActive"], false);
     }
-    let refused = fails(&["trigger", "test.ping"]);
-    assert!(refused.contains("is not active"), "{refused}");
-    let mut conn = sandbox.database().await;
+    let complaint = refused(&sandbox, &["webhook", "trigger", "test.ping"]);
+    assert!(complaint.contains("is not active"), "{complaint}");
     let entry = "select entry from audit_entry where entry like '%unknown host%' limit 1";
-    let entry: String = sqlx::query_scalar(entry).fetch_one(&mut conn).await.unwrap();
-    assert!(entry.contains("\"jo\"") && entry.contains(&id), "{entry}");
+    let entry: String = sandbox.one(entry).await;
+    assert!(entry.contains("\"jo\"") && entry.contains(id), "{entry}");
 
     let change = async |body: Value| {
         let url = format!("{}/v1/webhook_endpoints", sandbox.text("/http"));
@@ -352,7 +313,7 @@ async fn an_endpoint_that_an_operator_disables_is_inactive_until_its_partner_act
     assert_eq!(changed["isActive"], false, "{changed}");
     let started = change(json!({"isActive": true})).await;
     assert_eq!(started["isActive"], true, "{started}");
-    said(&["trigger", "test.ping"]);
-    until("the ping", || receiver.count() == 1).await;
+    said(&sandbox, &["webhook", "trigger", "test.ping"]);
+    until("the ping", async || receiver.count() == 1).await;
     sandbox.stop().await;
 }

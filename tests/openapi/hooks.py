@@ -56,7 +56,7 @@ def seed():
     accepted = call("POST", "/v1/intents", intent)
     assert accepted["status"] == "accepted", accepted
     older = call("POST", "/v1/intents", {
-        "pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "10.00", "strategy": "scheduled",
+        "pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "100.00", "strategy": "scheduled",
     })
     for _ in range(300):
         execution = call("GET", f"/v1/executions/{intent['clientReference']}")
@@ -112,7 +112,7 @@ def ask_for_what_exists(case):
         else:
             case.body = fiat_intent() | {"metadata": body.get("metadata")}
     if case.path == "/v1/intents" and "pair" in body:
-        body |= {"pair": {"source": "USD", "target": "EUR"}, "amount": "10.00"}
+        body |= {"pair": {"source": "USD", "target": "EUR"}, "amount": "100.00"}
     if case.path == "/v1/webhook_endpoints/replay":
         body |= {"from": "2026-11-01T00:00:00Z", "to": "2036-11-02T00:00:00Z"}
 

@@ -194,7 +194,7 @@ def permit(chain, wallet, amount):
     return [(20001, nonce), (20002, deadline), (20003, "0x" + signed.signature.hex().removeprefix("0x"))]
 
 
-def order(cl_ord_id, account, symbol="USD/EUR", quantity="10", terms=((40, 1),), more=()):
+def order(cl_ord_id, account, symbol="USD/EUR", quantity="100", terms=((40, 1),), more=()):
     return [(1, account), (11, cl_ord_id), (21, 1), (38, quantity), (54, 2), (55, symbol), (60, now()),
             *terms, *more]
 
@@ -207,7 +207,7 @@ def engage(client, ready, wallet, prefix):
     report = lambda id, kind: lambda m: m[35] == "8" and m.get(11) == id and m.get(150) == kind
 
     group = fix.Group(146, 55)
-    for tag, value in ((55, "USD/EUR"), (54, "2"), (38, "10")):
+    for tag, value in ((55, "USD/EUR"), (54, "2"), (38, "100")):
         group.setField(tag, value)
     client.send("R", [(131, prefix + "q")], [group])
     quote = client.wait("a quote", lambda m: m[35] == "S" and m[131] == prefix + "q")
@@ -242,10 +242,10 @@ def engage(client, ready, wallet, prefix):
     client.send("D", order(prefix + "away", slow))
     duplicate = client.wait("a refusal", report(prefix + "away", "8"))
     assert duplicate[103] == "6", duplicate
-    client.send("F", [(11, prefix + "c2"), (38, "10"), (41, "nothing"), (54, 2), (55, "USD/EUR"), (60, now())])
+    client.send("F", [(11, prefix + "c2"), (38, "100"), (41, "nothing"), (54, 2), (55, "USD/EUR"), (60, now())])
     assert client.wait("a refusal", lambda m: m[35] == "9")[102] == "1"
     group = fix.Group(146, 55)
-    for tag, value in ((55, "GOLD/USD"), (54, "2"), (38, "10")):
+    for tag, value in ((55, "GOLD/USD"), (54, "2"), (38, "100")):
         group.setField(tag, value)
     client.send("R", [(131, prefix + "q2")], [group])
     client.wait("a refused quote", lambda m: m[35] in ("AG", "b") and m[131] == prefix + "q2")

@@ -1,4 +1,4 @@
-//! `cargo xtask graph`: the crates of the workspace and the modules of each, by layer, with edges and cycles.
+//! `cargo xtask graph`: the crates of the workspace and the modules of each folder, by layer, with edges and cycles.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -33,7 +33,10 @@ fn run(args: &[String]) -> anyhow::Result<String> {
         describe(&mut text, "workspace", &workspace::graph(&members));
     }
     for member in members.iter().filter(|member| only.is_empty() || only.contains(&member.name.as_str())) {
-        describe(&mut text, &member.name, &modules::graph(&modules::sources(&member.folder)?));
+        for (below, graph) in modules::graphs(&modules::sources(&member.folder)?) {
+            let name = std::iter::once(&member.name).chain(&below).cloned().collect::<Vec<_>>().join("::");
+            describe(&mut text, &name, &graph);
+        }
     }
     Ok(text)
 }

@@ -1,9 +1,9 @@
 //! A crate's modules and their imports of each other, read from the text of its files.
 //!
-//! Modules are those of the crate's root; what is below one counts as its own. A path counts wherever it stands, in a
-//! `use` or in the code, when it begins with `crate` or `super`. Tests are left out.
+//! The modules of a folder make a graph; what is below one counts as its own. A path counts wherever it stands, in a `use`
+//! or in the code, when it begins with `crate`, `super` or `self`. Tests are left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,61 +65,75 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Which module of the crate's root imports which.
-pub fn graph(sources: &[Source]) -> Graph {
-    let tops: BTreeSet<&str> =
-        sources.iter().filter_map(|source| source.module.first().map(String::as_str)).collect();
-    let mut graph = Graph::default();
-    for top in &tops {
-        graph.add(top);
+/// Which modules of each folder import which: the graph of the modules below a path, the crate's root first.
+pub fn graphs(sources: &[Source]) -> BTreeMap<Vec<String>, Graph> {
+    let modules: BTreeSet<&[String]> = sources.iter().map(|source| source.module.as_slice()).collect();
+    let mut graphs = BTreeMap::<Vec<String>, Graph>::new();
+    for module in &modules {
+        if let Some((name, parent)) = module.split_last() {
+            graphs.entry(parent.to_vec()).or_default().add(name);
+        }
     }
     for source in sources {
-        let Some(own) = source.module.first() else { continue };
-        for target in imports(source).iter().filter(|target| tops.contains(target.as_str())) {
-            if target != own {
-                graph.add_edge(own, target);
+        for target in imports(source) {
+            let shared = source.module.iter().zip(&target).take_while(|(own, other)| own == other).count();
+            let (Some(own), Some(other)) = (source.module.get(shared), target.get(shared)) else { continue };
+            if modules.contains(&target[..=shared]) {
+                graphs.entry(target[..shared].to_vec()).or_default().add_edge(own, other);
             }
         }
     }
-    graph
+    graphs
 }
 
-/// The first segments below the crate's root that a source names.
-fn imports(source: &Source) -> BTreeSet<String> {
+/// The paths below the crate's root that a source names.
+fn imports(source: &Source) -> BTreeSet<Vec<String>> {
     let mut named = BTreeSet::new();
-    let to_root = "super::".repeat(source.module.len());
-    for start in ["crate::", to_root.as_str()] {
-        for (at, _) in source.code.match_indices(start) {
-            let before = source.code.get(..at).and_then(|text| text.chars().next_back());
-            let is_path_start =
-                before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':' && c != '$');
-            if let Some(rest) = source.code.get(at + start.len()..).filter(|_| is_path_start) {
-                named.extend(first_segments(rest));
-            }
+    for (at, _) in source.code.match_indices("::") {
+        let (before, rest) = source.code.split_at(at);
+        let word = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+        let is_path_start = !before[..before.len() - word.len()].ends_with([':', '$']);
+        let base = match word {
+            "crate" => &[],
+            "super" => source.module.split_last().map_or(&[][..], |(_, parent)| parent),
+            "self" => source.module.as_slice(),
+            _ => continue,
+        };
+        if is_path_start {
+            follow(base.to_vec(), &rest[2..], &mut named);
         }
     }
     named
 }
 
-/// `a::b` names `a`; `{a::b, c}` names `a` and `c`.
-fn first_segments(path: &str) -> Vec<String> {
-    let word = |text: &str| -> String {
-        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-    };
-    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
-    let mut segments = vec![word(group)];
-    let mut depth = 0_u32;
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => segments.extend(group.get(at + 1..).map(word)),
-            _ => {}
+/// Adds the paths that begin with `base` and go on as `rest` says, such as `a::b`, `{a::{b, c}, d}` or `super::a`.
+/// Returns how much of it the path is.
+fn follow(mut base: Vec<String>, rest: &str, named: &mut BTreeSet<Vec<String>>) -> usize {
+    let spaces = rest.len() - rest.trim_start().len();
+    let text = &rest[spaces..];
+    if let Some(group) = text.strip_prefix('{') {
+        let mut at = 0;
+        loop {
+            at += follow(base.clone(), &group[at..], named);
+            let Some(next) = group[at..].find([',', '}']) else { return rest.len() };
+            at += next + 1;
+            if group[..at].ends_with('}') {
+                return spaces + 1 + at;
+            }
         }
     }
-    segments.retain(|segment| !segment.is_empty());
-    segments
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    match &text[..end] {
+        "" => {}
+        "super" => drop(base.pop()),
+        "self" => {}
+        word => base.push(word.to_owned()),
+    }
+    if let Some(further) = text[end..].strip_prefix("::") {
+        return spaces + end + 2 + follow(base, further, named);
+    }
+    named.insert(base);
+    spaces + end
 }
 
 #[cfg(test)]
@@ -131,8 +145,15 @@ mod tests {
         Source { path: PathBuf::new(), module, code: code(text) }
     }
 
+    fn edges(graph: &Graph) -> Vec<String> {
+        let edge = |(from, to): (&str, &BTreeSet<String>)| {
+            format!("{from}: {}", to.iter().cloned().collect::<Vec<_>>().join(" "))
+        };
+        graph.edges().map(edge).collect()
+    }
+
     #[test]
-    fn imports_are_the_first_segments_of_paths_outside_tests() {
+    fn imports_are_paths_outside_tests() {
         let sources = [
             source(
                 &["engine"],
@@ -140,16 +161,20 @@ mod tests {
             ),
             source(&["writer"], "#[cfg(test)]\nmod tests { use crate::engine::Engine; }"),
             source(&["writer", "batch"], "use super::unit::Unit;\nuse super::super::store;\n"),
+            source(
+                &["writer", "unit"],
+                "use super::{batch::{Batch, Size}, plan};\nuse crate::writer::plan::Plan;",
+            ),
+            source(&["writer", "plan"], "use self::inner::X; mod inner;"),
             source(&["store"], ""),
             source(&["chain"], "pub use dvp_store::crate_like;"),
             source(&[], "pub use crate::engine::Engine;"),
         ];
-        let graph = graph(&sources);
-        let edges: Vec<String> = graph
-            .edges()
-            .map(|(from, to)| format!("{from}: {}", to.iter().cloned().collect::<Vec<_>>().join(" ")))
-            .collect();
-        assert_eq!(edges, ["chain: ", "engine: chain store writer", "store: ", "writer: store"]);
-        assert!(graph.cycles().is_empty());
+        let graphs = graphs(&sources);
+        let [root, writer] = [&graphs[&vec![]], &graphs[&vec!["writer".to_owned()]]];
+        assert_eq!(edges(root), ["chain: ", "engine: chain store writer", "store: ", "writer: store"]);
+        assert!(root.cycles().is_empty());
+        assert_eq!(edges(writer), ["batch: unit", "plan: ", "unit: batch plan"]);
+        assert_eq!(writer.cycles(), [["batch", "unit"]]);
     }
 }

@@ -11,6 +11,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, RenderResponse, UsedKey};
+use dvp_domain::json::{self, Document};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -20,6 +21,7 @@ use crate::access::auth::Caller;
 use crate::access::signature::SignedNonce;
 use crate::http::body::{RawBody, check_media};
 use crate::http::error::{ApiError, given};
+use crate::http::fields::repeated;
 use crate::state::Api;
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
@@ -30,6 +32,8 @@ pub(crate) struct IdempotentRequest {
     pub(crate) body: Value,
     /// Of a signed request.
     pub(crate) nonce: Option<SignedNonce>,
+    /// The path of a member that the body has twice: nothing is done then.
+    repeated: Option<String>,
     id: RecordId,
     fingerprint: [u8; 32],
 }
@@ -61,6 +65,7 @@ impl FromRequest<Api> for IdempotentRequest {
     async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
         let Unchecked(write) = Unchecked::from_request(request, api).await?;
         write.find_answer(api).await?;
+        write.check_body()?;
         Ok(write)
     }
 }
@@ -94,7 +99,11 @@ impl Unchecked {
         if lookup == Lookup::First || api.keys_seen.note(write.id.key) {
             write.find_answer(api).await?;
         }
-        let error = match work(&write).await {
+        let done = match write.check_body() {
+            Ok(()) => work(&write).await,
+            Err(error) => Err(error),
+        };
+        let error = match done {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -116,8 +125,8 @@ impl FromRequest<Api> for Unchecked {
         let key = parse_key(&parts.headers)?;
         let bytes = RawBody::take(&mut parts, body).await?;
         check_media(&parts.headers)?;
-        let body = serde_json::from_slice(&bytes)
-            .map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
+        let Document { value: body, repeated } =
+            json::read(&bytes).map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
         let method = parts.method.as_str();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let write = IdempotentRequest {
@@ -131,6 +140,7 @@ impl FromRequest<Api> for Unchecked {
             fingerprint: fingerprint(method, path, &bytes),
             caller,
             body,
+            repeated,
             nonce: parts.extensions.remove(),
         };
         Ok(Self(write))
@@ -145,6 +155,10 @@ impl IdempotentRequest {
             Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
             None => Ok(()),
         }
+    }
+
+    fn check_body(&self) -> Result<(), ApiError> {
+        self.repeated.as_ref().map_or(Ok(()), |path| Err(repeated(path)))
     }
 
     /// The record that the engine stores with the work: `render` creates the answer from its outcome.
@@ -166,8 +180,8 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         Outcome::KeyUsed(UsedKey::Processing) => Err(ApiError::IdempotencyKeyProcessing),
         // The key was enabled when it was looked up, within the last second.
         Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::ApiKeyDisabled),
-        Outcome::Refused(Refusal::PartnerMoving) => Err(ApiError::PartnerMoving),
         Outcome::Refused(Refusal::TooManyWaiting) => Err(ApiError::TooManyWaiting),
+        Outcome::Refused(Refusal::CoolingDown(cool_down)) => Err(ApiError::CoolingDown(cool_down)),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
         | Outcome::Refused(_)

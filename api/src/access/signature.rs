@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chrono::DateTime;
 use dvp_core::secrets::MacKey;
-use dvp_store::partners::nonces::NewNonce;
+use dvp_store::partners::registry::nonces::NewNonce;
 
 use crate::access::auth::Caller;
 use crate::http::body::RawBody;

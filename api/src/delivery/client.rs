@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dvp_domain::text::clean;
 use dvp_domain::trace::TraceContext;
+use dvp_store::workers::{Step, foreign};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -102,6 +104,7 @@ impl Sent {
 
 /// The content of a request.
 pub(super) struct Post {
+    pub(super) endpoint: String,
     /// Checked by [`Client::check`].
     pub(super) url: Url,
     pub(super) event_id: String,
@@ -151,10 +154,15 @@ impl Client {
         check(url, &self.reach).ok()
     }
 
+    /// Longer than any attempt takes by its own limits.
+    pub(super) fn attempt_max(&self) -> Duration {
+        self.timeout.saturating_add(BODY_LIMIT).saturating_add(Duration::from_secs(1))
+    }
+
     pub(super) async fn send(&self, post: Post) -> Sent {
         let started = Instant::now();
         let failed = |fault| Sent { latency: started.elapsed(), ..Sent::failed(fault) };
-        let Post { url, event_id, t, signature, standard_signature, body, trace } = post;
+        let Post { endpoint, url, event_id, t, signature, standard_signature, body, trace } = post;
         let Some(mut headers) = headers([signature, event_id, t, standard_signature]) else {
             return failed(Fault::Ours);
         };
@@ -176,7 +184,8 @@ impl Client {
             300..=399 => Some(Fault::Redirect),
             _ => Some(Fault::Status),
         };
-        let body_prefix = Some(prefix(answer).await);
+        let said = prefix(answer).await;
+        let body_prefix = Some(clean(&foreign(Step::DeliveryAnswer, &endpoint, &said), PREFIX_BYTES));
         Sent { status: Some(status.as_u16()), fault, latency, body_prefix }
     }
 }
@@ -226,10 +235,7 @@ async fn prefix(mut answer: reqwest::Response) -> String {
         }
     })
     .await;
-    let text = String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    // PostgreSQL's text cannot contain U+0000.
-    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// The address of a URL without a name.

@@ -10,10 +10,12 @@ use std::time::Duration;
 use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{AttemptResult, EndpointAction, pause_after};
-use dvp_store::changes::{Announcer, Subject};
+use dvp_store::database::changes::{Announcer, Subject};
+use dvp_store::database::pool::answers;
 use dvp_store::webhooks::deliveries::{self, Attempt, Ended, Next};
 use dvp_store::webhooks::leases::EndpointLease;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
+use dvp_store::workers::{self, ItemError, Items, Step, Worker, guarded};
 use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
@@ -29,6 +31,8 @@ const TRIES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// The delay of a delivery after a fault of our own.
 const OURS_PAUSE: Duration = Duration::from_secs(60);
+/// The longest time to write a batch.
+const OUTCOME_MAX: Duration = Duration::from_secs(5);
 const GONE: u16 = 410;
 
 /// An attempt that began at `at`.
@@ -99,6 +103,13 @@ impl OutcomeBatch {
         leases.dedup();
         Self { leases, ended, verdicts }
     }
+
+    fn halves(mut self) -> [Self; 2] {
+        let middle = self.ended.len() / 2;
+        let (ended, verdicts) = (self.ended.split_off(middle), self.verdicts.split_off(middle));
+        let second = Self { leases: self.leases.clone(), ended, verdicts };
+        [second, self]
+    }
 }
 
 /// Writes outcomes until their sender is gone, and reports the deliveries that have ended.
@@ -110,6 +121,8 @@ pub(super) async fn run(
     let mut conn = None;
     let mut gathered = Vec::with_capacity(BATCH);
     let mut announcer = Announcer::new(pool.clone(), Subject::Webhooks);
+    let items = Items::new(pool.clone(), Worker::Outcomes, OUTCOME_MAX);
+    let sending = Items::new(pool.clone(), Worker::Deliveries, OUTCOME_MAX);
     loop {
         let received = tokio::select! {
             received = ready.recv_many(&mut gathered, BATCH) => received,
@@ -121,26 +134,93 @@ pub(super) async fn run(
         if received == 0 {
             return;
         }
-        let batch = OutcomeBatch::new(gathered.drain(..));
-        let written = write_or_leave(pool, &mut conn, &batch).await;
-        announcer.changed();
-        let ids = batch.ended.iter().map(|end| end.id);
-        let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
-        // At a stop the receiver may be gone.
-        let _ = events.send(SenderEvent::PutDown { batch, written });
+        tokio::join!(items.refresh(), sending.refresh());
+        note_own_faults(&sending, &gathered).await;
+        // Of a batch that is refused the halves are written: one outcome takes no other along.
+        let mut parts = vec![OutcomeBatch::new(gathered.drain(..))];
+        while let Some(batch) = parts.pop() {
+            let written = match write_or_leave(pool, &mut conn, &batch).await {
+                Written::Yes => {
+                    note_written(&items, &batch).await;
+                    true
+                }
+                Written::No => false,
+                Written::Refused if batch.ended.len() > 1 => {
+                    parts.extend(batch.halves());
+                    continue;
+                }
+                Written::Refused => put_off(pool, &items, &batch).await,
+            };
+            announcer.changed();
+            let ids = batch.ended.iter().map(|end| end.id);
+            let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
+            // At a stop the receiver may be gone.
+            let _ = events.send(SenderEvent::PutDown { batch, written });
+        }
     }
 }
 
-/// Returns whether the batch was written. The connection is kept for the next batch.
-async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &OutcomeBatch) -> bool {
-    for left in (0..TRIES).rev() {
-        match write(pool, kept, batch).await {
-            Ok(()) => return true,
-            Err(error) if left == 0 => {
-                let count = batch.ended.len();
-                error!(%error, count, "delivery outcomes could not be written; the deliveries will be sent again");
-            }
-            Err(error) => {
+/// An endpoint that nothing is sent to because of a fault of our own is set aside until an attempt is made.
+async fn note_own_faults(items: &Items, gathered: &[Ready]) {
+    let mut seen = HashSet::new();
+    for Ready { route, outcome, .. } in gathered.iter().rev() {
+        let (endpoint, is_ours) = (route.endpoint_id.as_str(), outcome.sent.fault == Some(Fault::Ours));
+        if !seen.insert(endpoint) || !is_ours && !items.is_set_aside(endpoint) {
+            continue;
+        }
+        let why = "an attempt failed in this process before it reached the receiver";
+        items.note(endpoint, endpoint, if is_ours { Err(why.to_owned()) } else { Ok(()) }).await;
+    }
+}
+
+/// Deliveries that were set aside are so no longer.
+async fn note_written(items: &Items, batch: &OutcomeBatch) {
+    if items.are_well() {
+        return;
+    }
+    for (end, (route, _)) in batch.ended.iter().zip(&batch.verdicts) {
+        let id = end.id.to_string();
+        if items.is_set_aside(&id) {
+            items.note(&id, &route.endpoint_id, Ok(())).await;
+        }
+    }
+}
+
+/// The outcome of one delivery cannot be written as it is: the delivery is due again later. Returns whether that was
+/// written.
+async fn put_off(pool: &PgPool, items: &Items, batch: &OutcomeBatch) -> bool {
+    let Some((end, (route, _))) = batch.ended.first().zip(batch.verdicts.first()) else { return true };
+    let id = end.id.to_string();
+    items.note(&id, &route.endpoint_id, Err("the outcome of an attempt cannot be written".to_owned())).await;
+    let again = Ended { attempt: None, next: Next::Again(OURS_PAUSE), ..end.clone() };
+    let putting = async {
+        let mut conn = pool.acquire().await?;
+        deliveries::end(&mut conn, &batch.leases, std::slice::from_ref(&again)).await
+    };
+    let written: Result<_, StoreError> = putting.await;
+    if let Err(error) = &written {
+        error!(%error, delivery = end.id, "a delivery could not be put off, it will be sent again");
+    }
+    written.is_ok()
+}
+
+/// Whether a batch was written.
+enum Written {
+    Yes,
+    /// The database was not available. Its deliveries will be sent again.
+    No,
+    /// It contains something that the database does not take.
+    Refused,
+}
+
+/// The connection is kept for the next batch.
+async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &OutcomeBatch) -> Written {
+    let mut left = TRIES;
+    let error = loop {
+        left -= 1;
+        match guarded(OUTCOME_MAX, write(pool, kept, batch)).await {
+            Ok(()) => return Written::Yes,
+            Err(ItemError::Failed(error)) if left > 0 => {
                 warn!(%error, "writing delivery outcomes failed, retrying");
                 // A partition may be missing, when no process has run for a week.
                 if let Err(error) = create_log(pool).await {
@@ -148,9 +228,13 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
                 }
                 tokio::time::sleep(TRY_AGAIN).await;
             }
+            Err(error) => break error,
         }
-    }
-    false
+    };
+    let count = batch.ended.len();
+    error!(%error, count, "delivery outcomes could not be written");
+    // While the database answers, it is about these outcomes.
+    if answers(pool).await { Written::Refused } else { Written::No }
 }
 
 async fn create_log(pool: &PgPool) -> Result<(), StoreError> {
@@ -173,6 +257,9 @@ async fn write(
     kept: &mut Option<PoolConnection>,
     batch: &OutcomeBatch,
 ) -> Result<(), StoreError> {
+    for (route, _) in &batch.verdicts {
+        workers::at(Step::OutcomeWrite, &route.endpoint_id).await?;
+    }
     let mut conn = match kept.take() {
         Some(conn) => conn,
         None => pool.acquire().await?,

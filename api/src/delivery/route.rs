@@ -1,8 +1,8 @@
 //! The destination and signing keys of an endpoint's deliveries: created with each read of its queue, for all
 //! deliveries of that read.
 
+use dvp_core::engine::webhooks::SigningKeys;
 use dvp_core::secrets::Vault;
-use dvp_core::webhooks::SigningKeys;
 use dvp_store::webhooks::Endpoint;
 use tracing::error;
 use url::Url;

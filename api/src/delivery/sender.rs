@@ -4,7 +4,6 @@
 //! needs neither a task nor a message to the worker per delivery. The worker is notified only of what a sender cannot
 //! decide.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,11 +11,12 @@ use std::time::Instant;
 use dvp_core::context::now;
 use dvp_core::trace;
 use dvp_domain::trace::TraceContext;
-use futures_util::FutureExt as _;
+use dvp_store::StoreError;
+use dvp_store::workers::{self, Step, guarded};
 use metrics::{counter, histogram};
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::field::Empty;
-use tracing::{Instrument as _, info_span};
+use tracing::{Instrument as _, error, info_span};
 
 use super::client::{Client, Fault, Post, Sent};
 use super::endpoint_queues::{EndpointQueues, Finished, Went};
@@ -150,6 +150,7 @@ async fn attempt(client: &Client, job: Job) -> Ready {
         (Some(url), Some(keys)) => {
             let t = at.unix_secs().to_string();
             let post = Post {
+                endpoint: route.endpoint_id.clone(),
                 url: url.clone(),
                 signature: svc_signature(keys.in_force(at), &t, body.as_bytes()),
                 standard_signature: webhook_signature(keys.in_force(at), &event_id, &t, body.as_bytes()),
@@ -167,8 +168,15 @@ async fn attempt(client: &Client, job: Job) -> Ready {
             );
             trace::mark(&span, trace, placed);
             // After any failure the delivery must not stay in flight.
-            let sent = AssertUnwindSafe(client.send(post).instrument(span)).catch_unwind().await;
-            sent.unwrap_or_else(|_| Sent::failed(Fault::Ours))
+            let endpoint = route.endpoint_id.clone();
+            let sending = async {
+                workers::at(Step::DeliverySend, &endpoint).await?;
+                Ok::<_, StoreError>(client.send(post).instrument(span).await)
+            };
+            guarded(client.attempt_max(), sending).await.unwrap_or_else(|error| {
+                error!(%error, endpoint, "an attempt of a delivery failed in this process");
+                Sent::failed(Fault::Ours)
+            })
         }
         (None, _) => Sent::failed(Fault::UrlRefused),
         (Some(_), None) => Sent::failed(Fault::Ours),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dvp_store::PgPool;
-use dvp_store::notify::{Notification, Notifications};
+use dvp_store::database::notify::{Notification, Notifications};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

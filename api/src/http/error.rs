@@ -8,6 +8,7 @@ use std::time::Instant;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dvp_core::engine::EngineError;
+use dvp_domain::abandonment::CoolDown;
 use dvp_domain::permit::PermitDefect;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::{DatabaseError, StoreError};
@@ -83,7 +84,6 @@ codes! {
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
     InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
     ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
-    PartnerMoving "PARTNER_MOVING" SERVICE_UNAVAILABLE
 }
 
 /// Why a request failed.
@@ -102,6 +102,8 @@ pub(crate) enum ApiError {
     },
     /// The caller has as many waiting orders of the older surface as it may have.
     TooManyWaiting,
+    /// The caller, or the wallet of its order, has let too many orders or quotes go.
+    CoolingDown(CoolDown),
     /// Names the cause.
     InvalidSignature(&'static str),
     IdempotencyKeyRequired,
@@ -149,8 +151,6 @@ pub(crate) enum ApiError {
     Busy,
     /// The route's time limit passed.
     TimedOut,
-    /// Another cell accepts the partner's new orders and changes of its endpoints, or will accept them.
-    PartnerMoving,
 }
 
 /// Why a request was refused, for its line in the log.
@@ -164,8 +164,6 @@ pub(crate) struct RefusedRequest {
 const RETRY_SOON_SECS: u64 = 1;
 /// How long a caller waits for its waiting orders to end: the usual life of one.
 const RETRY_WAITING_SECS: u64 = 30;
-/// How long a caller waits that moves to another cell.
-const RETRY_MOVED_SECS: u64 = 5;
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -186,9 +184,10 @@ impl ApiError {
             Self::InvalidApiKey => Code::InvalidApiKey,
             Self::ApiKeyDisabled => Code::ApiKeyDisabled,
             Self::InsufficientScope(_) => Code::InsufficientScope,
-            Self::RateLimitExceeded { .. } | Self::TooManyUnknownKeys { .. } | Self::TooManyWaiting => {
-                Code::RateLimitExceeded
-            }
+            Self::RateLimitExceeded { .. }
+            | Self::TooManyUnknownKeys { .. }
+            | Self::TooManyWaiting
+            | Self::CoolingDown(_) => Code::RateLimitExceeded,
             Self::InvalidSignature(_) => Code::InvalidSignature,
             Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
             Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
@@ -220,7 +219,6 @@ impl ApiError {
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Internal(_) => Code::InternalError,
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
-            Self::PartnerMoving => Code::PartnerMoving,
         }
     }
 
@@ -237,6 +235,7 @@ impl ApiError {
             Self::InvalidType(field) => return format!("{field}: is not an event type of the contract"),
             Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
             Self::InvalidPermit(defect) => return defect.to_string(),
+            Self::CoolingDown(cool_down) => return cool_down.to_string(),
             Self::ConstraintsNotMet(problem) => problem,
             Self::Missing(what) => what,
             Self::ReplayInProgress => {
@@ -277,10 +276,6 @@ impl ApiError {
             }
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
-            Self::PartnerMoving => {
-                "while the account moves, new orders and changes of webhook endpoints are not accepted here; try again \
-                 with the same idempotency key"
-            }
             Self::Internal(_) => "something went wrong on our side",
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 "the service cannot answer right now; try again with the same idempotency key"
@@ -297,8 +292,8 @@ impl ApiError {
             Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 Some(RETRY_SOON_SECS)
             }
-            Self::PartnerMoving => Some(RETRY_MOVED_SECS),
             Self::TooManyWaiting => Some(RETRY_WAITING_SECS),
+            Self::CoolingDown(cool_down) => Some(cool_down.retry_after_secs),
             _ => None,
         }
     }

@@ -1,11 +1,15 @@
 //! Reading a JSON body field by field. Every fault is `INVALID_PARAMETER` with the path of the field first.
 //!
-//! `null` is the same as absent. Unknown fields are ignored, so that clients of later versions work. No text that
-//! leaves this module breaks the domain's rule for stored text.
+//! `null` is the same as absent. A field that an object does not have is refused: `quoteid` for `quoteId` would change
+//! what is asked for. Open objects are the caller's own. No text that leaves this module breaks the domain's rule for
+//! stored text.
 
+use dvp_domain::address::{Address, AddressFault};
+use dvp_domain::json::{self, Document};
 use dvp_domain::money::{AmountError, Minor};
+use dvp_domain::names::suggestion;
 pub(crate) use dvp_domain::text::{ID_MAX, is_id};
-use dvp_domain::text::{TEXT_MAX, check_document, check_line};
+use dvp_domain::text::{TEXT_MAX, check_document, check_id, check_line, clean};
 use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
@@ -18,6 +22,20 @@ pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
     ApiError::InvalidParameter(format!("{path}: {problem}"))
 }
 
+/// A member that is given twice.
+pub(crate) fn repeated(path: &str) -> ApiError {
+    fault(path, "is given twice")
+}
+
+/// A body without a member that is given twice.
+pub(crate) fn read_body(bytes: &[u8]) -> Result<Value, ApiError> {
+    match json::read(bytes) {
+        Ok(Document { value, repeated: None }) => Ok(value),
+        Ok(Document { repeated: Some(path), .. }) => Err(repeated(&path)),
+        Err(_) => Err(fault("body", "is not valid JSON")),
+    }
+}
+
 /// A JSON object and where it is in the body.
 pub(crate) struct Object<'a> {
     path: String,
@@ -25,9 +43,20 @@ pub(crate) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(crate) fn root(body: &'a Value) -> Result<Self, ApiError> {
+    /// A body that has none but the `known` fields.
+    pub(crate) fn root(body: &'a Value, known: &[&str]) -> Result<Self, ApiError> {
         let fields = body.as_object().ok_or_else(|| fault("body", "must be a JSON object"))?;
-        Ok(Self { path: String::new(), fields })
+        Self { path: String::new(), fields }.of(known)
+    }
+
+    fn of(self, known: &[&str]) -> Result<Self, ApiError> {
+        match self.fields.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(self),
+            Some(name) => {
+                let near = suggestion(name, known.iter().copied());
+                Err(self.fault(&clean(name, ID_MAX), format_args!("unknown field{near}")))
+            }
+        }
     }
 
     /// Where a field is.
@@ -65,14 +94,32 @@ impl<'a> Object<'a> {
 
     pub(crate) fn opt_id(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
         let text = self.opt_text(name)?;
-        if text.is_some_and(|text| !is_id(text)) {
-            return Err(self.fault(name, format_args!("must have 1 to {ID_MAX} characters")));
+        if let Some(Err(problem)) = text.map(check_id) {
+            return Err(self.fault(name, problem));
         }
         Ok(text)
     }
 
     pub(crate) fn id(&self, name: &str) -> Result<&'a str, ApiError> {
         self.required(name, self.opt_id(name)?)
+    }
+
+    /// An address, with its checksum if it is of both cases.
+    pub(crate) fn opt_address(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
+        let text = self.opt_text(name)?;
+        if let Some(Err(fault)) = text.map(str::parse::<Address>) {
+            return Err(self.fault(name, fault));
+        }
+        Ok(text)
+    }
+
+    /// An identifier that is an address in most requests: a wrong checksum is its own fault, the rest is found later.
+    pub(crate) fn id_or_address(&self, name: &str) -> Result<&'a str, ApiError> {
+        let text = self.id(name)?;
+        match text.parse::<Address>() {
+            Err(fault @ AddressFault::Checksum) => Err(self.fault(name, fault)),
+            Ok(_) | Err(_) => Ok(text),
+        }
     }
 
     /// One of the named values.
@@ -131,19 +178,25 @@ impl<'a> Object<'a> {
         bps.map(|bps| Some(u128::from(bps))).ok_or_else(problem)
     }
 
-    pub(crate) fn opt_object(&self, name: &str) -> Result<Option<Self>, ApiError> {
+    /// An object that has none but the `known` fields.
+    pub(crate) fn opt_object(&self, name: &str, known: &[&str]) -> Result<Option<Self>, ApiError> {
+        self.opt_open(name)?.map(|object| object.of(known)).transpose()
+    }
+
+    pub(crate) fn object(&self, name: &str, known: &[&str]) -> Result<Self, ApiError> {
+        self.required(name, self.opt_object(name, known)?)
+    }
+
+    /// An object that may have further fields, of the caller's own.
+    pub(crate) fn opt_open(&self, name: &str) -> Result<Option<Self>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let fields = value.as_object().ok_or_else(|| self.fault(name, "must be an object"))?;
         Ok(Some(Self { path: self.path(name), fields }))
     }
 
-    pub(crate) fn object(&self, name: &str) -> Result<Self, ApiError> {
-        self.required(name, self.opt_object(name)?)
-    }
-
     /// An object whose content is the caller's own.
     pub(crate) fn opt_open_object(&self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
-        let Some(object) = self.opt_object(name)? else { return Ok(None) };
+        let Some(object) = self.opt_open(name)? else { return Ok(None) };
         check_document(object.fields).map_err(|problem| self.fault(name, problem))?;
         Ok(Some(object.fields.clone()))
     }
@@ -166,22 +219,40 @@ mod tests {
     #[test]
     fn a_fault_names_the_path_of_its_field() {
         let body = json!({"a": {"b": {"c": 1}}, "n": null, "o": {"x": ["\u{0}"]}});
-        let root = Object::root(&body).unwrap();
-        let inner = root.object("a").unwrap().object("b").unwrap();
+        let root = Object::root(&body, &["a", "n", "o"]).unwrap();
+        let inner = root.object("a", &["b"]).unwrap().object("b", &["c", "d"]).unwrap();
         assert_eq!(message(inner.id("c")), "a.b.c: must be a string");
         assert_eq!(message(inner.id("d")), "a.b.d: is required");
         assert_eq!(message(root.id("n")), "n: is required");
         assert_eq!(message(root.opt_open_object("o")), "o: must not hold the character U+0000");
-        assert_eq!(message(Object::root(&json!([]))), "body: must be a JSON object");
+        assert_eq!(message(Object::root(&json!([]), &[])), "body: must be a JSON object");
+    }
+
+    #[test]
+    fn a_field_that_an_object_does_not_have_is_refused_with_the_nearest_name() {
+        let body = json!({"quoteid": "q", "a": {"Limit": 1}, "x\u{202e}\n": null});
+        let fault = |known: &[&str]| message(Object::root(&body, known));
+        let rest = ["a", "x\u{202e}\n"];
+        assert_eq!(
+            fault(&[&rest[..], &["quoteId"]].concat()),
+            "quoteid: unknown field, did you mean quoteId?"
+        );
+        assert_eq!(
+            fault(&[&rest[..], &["side"]].concat()),
+            "quoteid: unknown field; there is a, x\u{202e}\n, side"
+        );
+        assert_eq!(fault(&["a", "quoteid"]), "x: unknown field; there is a, quoteid");
+        let root = Object::root(&body, &[&rest[..], &["quoteid"]].concat()).unwrap();
+        assert_eq!(message(root.object("a", &["limit"])), "a.Limit: unknown field, did you mean limit?");
     }
 
     #[test]
     fn times_are_whole_numbers_within_the_calendar() {
         for wrong in [json!(1.5), json!("1"), json!(-1), json!(MILLIS_MAX + 1), json!(1e12), json!(true)] {
             let body = json!({ "t": wrong });
-            assert!(Object::root(&body).unwrap().millis("t").is_err(), "{body}");
+            assert!(Object::root(&body, &["t"]).unwrap().millis("t").is_err(), "{body}");
         }
         let body = json!({ "t": MILLIS_MAX });
-        assert_eq!(Object::root(&body).unwrap().millis("t").unwrap(), MILLIS_MAX);
+        assert_eq!(Object::root(&body, &["t"]).unwrap().millis("t").unwrap(), MILLIS_MAX);
     }
 }

@@ -3,6 +3,8 @@
 //! A request takes a permit once its caller is authenticated, and each partner has a share of the permits: beyond it
 //! the partner gets 503 with `Retry-After` while others are served. A request that waits for an event releases its
 //! permit and takes one of the partner's permits for waiting.
+//!
+//! Kept by `api/tests/it/places.rs::idle_long_polls_hold_no_permit_and_wake_for_their_partners_events`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName};
-use dvp_core::connections::{Connected, Connections};
+use dvp_core::listeners::connections::{Connected, Connections};
 use ipnet::IpNet;
 
 use crate::http::load::Limits;

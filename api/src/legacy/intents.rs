@@ -14,7 +14,7 @@ use dvp_domain::asset::Asset;
 use dvp_domain::intent::Side;
 use dvp_domain::money::{AmountError, Minor};
 use dvp_domain::time::Timestamp;
-use dvp_store::ids;
+use dvp_store::database::ids;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::legacy::{LegacyFilter, LegacyIntentRow, NewLegacyIntent};
 use serde::Serialize;
@@ -27,7 +27,7 @@ use crate::http::error::{ApiError, json, text};
 use crate::http::fields::{Object, fault, is_id};
 use crate::http::query::Params;
 use crate::state::Api;
-use crate::wire::LEGACY_STATUSES;
+use crate::wire::{LEGACY_CONSTRAINTS, LEGACY_ORDER, LEGACY_PAIR, LEGACY_STATUSES};
 
 const SLIPPAGE_BPS: u32 = 50;
 const FEE_BPS: u32 = 30;
@@ -89,7 +89,7 @@ pub(crate) fn is_order(body: &Value) -> bool {
 }
 
 pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
-    let body = Object::root(&write.body)?;
+    let body = Object::root(&write.body, LEGACY_ORDER)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
     // The body has no id of its own: without this, another process would execute a captured request again.
@@ -151,7 +151,7 @@ fn payable(input: &Asset) -> Result<(), ApiError> {
 }
 
 fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>), ApiError> {
-    let pair = body.object("pair")?;
+    let pair = body.object("pair", LEGACY_PAIR)?;
     let (source, target) = (pair.id("source")?.to_owned(), pair.id("target")?.to_owned());
     // Only from source to target.
     let side = body.choice("side", &[("sell", Side::Sell)])?;
@@ -178,7 +178,7 @@ fn constraints(body: &Object<'_>) -> Result<LegacyConstraints, ApiError> {
         settlement_pref: "auto".into(),
         ttl_ms: TTL_MS,
     };
-    let Some(given) = body.opt_object("constraints")? else { return Ok(constraints) };
+    let Some(given) = body.opt_object("constraints", LEGACY_CONSTRAINTS)? else { return Ok(constraints) };
     let bps = |name: &str| given.opt_bps(name).map(|bps| bps.and_then(|bps| u32::try_from(bps).ok()));
     constraints.max_slippage_bps = bps("maxSlippageBps")?.unwrap_or(constraints.max_slippage_bps);
     constraints.max_fee_bps = bps("maxFeeBps")?.unwrap_or(constraints.max_fee_bps);

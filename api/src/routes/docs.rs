@@ -5,28 +5,25 @@ use std::sync::Arc;
 use axum::extract::Extension;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
 
 use crate::http::error::json;
 use crate::openapi::{self, page};
 
-/// The document as it is sent, in both forms.
-pub(crate) struct Rendered {
-    json: String,
-    html: String,
-}
+/// The document as a page.
+#[derive(Clone)]
+pub(crate) struct Rendered(Arc<str>);
 
 impl Rendered {
-    pub(crate) fn new(document: &Value) -> Arc<Self> {
-        Arc::new(Self { json: openapi::text(document), html: page::page(document) })
+    pub(crate) fn new() -> Self {
+        Self(page::page(&openapi::document()).into())
     }
 }
 
-pub(crate) async fn openapi(Extension(rendered): Extension<Arc<Rendered>>) -> Response {
-    json(StatusCode::OK, rendered.json.clone())
+pub(crate) async fn openapi() -> Response {
+    json(StatusCode::OK, openapi::TEXT.to_owned())
 }
 
-pub(crate) async fn html(Extension(rendered): Extension<Arc<Rendered>>) -> Response {
+pub(crate) async fn html(Extension(Rendered(page)): Extension<Rendered>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (
@@ -35,5 +32,5 @@ pub(crate) async fn html(Extension(rendered): Extension<Arc<Rendered>>) -> Respo
         ),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
-    (StatusCode::OK, headers, rendered.html.clone()).into_response()
+    (StatusCode::OK, headers, page.to_string()).into_response()
 }

@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use dvp_core::webhooks::envelope;
+use dvp_core::engine::webhooks::envelope;
 use dvp_domain::envelope::{Envelope, TEST_PING};
 use dvp_domain::event::{API_VERSION, EventType};
 use dvp_store::orders::events::{self, EventFilter, StoredEvent};

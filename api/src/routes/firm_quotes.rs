@@ -21,7 +21,7 @@ use crate::http::error::{ApiError, text};
 use crate::http::fields::Object;
 use crate::routes::intents::parse::asset;
 use crate::state::Api;
-use crate::wire::{ACTOR_TYPES, SIDES};
+use crate::wire::{ACTOR_TYPES, FIRM_QUOTE, SIDES};
 
 struct FirmQuoteRequest<'a> {
     request_id: &'a str,
@@ -82,6 +82,9 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
             // Others may have taken or held the output since it was priced.
             let render: RenderResponse = Arc::new(move |outcome| match outcome {
                 Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
+                Outcome::Refused(Refusal::CoolingDown(cool_down)) => {
+                    ApiError::CoolingDown(*cool_down).stored()
+                }
                 _ => stored.clone(),
             });
             api.engine.keep_firm_quote(quote, write.part(render)).await?
@@ -97,7 +100,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
 fn parse(body: &Value) -> Result<FirmQuoteRequest<'_>, ApiError> {
     const AMOUNT_TYPES: &[(&str, AmountType)] =
         &[("source", AmountType::Source), ("target", AmountType::Target)];
-    let body = Object::root(body)?;
+    let body = Object::root(body, FIRM_QUOTE)?;
     let request_id = body.id("requestId")?;
     body.id("actorId")?;
     let actor = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();

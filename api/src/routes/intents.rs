@@ -42,7 +42,7 @@ pub(crate) async fn cancel(
 }
 
 async fn submit(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
-    let request = parse::intent(&write.body, &api.engine.context().registry, api.now())?;
+    let request = parse::intent(&write.body, api.engine.context(), api.now())?;
     Span::current().record("intent_id", &request.intent_id);
     let idempotency = Some(write.part(Arc::new(answer::render)));
     let command = SubmitCommand { tenant: write.caller.tenant.clone(), request, idempotency, fix: None };

@@ -18,7 +18,7 @@ use crate::access::idempotency::{IdempotentRequest, answer};
 use crate::http::error::{ApiError, text};
 use crate::http::fields::Object;
 use crate::state::Api;
-use crate::wire::{ACTOR_TYPES, SETTLEMENT_TYPES, SIDES};
+use crate::wire::{ACTOR_TYPES, QUOTE, SETTLEMENT_TYPES, SIDES};
 
 struct QuoteRequest<'a> {
     request_id: &'a str,
@@ -75,7 +75,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
 
 fn parse(body: &Value) -> Result<QuoteRequest<'_>, ApiError> {
     const QUOTE_TYPES: &[(&str, &str)] = &[("A_retail", "A_retail"), ("B_institution", "B_institution")];
-    let body = Object::root(body)?;
+    let body = Object::root(body, QUOTE)?;
     let request_id = body.id("requestId")?;
     let actor_id = body.id("actorId")?;
     let source = body.id("source")?;

@@ -6,18 +6,18 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, FromRequest, Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use dvp_core::makers::{self, MakerError, Placing, parse_rate};
+use dvp_core::operators::makers::{self, MakerError, Placing, parse_rate};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::resting_orders::{self, RestingOrderRow};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::access::auth::Caller;
 use crate::http::body::{RawBody, check_media};
 use crate::http::error::{ApiError, json, text};
-use crate::http::fields::{Object, fault};
+use crate::http::fields::{Object, fault, read_body};
 use crate::http::query::Params;
 use crate::state::Api;
+use crate::wire::RESTING_ORDER;
 
 const NO_ORDER: ApiError = ApiError::Missing("no resting order of this maker has this id");
 const PAGE: i64 = 50;
@@ -76,8 +76,8 @@ impl FromRequest<Api> for Place {
         let (mut parts, body) = request.into_parts();
         let bytes = RawBody::take(&mut parts, body).await?;
         check_media(&parts.headers)?;
-        let body: Value = serde_json::from_slice(&bytes).map_err(|_| fault("body", "is not valid JSON"))?;
-        let fields = Object::root(&body)?;
+        let body = read_body(&bytes)?;
+        let fields = Object::root(&body, RESTING_ORDER)?;
         let rate = parse_rate(fields.text("rate")?);
         Ok(Self(Placing {
             client_order_id: fields.id("clientOrderId")?.to_owned(),
@@ -153,7 +153,7 @@ impl From<MakerError> for ApiError {
             MakerError::TooMany => fault("body", error),
             MakerError::AlreadyExists => Self::AlreadyExists("clientOrderId"),
             MakerError::Unknown => NO_ORDER,
-            error @ (MakerError::Change(_) | MakerError::Wallet(_)) => Self::Internal(error.to_string()),
+            error @ (MakerError::Change(_) | MakerError::Wallet { .. }) => Self::Internal(error.to_string()),
             MakerError::Store(error) => error.into(),
         }
     }

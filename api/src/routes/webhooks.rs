@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::webhooks::{Command, CommandOutcome};
+use dvp_core::engine::webhooks::{Command, CommandOutcome};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::{self, Endpoint};
@@ -129,6 +129,7 @@ pub(crate) async fn update(State(api): State<Api>, managed: Managed) -> Result<R
 }
 
 pub(crate) async fn rotate(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
+    managed.no_fields()?;
     write(&api, &managed, Command::Rotate).await
 }
 
@@ -148,6 +149,7 @@ pub(crate) async fn resend(
     managed: Managed,
 ) -> Result<Response, ApiError> {
     let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
+    managed.no_fields()?;
     write(&api, &managed, Command::Resend { event_id }).await
 }
 
@@ -156,10 +158,9 @@ pub(crate) async fn remove(
     State(api): State<Api>,
     endpoint_id: Result<Path<String>, PathRejection>,
     Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let endpoint_id = endpoint_id.ok().map(|Path(id)| id).ok_or(NO_ENDPOINT)?;
-    write_unkeyed(&api, &caller, &headers, Command::Remove { endpoint_id }).await
+    write_unkeyed(&api, &caller, Command::Remove { endpoint_id }).await
 }
 
 /// The contract's rules for URLs, and the host's addresses as far as they are known now.

@@ -3,6 +3,8 @@
 //! One follower a process, started by the first waiting reader. It reads which partners have new events, and, once
 //! for all of its readers, the events of each partner with waiting readers. A reader queries the database itself
 //! only when the follower has not kept all events since the reader's last look.
+//!
+//! Kept by `api/tests/it/places.rs::an_event_is_read_once_for_all_long_polls_of_its_partner`.
 
 mod recent;
 
@@ -10,10 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dvp_store::notify::Notifications;
+use dvp_store::database::notify::Notifications;
 use dvp_store::orders::events::{self, EventFilter, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::workers::{Worker, supervise_until};
 use dvp_store::{Fault, PgConnection, PgPool, StoreError};
 use metrics::counter;
 use tokio::sync::watch;
@@ -57,7 +60,11 @@ impl FeedWatch {
         let mut readers = lock(&self.readers);
         if !readers.is_followed {
             readers.is_followed = true;
-            tokio::spawn(follow(pool.clone(), Arc::downgrade(&self.readers)));
+            let (pool, readers) = (pool.clone(), Arc::downgrade(&self.readers));
+            tokio::spawn(async move {
+                let is_over = || readers.strong_count() == 0;
+                supervise_until(Worker::Caches, is_over, || follow(pool.clone(), readers.clone())).await;
+            });
         }
         let Readers { position, waiting, .. } = &mut *readers;
         let begin = || watch::Sender::new(position.map_or_else(Recent::default, Recent::from));
@@ -98,12 +105,13 @@ fn lock(readers: &Mutex<Readers>) -> MutexGuard<'_, Readers> {
 async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
     let mut notifications = Notifications::new(pool.clone(), &[CHANNEL]);
     let follower = Follower { pool, readers };
-    while let Err(error) = follower.look_when_notified(&mut notifications).await {
+    loop {
+        // Events that were not passed to all readers before a failure are read by the readers after it.
+        let Some(readers) = follower.readers.upgrade() else { return };
+        lock(&readers).position = None;
+        drop(readers);
+        let Err(error) = follower.look_when_notified(&mut notifications).await else { return };
         warn!(%error, "feed poll for long-polls failed, retrying in 1 s");
-        // Events that were not passed to all readers before the failure are read by the readers after it.
-        if let Some(readers) = follower.readers.upgrade() {
-            lock(&readers).position = None;
-        }
         tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     }
 }

@@ -11,6 +11,8 @@
 //!
 //! A source that has sent too many unknown keys is refused without a look-up. Its valid keys are still accepted,
 //! because they are in the directory, which contains every new key within a second or two.
+//!
+//! Kept by `api/tests/it/unauthenticated.rs::unknown_keys_of_a_source_are_limited_and_valid_keys_are_not`.
 
 mod directory;
 
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
 use dvp_core::secrets::{MacKey, SealBroken, Vault};
-use dvp_store::partners::{self, KeyRow};
+use dvp_store::partners::registry::{self, KeyRow};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use self::directory::Directory;
@@ -154,10 +156,10 @@ impl KeyCache {
             .get_or_try_init(|| async {
                 let _turn = if is_unknown { Some(self.turn().await?) } else { None };
                 let mut conn = engine.lookups().acquire().await?;
-                let row = partners::find_key(&mut conn, hashes).await?;
+                let row = registry::find_key(&mut conn, hashes).await?;
                 if let Some(row) = row.as_ref().filter(|row| row.has_old_hash) {
-                    let master_key = engine.context().vault.hash_id();
-                    partners::rehash_key(&mut conn, &row.key_id, hash, master_key).await?;
+                    let master_key = engine.context().vault.current_id();
+                    registry::rehash_key(&mut conn, &row.key_id, hash, master_key).await?;
                 }
                 let found = row.map(|row| Arc::new(FoundKey { row, signing: OnceLock::new() }));
                 match &found {

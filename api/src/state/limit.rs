@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dvp_store::PgPool;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::partners::rates::{self, RateShare};
+use dvp_store::partners::registry::rates::{self, RateShare};
 use tracing::warn;
 
 const WINDOW: Duration = Duration::from_secs(60);

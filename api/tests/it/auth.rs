@@ -1,9 +1,9 @@
 //! Authentication, scopes and rate limits.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use dvp_core::keys::SCOPES;
+use dvp_core::operators::keys::SCOPES;
 use dvp_core::secrets::Vault;
-use dvp_store::partners;
+use dvp_store::partners::registry;
 use serde_json::json;
 
 use dvp_testing::market::master_key;
@@ -11,7 +11,7 @@ use dvp_testing::wait::wait_for;
 
 use crate::harness::{ApiHarness, Call, order};
 
-const ROUTES: [(&str, &str, &[&str]); 18] = [
+const ROUTES: [(&str, &str, &[&str]); 19] = [
     ("POST", "/v1/quotes", &["quotes:write"]),
     ("POST", "/v1/quotes/firm", &["quotes:write"]),
     ("POST", "/v1/intents", &["intents:write"]),
@@ -24,6 +24,7 @@ const ROUTES: [(&str, &str, &[&str]); 18] = [
     ("GET", "/v1/executions", &["executions:read"]),
     ("GET", "/v1/executions/x", &["executions:read"]),
     ("GET", "/v1/executions/x/receipt", &["executions:read"]),
+    ("GET", "/v1/chains", &["executions:read"]),
     ("GET", "/v1/reconciliation", &["reports:read"]),
     ("GET", "/v1/reports/reconciliation/daily", &["reports:read"]),
     ("GET", "/v1/events", &["events:read"]),
@@ -69,7 +70,7 @@ async fn a_disabled_key_is_refused_and_the_partners_other_key_works() {
     let keys = harness.issue("acme", 100_000, "test", &["events:read"]).await;
     harness.send(&Call::get(&keys, "/v1/events")).await.ok(200);
     let mut conn = harness.pool().acquire().await.unwrap();
-    assert!(partners::disable_key(&mut conn, &keys.id).await.unwrap());
+    assert!(registry::disable_key(&mut conn, &keys.id).await.unwrap());
     drop(conn);
     let refused = wait_for("the key to be refused", || async {
         let answer = harness.send(&Call::get(&keys, "/v1/events")).await;
@@ -169,7 +170,7 @@ async fn a_key_under_an_earlier_master_key_works_and_is_reencrypted() {
     let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
     let hash = earlier.api_key_hash(&harness.globex.api_key);
-    partners::rehash_key(&mut conn, &harness.globex.id, &hash, "2025").await.unwrap();
+    registry::rehash_key(&mut conn, &harness.globex.id, &hash, "2025").await.unwrap();
     let feed = Call::get(&harness.globex, "/v1/events");
     let page = harness.send(&feed).await.ok(200);
     assert_eq!(harness.count("select count(*) from api_key where hash_key = '2025'").await, 0);
@@ -192,8 +193,8 @@ async fn a_key_under_an_earlier_master_key_works_and_is_reencrypted() {
 
 async fn switch_partner(harness: &ApiHarness, enabled: bool) {
     let mut tx = harness.pool().begin().await.unwrap();
-    let acme = partners::find_partner(&mut tx, "acme").await.unwrap().unwrap();
-    assert!(partners::switch_partner(&mut tx, &acme.id, enabled, "jo", "a test").await.unwrap());
+    let acme = registry::find_partner(&mut tx, "acme").await.unwrap().unwrap();
+    assert!(registry::switch_partner(&mut tx, &acme.id, enabled, "jo", "a test").await.unwrap());
     tx.commit().await.unwrap();
 }
 

@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod failing;
 mod log;
 mod processes;
 mod replays;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dvp_api::WebhookRules;
@@ -16,13 +17,12 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::{LookUp, Names, SystemNames};
 use dvp_api::delivery::signature::verify;
 use dvp_api::delivery::{Delivery, DeliveryConfig, DeliveryLimits};
+use dvp_testing::receiver::{Authority, Got, Receiver, ReceiverManner, Reply};
+use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use dvp_testing::wait::wait_for;
-
 use crate::harness::{ApiHarness, Call, order};
-use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
 use crate::webhooks::{manage, register};
 
 const PATH: &str = "/v1/webhook_endpoints";
@@ -50,11 +50,11 @@ fn config(authority: &Authority) -> DeliveryConfig {
 
 impl Scene {
     pub(crate) async fn new(answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static) -> Self {
-        Self::with_manner(Manner::default(), answer).await
+        Self::with_manner(ReceiverManner::default(), answer).await
     }
 
     async fn with_manner(
-        manner: Manner,
+        manner: ReceiverManner,
         answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let mut scene = Self::before_delivery(manner, answer).await;
@@ -64,11 +64,11 @@ impl Scene {
 
     /// Nothing is delivered until it is started.
     async fn before_delivery(
-        manner: Manner,
+        manner: ReceiverManner,
         answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let authority = Authority::new().unwrap();
-        let receiver = Receiver::start(&authority, manner, answer).await.unwrap();
+        let authority = Authority::new();
+        let receiver = Receiver::start(&authority, manner, answer).await;
         let rules = WebhookRules { reach: Reach::Everything, names: Arc::new(SystemNames) };
         let harness = ApiHarness::with_webhooks(rules).await;
         let registered = register(&harness, &harness.acme, &receiver.url("127.0.0.1")).await;
@@ -249,8 +249,8 @@ async fn a_2xx_is_success_regardless_of_its_body() {
 #[tokio::test]
 async fn a_certificate_that_is_expired_or_for_another_name_is_refused() {
     for manner in [
-        Manner { expired: true, ..Manner::default() },
-        Manner { names: vec!["other.example"], ..Manner::default() },
+        ReceiverManner { expired: true, ..ReceiverManner::default() },
+        ReceiverManner { names: vec!["other.example"], ..ReceiverManner::default() },
     ] {
         let scene = Scene::with_manner(manner, |_, _| Reply::Status(200)).await;
         scene.ping().await;
@@ -362,7 +362,7 @@ async fn both_secrets_verify_during_a_rotation() {
 async fn a_hanging_endpoint_does_not_delay_another() {
     let scene = Scene::new(|_, _| Reply::Never).await;
     let healthy =
-        Receiver::start(&scene.authority, Manner::default(), |_, _| Reply::Status(200)).await.unwrap();
+        Receiver::start(&scene.authority, ReceiverManner::default(), |_, _| Reply::Status(200)).await;
     register(&scene.harness, &scene.harness.globex, &healthy.url("127.0.0.1")).await;
     for _ in 0..40 {
         scene.ping().await;
@@ -449,4 +449,33 @@ async fn a_name_that_does_not_resolve_is_our_fault_only_if_none_resolves() {
         let expected = if works { vec!["dns"] } else { Vec::new() };
         assert_eq!((attempts, errors), (i32::from(works), expected), "{host}, resolver works: {works}");
     }
+}
+
+/// Leads to this machine at the first look-up and to a private address from then on.
+#[derive(Default)]
+struct Rebinding(AtomicUsize);
+
+impl Names for Rebinding {
+    fn look_up<'a>(&'a self, _name: &'a str) -> LookUp<'a> {
+        let is_first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        let address = if is_first { [127, 0, 0, 1] } else { [127, 0, 0, 2] };
+        Box::pin(async move { Ok(vec![IpAddr::from(address)]) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_leads_to_a_private_address_later_is_refused_then() {
+    let manner = ReceiverManner { names: vec!["rebinding.test"], ..ReceiverManner::default() };
+    // It hangs up, so that the next attempt needs another look-up.
+    let mut scene = Scene::before_delivery(manner, |_, _| Reply::HangUp).await;
+    let url = json!({"url": scene.receiver.url("rebinding.test")});
+    scene.harness.send(&manage(&scene.harness.acme, "PATCH", PATH, &url)).await.ok(200);
+    scene.stop = CancellationToken::new();
+    let config = DeliveryConfig { names: Arc::new(Rebinding::default()), ..config(&scene.authority) };
+    tokio::spawn(Delivery::new(scene.harness.engine.clone(), config).unwrap().run(scene.stop.clone()));
+    scene.ping().await;
+    assert_eq!(scene.attempted(1).await["attempts"][0]["error"], "closed");
+    scene.skip_pauses().await;
+    assert_eq!(scene.attempted(2).await["attempts"][1]["error"], "address_refused");
+    assert_eq!(scene.receiver.count(), 1);
 }

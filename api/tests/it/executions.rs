@@ -47,35 +47,6 @@ async fn an_unknown_ref_type_is_refused() {
 }
 
 #[tokio::test]
-async fn another_partners_reference_is_not_found() {
-    let harness = ApiHarness::new().await;
-    let body = order();
-    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
-    let client = body["clientReference"].as_str().unwrap();
-    let reference = accepted["reference"].as_str().unwrap();
-    let absent_client = format!("ref-{}", uuid::Uuid::new_v4());
-    let absent_reference = format!("exe_{}", "0".repeat(reference.len() - 4));
-    for (tail, code) in [("", "EXECUTION_NOT_FOUND"), ("/receipt", "receipt_not_found")] {
-        for (theirs, absent, query) in
-            [(client, &absent_client, ""), (reference, &absent_reference, "?refType=executionId")]
-        {
-            // Another partner, and the same partner's other environment.
-            for keys in [&harness.globex, &harness.acme_live] {
-                let path = |name: &str| format!("/v1/executions/{name}{tail}{query}");
-                let ask = |name: &str| Call::get(keys, &path(name)).with("X-Request-Id", "same");
-                let (found, none) = (harness.send(&ask(theirs)).await, harness.send(&ask(absent)).await);
-                found.refused(404, code);
-                assert_eq!(found.text.as_bytes(), none.text.as_bytes());
-                let names = |answer: &crate::harness::Answer| -> Vec<String> {
-                    answer.headers.keys().map(ToString::to_string).collect()
-                };
-                assert_eq!((found.status, names(&found)), (none.status, names(&none)));
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_malformed_reference_is_not_found() {
     let harness = ApiHarness::new().await;
     for odd in ["%00", "%FF%FE", "a%0Ab", &"x".repeat(129), "..%2f..", "'%20or%201=1"] {
@@ -121,7 +92,9 @@ async fn a_receipt_is_issued_on_completion_and_verifies_against_its_hash() {
     assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(hash)));
     let view = harness.send(&Call::get(&harness.acme, &path.replace("/receipt", ""))).await.ok(200);
     assert_eq!((&view["status"], &view["finality"]), (&json!("completed"), &receipt["finality"]));
-    let broken = "update receipt set body = '[1]'";
-    sqlx::query(broken).execute(harness.pool()).await.unwrap();
+    // Past the database, which refuses it.
+    for statement in ["alter table receipt disable trigger user", "update receipt set body = '[1]'"] {
+        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+    }
     ask().await.refused(500, "receipt_corrupt");
 }

@@ -13,9 +13,10 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
 use dvp_core::context::now;
-use dvp_core::instructions;
-use dvp_core::keys::SCOPES;
+use dvp_core::operators::instructions;
+use dvp_core::operators::keys::SCOPES;
 use dvp_core::secrets::mac;
+use dvp_domain::address::OwnContracts;
 use dvp_domain::asset::Pair;
 use dvp_domain::intent::Permit;
 use dvp_domain::ledger::Owner;
@@ -24,8 +25,8 @@ use dvp_domain::reconcile::{Break, BreakKind, SuggestedAction};
 use dvp_domain::time::Timestamp;
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::partners;
-use dvp_store::partners::NewKey;
+use dvp_store::partners::registry;
+use dvp_store::partners::registry::NewKey;
 use dvp_store::reconcile::{self, AtBlock, NewRun};
 use dvp_testing::market::{ESCROW, TOKEN, pair};
 use dvp_testing::{Harness, Market, orders};
@@ -192,18 +193,7 @@ impl ApiHarness {
     }
 
     pub(crate) async fn with_webhooks(webhook_rules: WebhookRules) -> Self {
-        Self::with(market(), webhook_rules).await
-    }
-
-    /// As one of several cells.
-    pub(crate) async fn in_cell(id: &str) -> Self {
-        let mut market = market();
-        market.cell = id.parse().ok();
-        Self::with(market, WebhookRules::default()).await
-    }
-
-    async fn with(market: Market, webhook_rules: WebhookRules) -> Self {
-        let harness = Harness::new(market).await;
+        let harness = Harness::new(market()).await;
         let now = now();
         let clock = Arc::new(AtomicI64::new(now.millis()));
         let read = clock.clone();
@@ -236,18 +226,18 @@ impl ApiHarness {
         let mut conn = self.pool().acquire().await.unwrap();
         let partner_id = format!("ptn_{partner}");
         let partner_id =
-            partners::ensure_partner(&mut conn, &partner_id, partner, "enterprise", limit).await.unwrap();
+            registry::ensure_partner(&mut conn, &partner_id, partner, "enterprise", limit).await.unwrap();
         let key = NewKey {
             key_id: id.clone(),
             partner_id,
             env,
             key_hash: vault.api_key_hash(&api_key),
-            hash_key: vault.hash_id().to_owned(),
+            hash_key: vault.current_id().to_owned(),
             key_prefix: api_key.chars().take(12).collect(),
             sealed_secret: vault.seal(&id, secret.as_bytes()).unwrap(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
         };
-        partners::ensure_key(&mut conn, &key).await.unwrap();
+        registry::ensure_key(&mut conn, &key).await.unwrap();
         Keys { id, api_key, secret }
     }
 
@@ -259,7 +249,9 @@ impl ApiHarness {
         balances::deposit(&mut conn, "wire-1", &owner, "USD", Minor::new(50_000_000)).await.unwrap();
         let tenant = Tenant { partner_id: id, livemode };
         let to = ("EUR", "bene_acme:dest_eur");
-        instructions::set_at_once(&mut conn, &tenant, to, ("jo", "agreement")).await.unwrap();
+        instructions::set_at_once(&mut conn, &tenant, to, ("jo", "agreement"), &OwnContracts::default())
+            .await
+            .unwrap();
     }
 
     /// Another process of the service on the same database, its door.

@@ -145,7 +145,7 @@ async fn a_replay_after_the_deadline_is_the_original_answer() {
     // After the retention it is a new request.
     let message =
         harness.send(&call.clone().signed(&harness.acme, later)).await.refused(400, "INVALID_PARAMETER");
-    assert_eq!(message, "deadline: has passed");
+    assert_eq!(message, "deadline: has passed (it is in Unix milliseconds)");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Submissions.
 
 use alloy::signers::local::PrivateKeySigner;
+use dvp_testing::market::{ANCHOR, ESCROW, PERMIT, TOKEN};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::{ApiHarness, Call, changed, order, permit};
 
@@ -157,6 +159,7 @@ async fn each_field_of_an_intent_is_checked_and_named() {
         cases.push((id, Some(json!(""))));
         cases.push((id, Some(json!("x".repeat(129)))));
         cases.push((id, Some(json!("line\nbreak"))));
+        cases.push((id, Some(json!("a\u{200b}"))));
     }
     for amount in ["", "0", "-1", "1.5", "1e6", "0x10", " 1", "340282366920938463463374607431768211456"] {
         cases.push(("inputAmountMinor", Some(json!(amount))));
@@ -180,7 +183,18 @@ async fn each_field_of_an_intent_is_checked_and_named() {
         cases.push((field, Some(json!(7))));
         cases.push((field, Some(json!("a\u{0}"))));
     }
-    cases.push(("beneficiary.country", Some(json!("USA"))));
+    for country in ["USA", "ZZ", "EU"] {
+        cases.push(("beneficiary.country", Some(json!(country))));
+    }
+    for bic in ["nonsense!", "DEUTZZFF", "DEUTDEF"] {
+        cases.push(("beneficiary.swiftCode", Some(json!(bic))));
+    }
+    for account in ["XX86ABCDEFGHIJK", "DE89370400440532013001", "DE8937040044053201300"] {
+        cases.push(("beneficiary.account", Some(json!(account))));
+    }
+    for deadline in [31, 3_650] {
+        cases.push(("deadline", Some(json!(harness.now.plus_millis(deadline * 24 * 3_600_000)))));
+    }
     cases.push(("beneficiary.address", Some(json!([]))));
     for field in ["permit.token", "permit.spender", "permit.nonce", "permit.deadline", "permit.signature"] {
         cases.push((field, None));
@@ -201,6 +215,53 @@ async fn each_field_of_an_intent_is_checked_and_named() {
 }
 
 #[tokio::test]
+async fn a_wallet_that_nobody_could_spend_from_is_refused_by_name() {
+    let harness = ApiHarness::new().await;
+    let wallet = PrivateKeySigner::random().address();
+    let mistyped = |text: String| {
+        let (at, letter) = text.char_indices().skip(2).find(|(_, letter)| letter.is_alphabetic()).unwrap();
+        let flipped =
+            if letter.is_lowercase() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };
+        format!("{}{flipped}{}", &text[..at], &text[at + 1..])
+    };
+    let checksum = "has a wrong checksum, so a character is mistyped: copy the address again (EIP-55)";
+    let lost = [
+        (format!("0x{:040x}", 0), "is the zero address, which nobody owns"),
+        (format!("0x{:040x}", 0x0100), "is reserved for contracts of the chain itself, and nobody owns it"),
+        (TOKEN.to_owned(), "is the token contract of USDC, which would keep what it gets for ever"),
+        (
+            PERMIT.to_uppercase().replace("0X", "0x"),
+            "is the permit contract of anvil, which would keep what it gets for ever",
+        ),
+        (ESCROW.to_owned(), "is the escrow of anvil, which would keep what it gets for ever"),
+        (ANCHOR.to_owned(), "is the anchor of anvil, which would keep what it gets for ever"),
+        (mistyped(wallet.to_string()), checksum),
+    ];
+    let token = json!({"type": "erc20", "symbol": "USDC", "address": TOKEN, "chain": "anvil"});
+    let dollars = json!({"type": "fiat", "symbol": "USD"});
+    let bought = changed(changed(order(), "/inputAsset", Some(dollars)), "/outputAsset", Some(token));
+    let bought = changed(bought, "/permit", None);
+    for (address, fault) in &lost {
+        for (field, body) in
+            [("user", order()), ("user", bought.clone()), ("outputRecipient", bought.clone())]
+        {
+            let body = changed(body, &format!("/{field}"), Some(json!(address)));
+            let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+            assert_eq!(message, format!("{field}: {fault}"), "{body}");
+        }
+    }
+    for field in ["permit.token", "permit.spender", "inputAsset.address"] {
+        let pointer = format!("/{}", field.replace('.', "/"));
+        let body = changed(order(), &pointer, Some(json!(mistyped(wallet.to_string()))));
+        let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        assert_eq!(message, format!("{field}: {checksum}"));
+    }
+    let body = changed(bought, "/outputRecipient", Some(json!(wallet.to_string())));
+    // This one is taken; the market has nobody to sell to it.
+    assert_eq!(harness.submit(&harness.acme, &body).await.ok(422)["reason"], "no_liquidity");
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_an_object_is_refused() {
     let harness = ApiHarness::new().await;
     for body in [json!([]), json!("text"), json!(1), json!(null)] {
@@ -210,17 +271,70 @@ async fn a_body_that_is_not_an_object_is_refused() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_ignored() {
+async fn an_unknown_field_is_refused_with_the_nearest_name() {
     let harness = ApiHarness::new().await;
-    let mut body = order();
-    for pointer in
-        ["/later", "/pair", "/strategy", "/inputAsset/decimals", "/beneficiary/later", "/permit/later"]
-    {
-        body = changed(body, pointer, Some(json!(6)));
+    for (pointer, message) in [
+        ("/quoteid", "quoteid: unknown field, did you mean quoteId?"),
+        ("/clientRefrence", "clientRefrence: unknown field, did you mean clientReference?"),
+        ("/inputAsset/Chain", "inputAsset.Chain: unknown field, did you mean chain?"),
+        (
+            "/inputAsset/decimals",
+            "inputAsset.decimals: unknown field; there is type, symbol, address, chain, currency",
+        ),
+        ("/outputAsset/curency", "outputAsset.curency: unknown field, did you mean currency?"),
+        ("/beneficiary/swiftcode", "beneficiary.swiftcode: unknown field, did you mean swiftCode?"),
+        ("/permit/nonse", "permit.nonse: unknown field, did you mean nonce?"),
+    ] {
+        let body = changed(order(), pointer, Some(json!("6")));
+        let refused = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        assert_eq!(refused, message);
     }
-    body = changed(body, "/metadata", Some(json!({"senderKycHash": "k", "mine": [1, {"a": null}]})));
-    body = changed(body, "/quoteId", Some(Value::Null));
+    let address = json!({"line1": "1 St", "city": "c", "state": "s", "postalcode": "p"});
+    let body = changed(order(), "/beneficiary/address", Some(address));
+    let refused = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+    assert_eq!(refused, "beneficiary.address.postalcode: unknown field, did you mean postalCode?");
+    let bound = json!({"limitAmountMinor": "9900", "targetAmount": "9900"});
+    let body = ranged(json!({"limitAmountMinor": "100000000"}), bound);
+    let refused = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+    assert!(refused.starts_with("output.targetAmount: unknown field"), "{refused}");
+    // Of the older form.
+    let body = changed(order(), "/strategy", Some(json!("instant")));
+    let refused = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
+    assert!(refused.starts_with("strategy: unknown field"), "{refused}");
+    // The caller's own.
+    let body = changed(order(), "/metadata", Some(json!({"senderKycHash": "k", "mine": [1, {"a": null}]})));
+    let body = changed(body, "/beneficiary/travelRuleData", Some(json!({"vasp": {"id": 1}})));
+    let body = changed(body, "/quoteId", Some(Value::Null));
     harness.submit(&harness.acme, &body).await.ok(202);
+}
+
+#[tokio::test]
+async fn a_member_that_is_given_twice_is_refused_and_stored_under_no_key() {
+    let harness = ApiHarness::new().await;
+    let body = order();
+    let text = body.to_string();
+    let twice = |field: &str, more: &str| {
+        let at = text.find(&format!("\"{field}\"")).unwrap();
+        format!("{}{more},{}", &text[..at], &text[at..])
+    };
+    let key = Uuid::new_v4().to_string();
+    let send = async |text: &str| {
+        let call = Call::post(&harness.acme, "/v1/intents", &Value::Null).body(text);
+        let call = call.with("X-Idempotency-Key", &key).signed(&harness.acme, harness.now.unix_secs());
+        harness.send(&call).await
+    };
+    for (field, more, path) in [
+        ("inputAmountMinor", r#""inputAmountMinor":"1""#, "inputAmountMinor"),
+        ("symbol", r#""symbol":"EURC""#, "inputAsset.symbol"),
+        ("account", r#""account":"000123450002""#, "beneficiary.account"),
+        ("intentId", r#""metadata":{"a":[{"b":1,"b":2}]}"#, "metadata.a[0].b"),
+    ] {
+        let refused = send(&twice(field, more)).await.refused(400, "INVALID_PARAMETER");
+        assert_eq!(refused, format!("{path}: is given twice"));
+    }
+    send(&text).await.ok(202);
+    // The order of the checks: the key was used for another request.
+    send(&twice("user", r#""user":"x""#)).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
 }
 
 /// One minor unit more than the pair takes.

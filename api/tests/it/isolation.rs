@@ -22,7 +22,8 @@ const READS: [(&str, Thing); 9] = [
 ];
 
 /// Reads that name nothing of anybody's, or only a page of the caller's own.
-const UNNAMED: [&str; 11] = [
+const UNNAMED: [&str; 12] = [
+    "/v1/chains",
     "/v1/resting-orders",
     "/v1/executions",
     "/v1/intents",

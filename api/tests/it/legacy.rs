@@ -286,17 +286,6 @@ async fn each_invalid_order_has_its_code() {
 }
 
 #[tokio::test]
-async fn an_order_needs_a_signature_and_is_created_once_per_key() {
-    let harness = prefunded().await;
-    let call = harness.intent(&harness.acme, &older());
-    let first = harness.send(&call).await;
-    let again = harness.send(&call.clone().signed(&harness.acme, harness.now.unix_secs())).await;
-    assert_eq!((first.ok(201), again.header("x-idempotency-replayed")), (again.ok(201), Some("true")));
-    assert_eq!(harness.count("select count(*) from legacy_intent").await, 1);
-    harness.send(&call.without("X-Signature")).await.refused(401, "INVALID_SIGNATURE");
-}
-
-#[tokio::test]
 async fn orders_are_listed_newest_first_to_their_owner_only() {
     let harness = prefunded().await;
     let mut made = Vec::new();

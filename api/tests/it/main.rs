@@ -20,9 +20,6 @@ mod partners;
 mod places;
 mod processes;
 mod quotes;
-#[path = "../../../benches/src/receiver.rs"]
-#[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
-mod receiver;
 mod reconciliation;
 mod resting_orders;
 mod signing;

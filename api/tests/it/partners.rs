@@ -10,10 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use dvp_api::delivery::signature::{sign, sign_standard, verify};
 use dvp_testing::example::example;
+use dvp_testing::receiver::Reply;
 use serde_json::{Value, json};
 
 use crate::delivery::Scene;
-use crate::receiver::Reply;
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5";
 const OTHER: &str = "whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEw";

@@ -1,8 +1,6 @@
 //! Several processes behind one address: what they have in common.
 
-use std::collections::BTreeMap;
-
-use crate::harness::{ApiHarness, Call, order};
+use crate::harness::{ApiHarness, order};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signed_intent_is_carried_out_once_whichever_processes_receive_it() {
@@ -21,18 +19,4 @@ async fn a_signed_intent_is_carried_out_once_whichever_processes_receive_it() {
     assert!(refused.status.is_client_error(), "{}", refused.text);
     assert_eq!(harness.count("select count(*) from execution").await, 1);
     assert_eq!(harness.count("select count(*) from intent").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_admit_the_rate_limit_together_and_never_more() {
-    let harness = ApiHarness::new().await;
-    let keys = harness.issue("small", 3, "test", &["events:read"]).await;
-    let other = harness.another_process();
-    let mut answers: BTreeMap<u16, usize> = BTreeMap::new();
-    for n in 0..10 {
-        let router = if n % 2 == 0 { harness.router() } else { other.clone() };
-        let answer = harness.send_to(router, &Call::get(&keys, "/v1/events")).await;
-        *answers.entry(answer.status.as_u16()).or_default() += 1;
-    }
-    assert_eq!(answers, [(200, 3), (429, 7)].into());
 }

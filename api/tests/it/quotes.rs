@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use dvp_testing::market::TOKEN;
 
-use crate::harness::{ApiHarness, Call, changed};
+use crate::harness::{ApiHarness, Call, changed, order};
 
 fn indicative() -> Value {
     json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100.00",
@@ -167,7 +167,45 @@ async fn each_field_of_a_firm_quote_is_checked_and_named() {
         let path = pointer.trim_start_matches('/').replace('/', ".");
         assert!(message.starts_with(&format!("{path}: ")), "{pointer} {value:?} gave {message}");
     }
-    let ahead = changed(firm("100000000", "source"), "/inputAsset/decimals", Some(json!(6)));
-    let ahead = changed(ahead, "/inputAsset/address", Some(json!(TOKEN)));
-    harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ahead)).await.ok(201);
+    let body = changed(firm("100000000", "source"), "/inputAsset/address", Some(json!(TOKEN)));
+    harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &body)).await.ok(201);
+    for (pointer, path) in [("/inputAsset/decimals", "inputAsset.decimals"), ("/quoteid", "quoteid")] {
+        let call =
+            Call::post(&harness.acme, "/v1/quotes/firm", &changed(body.clone(), pointer, Some(json!(6))));
+        let message = harness.send(&call).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(&format!("{path}: unknown field")), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn who_lets_too_many_reservations_go_is_told_when_to_come_back() {
+    let harness = ApiHarness::new().await;
+    let until = harness.now.plus_millis(90_500).to_utc();
+    let cools = "insert into cool_down (scope, subject, since, until) values ('partner', 'ptn_acme', $1, $1)";
+    sqlx::query(cools).bind(until).execute(harness.pool()).await.unwrap();
+    // An hour of all that the provider has.
+    let held = "insert into unused_hold (partner_id, provider_id, asset, lapsed_in, held) \
+                values ('ptn_acme', 'north', 'USD', $1, 100000000::numeric * 3600)";
+    sqlx::query(held).bind(harness.now.to_utc()).execute(harness.pool()).await.unwrap();
+    let order = harness.intent(&harness.acme, &order());
+    let quote = Call::post(&harness.acme, "/v1/quotes/firm", &firm("100000000", "source"));
+    for (call, wait, says) in [
+        (&order, 60..=91, "orders of this partner are refused for now"),
+        (&quote, 3_500..=3_600, "firm quotes of this pair are refused for now"),
+    ] {
+        let answer = harness.send(call).await;
+        let message = answer.refused(429, "RATE_LIMIT_EXCEEDED");
+        assert!(message.starts_with(says) && message.contains("; try again after 20"), "{message}");
+        let after: u32 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!(wait.contains(&after), "{after}");
+    }
+    // Nothing else is refused, and nothing was stored under the keys.
+    harness.send(&Call::post(&harness.acme, "/v1/quotes", &indicative())).await.ok(200);
+    harness.send(&Call::post(&harness.globex, "/v1/quotes/firm", &firm("100000000", "source"))).await.ok(201);
+    for table in ["delete from cool_down", "delete from unused_hold"] {
+        sqlx::query(table).execute(harness.pool()).await.unwrap();
+    }
+    let again = order.signed(&harness.acme, harness.now.unix_secs());
+    harness.send(&again).await.ok(202);
+    harness.send(&quote).await.ok(201);
 }

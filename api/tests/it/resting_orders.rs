@@ -1,9 +1,10 @@
 //! Makers place, list and cancel resting orders over REST.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use dvp_core::approvals::approve;
-use dvp_core::makers::{self, MakerChange};
-use dvp_core::requests::Maker;
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::makers::{self, MakerChange};
+use dvp_core::operators::requests::Maker;
+use dvp_domain::address::OwnContracts;
 use serde_json::{Value, json};
 
 use crate::harness::{ApiHarness, Call, Keys, changed};
@@ -18,12 +19,12 @@ async fn make_maker(harness: &ApiHarness, is_ended: bool) {
     let change = MakerChange {
         partner_id: "ptn_acme".into(),
         provider_id: "quorum".into(),
-        wallet: "0x0000000000000000000000000000000000000009".into(),
+        wallet: "0x9999999999999999999999999999999999999999".into(),
         is_ended,
     };
     let by = Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
     let mut conn = harness.pool().acquire().await.unwrap();
-    let requested = makers::request(&mut conn, &change, by).await.unwrap();
+    let requested = makers::request(&mut conn, &change, by, &OwnContracts::default()).await.unwrap();
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
 }
 

@@ -1,8 +1,8 @@
 //! Webhook management: one endpoint a key, secrets shown once, URL rules, repetitions.
 
-use dvp_core::webhooks::disable;
+use dvp_core::engine::webhooks::disable;
 use dvp_store::orders::feed;
-use dvp_store::partners;
+use dvp_store::partners::registry;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, ApiHarness, Call, Keys, order};
@@ -260,52 +260,6 @@ async fn a_long_poll_returns_the_event_or_an_empty_page() {
 }
 
 #[tokio::test]
-async fn changes_for_a_partner_that_moves_are_refused_but_for_those_that_name_the_cell_it_has_left() {
-    let harness = ApiHarness::in_cell("00a").await;
-    let registered = register(&harness, &harness.acme, URL).await;
-    let own = format!("{PATH}/{}", registered["endpointId"].as_str().unwrap());
-    let rotate = manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
-    let earlier = rotate.clone().with("Idempotency-Key", "earlier");
-    let rotated = harness.send(&earlier).await.ok(200);
-    let before = shown(&harness, &harness.acme).await.ok(200);
-    let run = async |statement: &'static str| {
-        sqlx::query(statement).execute(harness.pool()).await.unwrap();
-    };
-    run("insert into partner_move (id, partner_id, source, target, state, operator) \
-         values ('apr_1', 'ptn_acme', '00a', '00b', 'closed', 'jo')")
-    .await;
-    run("update partner set closed_by = 'apr_1' where id = 'ptn_acme'").await;
-
-    let again = json!({"url": URL, "subscribedTypes": ["intent.accepted"]});
-    let change = manage(&harness.acme, "PATCH", PATH, &json!({"subscribedTypes": ["payout.failed"]}));
-    let remove = manage(&harness.acme, "DELETE", &own, &Value::Null);
-    let writes = [manage(&harness.acme, "POST", PATH, &again), change.clone(), rotate, remove.clone()];
-    let refuse = async |call: &Call| {
-        let answer = harness.send(call).await;
-        answer.refused(503, "PARTNER_MOVING");
-        assert_eq!(answer.header("retry-after"), Some("5"));
-    };
-    for write in &writes {
-        refuse(write).await;
-        // It may be copied still.
-        refuse(&write.clone().with("X-Dvp-Cell", "00a")).await;
-    }
-    assert_eq!(shown(&harness, &harness.acme).await.ok(200), before);
-    assert_eq!(harness.send(&earlier).await.ok(200), rotated, "an answer of before the close");
-    harness.send(&manage(&harness.acme, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
-
-    run("update partner_move set state = 'moved'").await;
-    for write in &writes {
-        refuse(write).await;
-        refuse(&write.clone().with("X-Dvp-Cell", "00b")).await;
-        refuse(&write.clone().with("X-Dvp-Cell", "00a").and("X-Dvp-Cell", "00b")).await;
-    }
-    let changed = harness.send(&change.with("X-Dvp-Cell", "00a")).await.ok(200);
-    assert_eq!(changed["subscribedTypes"], json!(["payout.failed"]));
-    assert_eq!(harness.send(&remove.with("X-Dvp-Cell", "00a")).await.ok(200)["isActive"], false);
-}
-
-#[tokio::test]
 async fn the_endpoint_of_a_revoked_key_gets_no_further_events() {
     let harness = ApiHarness::new().await;
     register(&harness, &harness.acme, URL).await;
@@ -315,9 +269,9 @@ async fn the_endpoint_of_a_revoked_key_gets_no_further_events() {
     let find = "select key_id, is_active from webhook_endpoint";
     let (key, is_active): (String, bool) = sqlx::query_as(find).fetch_one(&mut *conn).await.unwrap();
     assert!(is_active);
-    assert!(partners::disable_key(&mut conn, &key).await.unwrap());
+    assert!(registry::disable_key(&mut conn, &key).await.unwrap());
     assert!(!feed::list_routed(&mut conn, 0, i64::MAX).await.unwrap().is_empty(), "it may be enabled again");
-    assert!(partners::revoke_key(&mut conn, &key).await.unwrap());
+    assert!(registry::revoke_key(&mut conn, &key).await.unwrap());
     let (_, is_active): (String, bool) = sqlx::query_as(find).fetch_one(&mut *conn).await.unwrap();
     assert!(!is_active);
     assert!(feed::list_routed(&mut conn, 0, i64::MAX).await.unwrap().is_empty());
@@ -331,8 +285,8 @@ async fn an_operator_disables_an_endpoint_which_its_partner_can_activate_again()
     let mut conn = harness.pool().acquire().await.unwrap();
     let by = ("jo", "unknown host");
     assert_eq!(disable(&mut conn, "ep_other", by).await.unwrap(), None);
-    assert_eq!(disable(&mut conn, id, by).await.unwrap().map(|one| one.was_active), Some(true));
-    assert_eq!(disable(&mut conn, id, by).await.unwrap().map(|one| one.was_active), Some(false));
+    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(true));
+    assert_eq!(disable(&mut conn, id, by).await.unwrap(), Some(false));
     assert_eq!(shown(&harness, &harness.acme).await.ok(200)["isActive"], false);
     let recorded =
         "select count(*) from console_record where operator = 'jo' and subject like '%unknown host'";

@@ -88,5 +88,5 @@ pub(super) async fn lag(seconds: u64) -> anyhow::Result<Figure> {
     indexing.await??;
     pool.close().await;
     postgres.stop().await?;
-    Ok(Figure { name: "fast_chain_lag", value: worst, unit: "blocks", floor: 1 })
+    Ok(Figure::new("fast_chain_lag", worst, "blocks", 1))
 }

@@ -1,12 +1,15 @@
 //! End-to-end figures, each beside its floor in the same run: one JSON line.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
+use dvp_benches::drill::Program;
+use dvp_benches::figure::Figures;
 use dvp_benches::fix_orders::Subject;
-use dvp_benches::settle::{Rate, Ratio, SignerKind, Size};
+use dvp_benches::progress;
+use dvp_benches::settle::{SignerKind, Size};
 
 /// The service's allocator.
 #[global_allocator]
@@ -52,8 +55,6 @@ enum LoadCommand {
         #[arg(long)]
         without_settlement: bool,
     },
-    /// Metrics of an order over REST, over FIX and to Filled, beside the service's processor time for the order.
-    Metrics,
     /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
     /// behind ten events a block are, and the memory that a million take.
     Backfill {
@@ -68,9 +69,8 @@ enum LoadCommand {
     Settle {
         #[command(flatten)]
         size: Size,
-        /// The program whose sandbox is measured; that beside this one unless another is named.
-        #[arg(long, value_name = "FILE")]
-        binary: Option<PathBuf>,
+        #[command(flatten)]
+        program: Program,
         /// Where the relayer's key is: in the process, in a token of SoftHSM2, or in a remote signer over TLS.
         #[arg(long, value_name = "SIGNER", default_value = "local")]
         signer: SignerKind,
@@ -90,14 +90,6 @@ enum LoadCommand {
     Auctions {
         #[arg(long, default_value_t = 100_000)]
         orders: usize,
-    },
-    /// Pages of a feed of this number of events, compared with pages of one of ten thousand.
-    FeedPages {
-        #[arg(long, default_value_t = 10_000_000)]
-        events: i64,
-        /// Keep the feeds here, filled, for the next time.
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
     },
     /// Every screen of the console over a history of this number of orders: the time of each page at the server.
     Console {
@@ -125,119 +117,56 @@ enum LoadCommand {
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    let figures = match &cli.what {
-        LoadCommand::Submit => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::submit::measure(cli.seconds, cli.concurrency))?]
-        }
-        LoadCommand::Http => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::http::measure(cli.seconds, cli.concurrency))?]
-        }
-        LoadCommand::Reads => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::reads::measure(cli.seconds, cli.concurrency))?]
-        }
-        LoadCommand::Backfill { events, many } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
-        }
-        LoadCommand::Settle { size, binary, signer, compare_signers } => {
-            let in_token = *signer == SignerKind::Pkcs11 || compare_signers.is_some();
-            if in_token && dvp_benches::settle::signer::needs_token() {
-                return dvp_benches::settle::signer::again_with_token();
-            }
-            let beside = std::env::current_exe()?.with_file_name("dvp");
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let binary = binary.as_deref().unwrap_or(&beside);
-            if let Some(rounds) = compare_signers {
-                return runtime.block_on(compare_signers_of(binary, size.orders, *rounds));
-            }
-            runtime.block_on(dvp_benches::settle::measure(binary, *size, *signer))?
-        }
-        LoadCommand::SettleFiat => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let (figures, statements) = runtime.block_on(dvp_benches::settle_fiat::measure(cli.seconds))?;
-            for statement in statements {
-                writeln!(std::io::stdout(), "{}", statement.json())?;
-            }
-            figures
-        }
-        LoadCommand::Webhooks => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
-        }
-        LoadCommand::Auctions { orders } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(dvp_benches::auctions::measure(*orders, cli.concurrency))?
-        }
-        LoadCommand::FeedPages { events, dir } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::feed_pages::measure(*events, dir.as_deref()))?]
-        }
-        LoadCommand::Console { orders, rounds, dir } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let rendered =
-                runtime.block_on(dvp_benches::screens::measure(dir.as_deref(), *orders, *rounds))?;
-            for one in &rendered {
-                writeln!(std::io::stdout(), "{}", one.json())?;
-            }
-            let slow = dvp_benches::screens::slow(&rendered);
-            anyhow::ensure!(
-                slow.is_empty(),
-                "{} of {} pages take longer than {} ms: {}",
-                slow.len(),
-                rendered.len(),
-                dvp_benches::screens::GOAL.as_millis(),
-                slow.join(" ")
-            );
-            return Ok(());
-        }
-        LoadCommand::Grow { orders, dir } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let grown = runtime.block_on(dvp_benches::grow::measure(dir.as_deref(), *orders))?;
-            for one in &grown {
-                writeln!(std::io::stdout(), "{}", one.json())?;
-            }
-            let long: Vec<_> =
-                grown.iter().filter(|one| one.is_too_long()).map(|one| one.name.as_str()).collect();
-            anyhow::ensure!(
-                long.is_empty(),
-                "{} of {} kinds of work take longer than {} % of their time over the small history: {}",
-                long.len(),
-                grown.len(),
-                dvp_benches::grow::BOUND,
-                long.join("; ")
-            );
-            return Ok(());
-        }
-        LoadCommand::FixOrders { without_archive, without_settlement } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let subject = Subject { archives: !without_archive, settles: !without_settlement };
-            runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds, subject))?
-        }
-        LoadCommand::Metrics => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(dvp_benches::metrics::measure(cli.seconds))?
-        }
-        LoadCommand::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
-        LoadCommand::BareEcho => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            return runtime.block_on(dvp_benches::fix::server::bare_echo());
-        }
-    };
-    for figure in figures {
-        writeln!(std::io::stdout(), "{}", figure.json())?;
+    if let LoadCommand::BareEcho = cli.what {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        return runtime.block_on(dvp_benches::fix::server::bare_echo());
     }
+    if let LoadCommand::Settle { signer, compare_signers, .. } = &cli.what {
+        let in_token = *signer == SignerKind::Pkcs11 || compare_signers.is_some();
+        if in_token && dvp_benches::settle::signer::needs_token() {
+            return dvp_benches::settle::signer::again_with_token();
+        }
+    }
+    progress::show("load");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let Figures { lines, missed } = runtime.block_on(measured(cli))?;
+    for line in lines {
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    ensure!(missed.is_empty(), "{missed}");
     Ok(())
 }
 
-async fn compare_signers_of(binary: &Path, orders: usize, rounds: usize) -> anyhow::Result<()> {
-    let print = |rate: &Rate| Ok(writeln!(std::io::stdout(), "{}", rate.json())?);
-    let ratios = dvp_benches::settle::compare(binary, orders, rounds, print).await?;
-    for ratio in &ratios {
-        writeln!(std::io::stdout(), "{}", ratio.json())?;
-    }
-    ensure!(ratios.iter().all(Ratio::reached), "a signer is too slow");
-    Ok(())
+async fn measured(Cli { what, seconds, concurrency, .. }: Cli) -> anyhow::Result<Figures> {
+    Ok(match what {
+        LoadCommand::Submit => dvp_benches::submit::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Http => dvp_benches::http::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Reads => dvp_benches::reads::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Fix { peer } => {
+            let measure = move || dvp_benches::fix::measure(seconds, peer.as_deref());
+            tokio::task::spawn_blocking(measure).await??.into()
+        }
+        LoadCommand::FixOrders { without_archive, without_settlement } => {
+            let subject = Subject { archives: !without_archive, settles: !without_settlement };
+            dvp_benches::fix_orders::measure(seconds, subject).await?.into()
+        }
+        LoadCommand::Backfill { events, many } => {
+            dvp_benches::backfill::measure_all(events, many, seconds).await?.into()
+        }
+        LoadCommand::Settle { size, program, compare_signers: Some(rounds), .. } => {
+            dvp_benches::settle::compare(&program.path()?, size.orders, rounds).await?
+        }
+        LoadCommand::Settle { size, program, signer, .. } => {
+            dvp_benches::settle::measure(&program.path()?, size, signer).await?.into()
+        }
+        LoadCommand::SettleFiat => dvp_benches::settle_fiat::measure(seconds).await?,
+        LoadCommand::Webhooks => dvp_benches::webhooks::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Auctions { orders } => dvp_benches::auctions::measure(orders, concurrency).await?.into(),
+        LoadCommand::Console { orders, rounds, dir } => {
+            dvp_benches::screens::measure(dir.as_deref(), orders, rounds).await?
+        }
+        LoadCommand::Grow { orders, dir } => dvp_benches::grow::measure(dir.as_deref(), orders).await?,
+        // It has a runtime of one thread, and never ends.
+        LoadCommand::BareEcho => Figures::default(),
+    })
 }

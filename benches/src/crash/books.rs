@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_domain::plan::OrderKind;
@@ -12,9 +11,11 @@ use dvp_store::orders::executions::{self, Execution};
 use sqlx::PgConnection;
 
 use super::desk::{Entry, Manner};
+use super::load::PATIENCE;
 use super::payments::{self, Folder, Paid, Payment};
 use super::recipients::Recipients;
 use super::rest::FIRST;
+use crate::drill::until;
 
 /// How much the books hold.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,29 +67,23 @@ pub(crate) async fn check(
     Ok(Booked { payments: given.len(), returned, conversions: conversions_made, unnamed })
 }
 
-/// Waits until every payment that the bank gives back has reversed its order.
-pub(crate) async fn await_returns(
-    conn: &mut PgConnection,
-    root: &Path,
-    deadline: Instant,
-) -> anyhow::Result<()> {
+/// Waits until every payment that the bank gives back has reversed its order, or failed it before its end.
+pub(crate) async fn await_returns(conn: &mut PgConnection, root: &Path) -> anyhow::Result<()> {
     let given = payments::read(&root.join("bank"))?;
     let returned: Vec<String> =
         given.into_iter().filter(Payment::is_returned).map(|payment| payment.id).collect();
-    loop {
-        let open: Vec<(String,)> = sqlx::query_as(
+    let mut open: Vec<String> = Vec::new();
+    let reversed = until(PATIENCE, "orders whose payments came back are reversed", async || {
+        open = sqlx::query_scalar(
             "select e.reference from bank_payment p join execution e on e.reference = p.execution \
-             where p.end_to_end_id = any($1) and e.state_name <> 'reversed'",
+             where p.end_to_end_id = any($1) and e.state_name = 'completed'",
         )
         .bind(&returned)
         .fetch_all(&mut *conn)
         .await?;
-        if open.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "payments came back, and their orders are not reversed: {open:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        Ok(open.is_empty().then_some(()))
+    });
+    reversed.await.with_context(|| format!("not reversed: {open:?}"))
 }
 
 /// What the order says of its payment.

@@ -1,7 +1,7 @@
 //! Invariants of the database after any sequence of failures.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use dvp_store::ledger::check::{Compared, compare};
@@ -9,7 +9,9 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::fix::SessionTranscript;
+use super::load::PATIENCE;
 use super::rest::{Placed, text};
+use crate::drill::until;
 
 pub(crate) struct Checked {
     pub orders: usize,
@@ -86,10 +88,9 @@ pub(crate) async fn check(
     ready: &Value,
     placed: &[Placed],
     transcripts: &[SessionTranscript],
-    deadline: Instant,
 ) -> anyhow::Result<Checked> {
     let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
-    settled(&mut conn, Until::Anchored, deadline).await?;
+    settled(&mut conn, Until::Anchored, PATIENCE).await?;
     check_rest(&mut conn, placed).await?;
     for one in transcripts {
         check_fix(&mut conn, one).await?;
@@ -136,13 +137,12 @@ impl Until {
     }
 }
 
-/// Waits until every order has reached `until`, then checks the books.
-pub(crate) async fn settled(conn: &mut PgConnection, until: Until, deadline: Instant) -> anyhow::Result<()> {
-    while count(conn, until.open()).await? > 0 {
-        if Instant::now() > deadline {
-            bail!("{}", left_open(conn).await?);
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+/// Waits until every order has reached the stage, then checks the books.
+pub(crate) async fn settled(conn: &mut PgConnection, stage: Until, limit: Duration) -> anyhow::Result<()> {
+    let ended =
+        until(limit, "every order ends", async || Ok((count(conn, stage.open()).await? == 0).then_some(())));
+    if let Err(error) = ended.await {
+        return Err(error.context(left_open(conn).await?));
     }
     for (what, sql) in NEVER {
         let found = count(conn, sql).await?;
@@ -207,11 +207,20 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, transcript: &SessionTrans
             .bind(id)
             .fetch_all(&mut *conn)
             .await?;
-    let mut exec_ids = BTreeSet::new();
+    let (mut exec_ids, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for (seq, body) in &kept {
         let received = transcript.received.get(&u64::try_from(*seq)?);
         let Some(received) = received else { bail!("{id} did not receive message {seq}") };
         let body = String::from_utf8_lossy(body);
+        let fields: BTreeMap<&str, &str> =
+            body.split('\u{1}').filter_map(|field| field.split_once('=')).collect();
+        // FIX.4.2 has another ExecType for a fill, and reports progress as the status of a new order (ExecTransType 3).
+        let is_status = fields.get("20") == Some(&"3");
+        if let (Some(order), Some(kind @ (&"0" | &"2" | &"F")), false) =
+            (fields.get("11"), fields.get("150"), is_status)
+        {
+            ensure!(reported.insert(format!("{order} {kind}")), "{id}: {order} was reported twice as {kind}");
+        }
         for field in body.split('\u{1}').filter(|field| field.contains('=')) {
             let tag = field.split('=').next().unwrap_or_default();
             if ["11", "17", "37", "39", "150", "151", "14", "6"].contains(&tag) {

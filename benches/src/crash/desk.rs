@@ -20,8 +20,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dice::Dice;
 use super::rest::FIRST;
+use crate::dice::Dice;
 
 /// What the first order sells: all but the protocol fee, five basis points of what it pays.
 const FIRST_SOLD: u64 = FIRST - FIRST / 2_000;

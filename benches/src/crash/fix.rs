@@ -2,20 +2,19 @@
 //! ones, and records the message of each number.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_fix::codec::{Body, Framed, Framer, Head, Message, MsgType, encode};
-use dvp_fix::{SeqNum, UtcNanos};
+use dvp_fix::codec::Message;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::Ready;
-use super::dice::Dice;
 use super::recipients::{Recipient, Recipients};
 use super::rest::{Wallet, numbered, text, up};
+use crate::dice::Dice;
+use crate::wire::{Fields, Line, Login, fields_of, utc};
 
 /// Header, trailer, and the fields that a repetition changes.
 const STAMPS: [u32; 11] = [8, 9, 10, 34, 43, 49, 52, 56, 97, 122, 1128];
@@ -42,33 +41,29 @@ pub(crate) struct SessionTranscript {
     pub repeats: usize,
 }
 
+impl SessionTranscript {
+    /// Nothing yet; `next_in` is the number of the first message.
+    pub(crate) fn new(session_id: String, next_in: u64) -> Self {
+        let (received, orders, status) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { session_id, received, orders, status, next_in, repeats: 0 }
+    }
+}
+
 pub(crate) struct FixClient {
-    n: usize,
-    begin_string: &'static str,
-    comp_id: String,
+    login: Login,
     wallet: Option<Wallet>,
     http: reqwest::Client,
     recipients: Recipients,
     dice: Dice,
     next_out: u64,
-    sent: BTreeMap<u64, (String, String, UtcNanos)>,
+    /// The orders by their number, and when they were first sent.
+    sent: BTreeMap<u64, (Fields, String)>,
     requested_from: u64,
     transcript: SessionTranscript,
     /// ClOrdIDs of orders whose payment comes back if it is made.
     returned: BTreeSet<String>,
     /// The number of token orders so far.
     orders: u64,
-}
-
-/// A connection and the bytes read from it.
-struct Line {
-    socket: TcpStream,
-    framer: Framer,
-}
-
-fn utc() -> UtcNanos {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UtcNanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl FixClient {
@@ -79,34 +74,17 @@ impl FixClient {
         recipients: Recipients,
         dice: Dice,
     ) -> anyhow::Result<Self> {
-        let begin_string = match text(ready, &format!("/fix/sessions/{n}/beginString"))? {
-            "FIX.4.4" => "FIX.4.4",
-            "FIX.4.2" => "FIX.4.2",
-            other => bail!("a session of {other}"),
-        };
-        let comp_id = text(ready, &format!("/fix/sessions/{n}/senderCompId"))?.to_owned();
-        let transcript = SessionTranscript {
-            session_id: format!("{begin_string}:DVP->{comp_id}"),
-            received: BTreeMap::new(),
-            orders: BTreeSet::new(),
-            status: BTreeMap::new(),
-            next_in: 1,
-            repeats: 0,
-        };
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;
-        let sent = BTreeMap::new();
-        let (next_out, requested_from) = (1, 0);
+        let login = Login::of(&ready["fix"]["sessions"][n])?;
+        let transcript = SessionTranscript::new(login.session_id(), 1);
         Ok(Self {
-            n,
-            begin_string,
-            comp_id,
+            login,
             wallet,
-            http,
+            http: reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?,
             recipients,
             dice,
-            next_out,
-            sent,
-            requested_from,
+            next_out: 1,
+            sent: BTreeMap::new(),
+            requested_from: 0,
             transcript,
             returned: BTreeSet::new(),
             orders: 0,
@@ -131,11 +109,12 @@ impl FixClient {
     /// One connection. `true`: everything has come to its end; an error is a broken promise.
     async fn connected(&mut self, ready: &Value, closing: &watch::Receiver<bool>) -> anyhow::Result<bool> {
         let port = ready.pointer("/fix/port").and_then(Value::as_u64).context("the FIX port")?;
-        let Ok(socket) = TcpStream::connect(format!("127.0.0.1:{port}")).await else { return Ok(false) };
-        let mut line = Line { socket, framer: Framer::new(1 << 20) };
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port)?));
+        let Ok(mut line) = Line::open(to, Ipv4Addr::LOCALHOST, &self.login, self.next_out).await else {
+            return Ok(false);
+        };
         self.requested_from = 0;
-        let field = |name: &str| text(ready, &format!("/fix/sessions/{}/{name}", self.n)).map(str::to_owned);
-        let logon = format!("98=0|108=5|553={}|554={}", field("username")?, field("password")?);
+        let logon = format!("98=0|108=5|553={}|554={}", self.login.username, self.login.password);
         if !self.say(&mut line, "A", &logon).await {
             return Ok(false);
         }
@@ -192,11 +171,11 @@ impl FixClient {
     async fn order(&mut self, ready: &Value) -> Option<String> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let id = format!("C-{}", id.get(..16)?);
-        let handling = if self.begin_string == "FIX.4.2" { "21=1|" } else { "" };
+        let handling = if self.login.begin_string == "FIX.4.2" { "21=1|" } else { "" };
         let currency = if self.wallet.is_some() { "USD" } else { "EUR" };
         let Recipient { name: account, is_returned, .. } =
             self.recipients.pick(currency, &mut self.dice).ok()?;
-        let at = utc().to_millis_text();
+        let at = utc();
         let order = match &self.wallet {
             Some(_) if self.open_orders() > 0 => return None,
             Some(wallet) => {
@@ -222,34 +201,13 @@ impl FixClient {
 
     /// A message of ours, kept under its number whether or not it arrives. `false`: the connection is gone.
     async fn say(&mut self, line: &mut Line, kind: &str, body: &str) -> bool {
-        let (seq, at) = (self.next_out, utc());
-        self.next_out += 1;
+        let (body, at) = (fields_of(body), utc());
+        let (seq, bytes) = line.message(kind, &body);
+        self.next_out = line.next_out;
         if kind == "D" {
-            self.sent.insert(seq, (kind.to_owned(), body.to_owned(), at));
+            self.sent.insert(seq, (body, at));
         }
-        self.write(line, seq, None, kind, body).await
-    }
-
-    async fn write(&self, line: &mut Line, seq: u64, orig: Option<UtcNanos>, kind: &str, body: &str) -> bool {
-        let Some(msg_type) = MsgType::new(kind) else { return false };
-        let head = Head {
-            begin_string: self.begin_string,
-            msg_type,
-            seq: SeqNum(seq),
-            sender_comp_id: &self.comp_id,
-            target_comp_id: "DVP",
-            sending_time: utc(),
-            orig_sending_time: orig,
-            last_processed: None,
-        };
-        let fields = body.split('|').filter_map(|field| field.split_once('='));
-        let body = fields.fold(Body::new(), |body, (tag, value)| match tag.parse() {
-            Ok(tag) => body.field(tag, value),
-            Err(_) => body,
-        });
-        let mut out = Vec::new();
-        encode(&head, &body, &mut out);
-        line.socket.write_all(&out).await.is_ok()
+        line.write(&bytes).await.is_ok()
     }
 
     /// Takes a message in. `false`: the connection is of no use any more.
@@ -329,19 +287,18 @@ impl FixClient {
 
     /// Orders again under their numbers, everything else filled over.
     async fn give_again(&self, line: &mut Line, from: u64) -> bool {
-        let until = self.next_out;
-        let mut next = from;
-        let orders: Vec<_> = self.sent.range(from..until).map(|(seq, kept)| (*seq, kept.clone())).collect();
-        for (seq, (kind, body, at)) in orders {
-            if next < seq && !self.write(line, next, Some(utc()), "4", &format!("123=Y|36={seq}")).await {
-                return false;
+        let again = async {
+            let mut next = from;
+            for (seq, (body, at)) in self.sent.range(from..) {
+                if next < *seq {
+                    line.fill_gap_until(next, *seq).await?;
+                }
+                line.repeat((*seq, at), "D", body).await?;
+                next = seq + 1;
             }
-            if !self.write(line, seq, Some(at), &kind, &body).await {
-                return false;
-            }
-            next = seq + 1;
-        }
-        next >= until || self.write(line, next, Some(utc()), "4", &format!("123=Y|36={until}")).await
+            if next < line.next_out { line.fill_gap(next).await } else { Ok(()) }
+        };
+        again.await.is_ok()
     }
 }
 
@@ -350,22 +307,4 @@ pub(crate) fn content(message: &Message) -> String {
     let fields = message.fields().iter().filter(|field| !STAMPS.contains(&field.tag));
     let text = |field| String::from_utf8_lossy(message.value(field));
     fields.map(|field| format!("{}={}|", field.tag, text(field))).collect()
-}
-
-impl Line {
-    /// The next message; `None` when the connection has ended.
-    async fn next(&mut self) -> Option<Message> {
-        loop {
-            match self.framer.next_frame() {
-                Framed::Frame(frame) => return Message::parse(frame).ok(),
-                Framed::Incomplete => {}
-                Framed::TooLong => return None,
-            }
-            let mut buffer = [0; 8192];
-            match self.socket.read(&mut buffer).await {
-                Ok(0) | Err(_) => return None,
-                Ok(bytes) => self.framer.push(buffer.get(..bytes)?),
-            }
-        }
-    }
 }

@@ -1,14 +1,17 @@
 //! The program under fire.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
+
+use crate::drill::{tail, until, with_log};
 
 /// How much of the log a broken promise shows.
 const LOG_TAIL: usize = 40;
+const STOP_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) struct Process {
     binary: PathBuf,
@@ -18,11 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
-        Self::start_with(binary, dir, Vec::new())
-    }
-
-    /// With more arguments, which later starts have too.
+    /// With arguments beside the usual ones, which later starts have too.
     pub(crate) fn start_with(binary: &Path, dir: &Path, args: Vec<String>) -> anyhow::Result<Self> {
         let child = spawn(binary, dir, &args)?;
         Ok(Self { binary: binary.to_owned(), dir: dir.to_owned(), args, child })
@@ -33,7 +32,7 @@ impl Process {
         Ok(())
     }
 
-    fn ready_file(&self) -> PathBuf {
+    pub(crate) fn ready_file(&self) -> PathBuf {
         self.data_dir().join("sandbox.json")
     }
 
@@ -44,28 +43,40 @@ impl Process {
 
     /// A command of the program against the running service, and the JSON that it prints.
     pub(crate) fn command(&self, words: &[&str]) -> anyhow::Result<Value> {
-        let output =
-            Command::new(&self.binary).args(words).args(["--json", "--dir"]).arg(self.data_dir()).output()?;
+        self.outcome(words, &[0])
+    }
+
+    /// The same with a list whose exit code says whether it has findings.
+    pub(crate) fn findings(&self, words: &[&str]) -> anyhow::Result<Value> {
+        self.outcome(words, &[0, 1])
+    }
+
+    fn outcome(&self, words: &[&str], codes: &[i32]) -> anyhow::Result<Value> {
+        let output = self.run(&[words, &["--json"]].concat())?;
         let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "dvp {}: {complaint}", words.join(" "));
+        let is_expected = output.status.code().is_some_and(|code| codes.contains(&code));
+        ensure!(is_expected, "dvp {}: {complaint}", words.join(" "));
         Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Runs a command of the program against the running service.
+    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Command::new(&self.binary);
+        command.args(words).arg("--dir").arg(self.data_dir()).stdin(Stdio::null());
+        Ok(command.output()?)
     }
 
     /// The ready file of this start. A killed run's file was removed at the kill.
     pub(crate) async fn ready_within(&mut self, limit: Duration) -> anyhow::Result<Value> {
-        let deadline = Instant::now() + limit;
-        loop {
+        let ready = until(limit, "the service is ready", async || {
             if let Ok(text) = std::fs::read(self.ready_file()) {
-                return serde_json::from_slice(&text).context("the ready file");
+                return Ok(Some(serde_json::from_slice(&text).context("the ready file")?));
             }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the service does not start: {status}\n{}", self.log_tail());
-            }
-            if Instant::now() > deadline {
-                bail!("the service is not ready after {limit:?}\n{}", self.log_tail());
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
+            let ended = self.child.try_wait()?;
+            ensure!(ended.is_none(), "the service does not start: {ended:?}");
+            Ok(None)
+        });
+        with_log(ready.await, || self.log_tail())
     }
 
     pub(crate) fn is_running(&mut self) -> anyhow::Result<bool> {
@@ -93,24 +104,18 @@ impl Process {
         }
     }
 
-    /// An interrupt, and an end within a minute.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+    /// An interrupt, and an end in order within two minutes.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status()?;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.child.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                bail!("the service does not stop\n{}", self.log_tail());
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
+        let status = until(STOP_WITHIN, "the service stops", async || Ok(self.child.try_wait()?)).await;
+        let status = with_log(status, || self.log_tail())?;
+        ensure!(status.success(), "the service ended with {status}\n{}", self.log_tail());
         Ok(())
     }
 
     pub(crate) fn log_tail(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
+        tail(&self.log(), LOG_TAIL)
     }
 }
 
@@ -132,17 +137,12 @@ impl Drop for Process {
 
 fn spawn(binary: &Path, dir: &Path, args: &[String]) -> anyhow::Result<Child> {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
+    let listeners = ["--http", "--fix", "--fix-tls", "--console", "--metrics"];
+    let unnamed = listeners.into_iter().filter(|listener| !args.iter().any(|arg| arg == listener));
     Command::new(binary)
-        .args([
-            "sandbox",
-            "--http",
-            "127.0.0.1:0",
-            "--fix",
-            "127.0.0.1:0",
-            "--console",
-            "127.0.0.1:0",
-            "--dir",
-        ])
+        .arg("sandbox")
+        .args(unnamed.flat_map(|listener| [listener, "127.0.0.1:0"]))
+        .arg("--dir")
         .arg(dir.join("data"))
         .args(args)
         .stdin(Stdio::null())

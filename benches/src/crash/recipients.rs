@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::dice::Dice;
 use super::rest::text;
+use crate::dice::Dice;
 
 /// Mostly well-behaved. The simulated rails do the conversion, too.
 const SIMULATED: [&str; 9] = ["0000", "0000", "0000", "0001", "0002", "0003", "0004", "0005", "0006"];
@@ -42,8 +42,30 @@ pub(crate) struct Recipients {
     firsts: Arc<[Recipient]>,
 }
 
-impl Recipients {
+/// Which recipients there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
     /// Those that the simulated rails know without a registry.
+    Simulated,
+    /// Those that the bank in files is done with in a few seconds.
+    Prompt,
+    /// All that it has an end for, and one that it is silent about for long.
+    All,
+}
+
+impl Recipients {
+    pub(crate) fn register(kind: Kind, command: Command<'_>) -> anyhow::Result<Self> {
+        match kind {
+            Kind::Simulated => Ok(Self::simulated()),
+            Kind::Prompt => Self::register_these(command, &PROMPT),
+            Kind::All => {
+                let recipients = Self::register_these(command, &BANK)?;
+                let returned = recipients.eur.iter().find(|one| one.is_returned).context("no recipient")?;
+                Ok(Self { firsts: [returned.clone(), in_euros(command, SILENT)?].into(), ..recipients })
+            }
+        }
+    }
+
     pub(crate) fn simulated() -> Self {
         let all: Arc<[Recipient]> = SIMULATED
             .map(|last| {
@@ -54,16 +76,11 @@ impl Recipients {
         Self { usd: Arc::clone(&all), eur: all, firsts: Arc::default() }
     }
 
-    /// All that the bank has an end for, and one that it is silent about for long.
-    pub(crate) fn register(command: Command<'_>) -> anyhow::Result<Self> {
-        let recipients = Self::register_these(command, &BANK)?;
-        let returned = recipients.eur.iter().find(|one| one.is_returned).context("no recipient")?;
-        Ok(Self { firsts: [returned.clone(), in_euros(command, SILENT)?].into(), ..recipients })
-    }
-
-    /// Those that the bank is done with in a few seconds.
-    pub(crate) fn register_prompt(command: Command<'_>) -> anyhow::Result<Self> {
-        Self::register_these(command, &PROMPT)
+    /// One in dollars and one in euros that the bank pays at once, for a bank in files.
+    pub(crate) fn register_straight(command: Command<'_>) -> anyhow::Result<[String; 2]> {
+        let Self { usd, eur, .. } = Self::register_these(command, &["0000"])?;
+        let name = |all: &[Recipient]| all.first().map(|one| one.name.clone()).context("no recipient");
+        Ok([name(&usd)?, name(&eur)?])
     }
 
     /// Enters them into the registry by one operator and has another verify them.
@@ -102,8 +119,7 @@ impl Recipients {
     /// Any of those that are paid in this currency.
     pub(crate) fn pick(&self, currency: &str, dice: &mut Dice) -> anyhow::Result<&Recipient> {
         let all = if currency == "USD" { &self.usd } else { &self.eur };
-        let pick = usize::try_from(dice.roll(u64::try_from(all.len())?))?;
-        all.get(pick).context("no recipient")
+        all.get(dice.index(all.len())).context("no recipient")
     }
 }
 

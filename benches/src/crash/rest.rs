@@ -1,7 +1,7 @@
 //! Callers over REST: each retries with the same key until it has its response.
 
 use std::str::FromStr as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use alloy::primitives::Address;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, bail, ensure};
-use dvp_core::permit::PermitDomain;
+use dvp_core::chain::permit::PermitDomain;
 use dvp_domain::intent::Permit;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Ready;
-use super::dice::Dice;
 use super::recipients::Recipients;
+use crate::dice::Dice;
+use crate::http::Keys;
 
 /// An order and the response to it.
 pub(crate) struct Placed {
@@ -35,6 +35,9 @@ pub(super) const FIRST: u64 = 10_000_000;
 pub(super) const fn numbered(caller: u64, order: u64) -> u64 {
     FIRST + 10 * (caller * 1_000 + order)
 }
+
+/// The permits so far.
+static PERMITS: AtomicU64 = AtomicU64::new(0);
 
 /// A wallet of the sandbox, which orders one thing at a time.
 #[derive(Clone)]
@@ -68,7 +71,7 @@ impl Wallet {
     }
 
     /// The next nonce, as the chain has it.
-    async fn nonce(&self, client: &reqwest::Client, rpc: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn nonce(&self, client: &reqwest::Client, rpc: &str) -> anyhow::Result<u64> {
         let owner = hex::encode(self.signer.address());
         let call = json!({"to": self.permit, "data": format!("0x7ecebe00{owner:0>64}")});
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]});
@@ -89,10 +92,21 @@ impl Wallet {
 
     /// A permit for `amount` of the token, with this nonce.
     pub(crate) fn permit_with(&self, nonce: u64, amount: u64) -> anyhow::Result<Permit> {
-        let permit: Permit = serde_json::from_value(json!({
+        self.signed(serde_json::from_value(self.unsigned(nonce, amount)?)?)
+    }
+
+    /// The same without its signature.
+    pub(crate) fn unsigned(&self, nonce: u64, amount: u64) -> anyhow::Result<Value> {
+        // No two permits are equal: one that a failed lock made public serves its own payee only.
+        let deadline = unix_secs()? + 7200 + PERMITS.fetch_add(1, Ordering::Relaxed);
+        Ok(json!({
             "token": self.token, "amountMinor": amount.to_string(), "spender": self.escrow,
-            "nonce": nonce.to_string(), "deadline": unix_secs()? + 7200, "signature": "",
-        }))?;
+            "nonce": nonce.to_string(), "deadline": deadline, "signature": "",
+        }))
+    }
+
+    /// A permit with any content, signed by this wallet.
+    pub(crate) fn signed(&self, permit: Permit) -> anyhow::Result<Permit> {
         let digest = self.domain.digest(&permit).context("the permit's digest")?;
         let signature = self.signer.sign_hash_sync(&digest.into())?;
         Ok(Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit })
@@ -276,21 +290,8 @@ impl RestCaller {
     }
 
     async fn submit(&self, ready: &Value, body: &Value, key: &str) -> anyhow::Result<(u16, Value)> {
-        let (at, nonce, body) =
-            (unix_secs()?.to_string(), Uuid::new_v4().simple().to_string(), body.to_string());
-        let secret = text(ready, "/partner/signingSecret")?;
-        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes())?;
-        mac.update(format!("POST/v1/intents{at}{nonce}{body}").as_bytes());
-        let request = self
-            .client
-            .post(format!("{}/v1/intents", text(ready, "/http")?))
-            .header("X-API-Key", text(ready, "/partner/apiKey")?)
-            .header("Content-Type", "application/json")
-            .header("X-Idempotency-Key", key)
-            .header("X-Timestamp", at)
-            .header("X-Nonce", nonce)
-            .header("X-Signature", hex::encode(mac.finalize().into_bytes()))
-            .body(body);
+        let place = (text(ready, "/http")?, "/v1/intents");
+        let request = Keys::of(&ready["partner"])?.post(&self.client, place, key, body.to_string())?;
         let response = request.send().await?;
         Ok((response.status().as_u16(), response.json().await?))
     }

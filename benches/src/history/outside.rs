@@ -1,6 +1,7 @@
 //! The records around the copied orders: blocks, transactions, payments, messages, deliveries, and operators' actions.
 
 use anyhow::Context as _;
+use dvp_store::database::partitions::{self, DayTable};
 use sqlx::{PgConnection, PgTransaction};
 
 use super::DAYS;
@@ -33,10 +34,13 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> anyhow::Result<()> {
     ] {
         sqlx::query(statement).execute(&mut *conn).await.context(statement)?;
     }
-    sqlx::query("select fix_message_create_day((now() - make_interval(days => d))::date) from generate_series(-1, $1) d")
-        .bind(i32::try_from(DAYS)?)
-        .execute(&mut *conn)
-        .await?;
+    let today = chrono::Utc::now().date_naive();
+    for table in [DayTable::FixMessages, DayTable::WebhookDeliveries, DayTable::WebhookAttempts] {
+        partitions::create_day(conn, table, today + chrono::Days::new(1)).await?;
+        for days in 0..=u64::try_from(DAYS)? {
+            partitions::create_day(conn, table, today - chrono::Days::new(days)).await?;
+        }
+    }
     Ok(())
 }
 
@@ -186,6 +190,13 @@ pub(super) async fn finish(conn: &mut PgConnection) -> anyhow::Result<()> {
         "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, queries, started_at) \
          select 31337, c.final_number, c.head_hash, now(), 100, 10, now() from chain_cursor c, generate_series(1, 200)",
         "insert into reconciliation_run (subjects, queries, started_at) select 100, 0, now() from generate_series(1, 200)",
+        // Takers who let their orders and quotes go, of the last hour.
+        "insert into abandonment (reference, partner_id, wallet, kind, at) \
+         select 'exe_' || md5(n::text), 'ptn_' || n % 50, '0x' || md5((n % 500)::text), 'unfunded', \
+                now() - make_interval(secs => n % 3600) from generate_series(1, 2000) n",
+        "insert into unused_hold (partner_id, provider_id, asset, lapsed_in, held) \
+         select 'ptn_' || n, 'south', 'EUR', date_trunc('minute', now()) - make_interval(mins => m), 1000 \
+         from generate_series(1, 50) n, generate_series(0, 29) m",
         // Twenty breaks in each run.
         "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, first_seen_at) \
          select r.id, row_number() over (partition by r.id), 'stuck', e.reference, '0x' || encode(e.entity, 'hex'), \

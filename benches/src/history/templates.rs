@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use dvp_core::context::now;
 use dvp_core::engine::{CancelOutcome, SubmitCommand};
-use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::operators::operations::{Action, Resolution, resolve};
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::ChainFact;
 use dvp_domain::intent::{Bounds, IntentRequest};
@@ -11,10 +11,10 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::Remedy;
-use dvp_store::chain::commands;
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::partners;
+use dvp_store::partners::registry;
+use dvp_testing::chain::request_refunds;
 use dvp_testing::harness::Database;
 use dvp_testing::market::pair;
 use dvp_testing::orders::{Terms, order_for};
@@ -116,7 +116,7 @@ pub(super) async fn settle<D: Database>(harness: &Harness<D>) -> anyhow::Result<
     let mut tenants = Vec::new();
     for (id, name) in PARTNERS {
         let mut conn = harness.pool().acquire().await?;
-        let partner_id = partners::ensure_partner(&mut conn, id, name, "enterprise", 1_000_000_000).await?;
+        let partner_id = registry::ensure_partner(&mut conn, id, name, "enterprise", 1_000_000_000).await?;
         let owner = Owner::Partner { id: partner_id.clone(), livemode: false };
         balances::deposit(&mut conn, &format!("history:{name}"), &owner, "USD", Minor::new(ENOUGH)).await?;
         tenants.push(Tenant { partner_id, livemode: false });
@@ -207,6 +207,7 @@ async fn reach<D: Database>(
             if locks {
                 refund(harness, reference).await?;
             }
+            close_conversion(harness, reference).await?;
         }
         End::Cancelled => {
             let done = harness.engine.cancel(tenant, reference, None).await?;
@@ -252,7 +253,7 @@ async fn wait_for_final<D: Database>(harness: &Harness<D>, reference: &str) {
 async fn refund<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
     const BEFORE_THE_TIMELOCK: i64 = -10_000_000;
     let mut conn = harness.pool().acquire().await?;
-    commands::insert_refunds(&mut conn, BEFORE_THE_TIMELOCK).await?;
+    request_refunds(&mut conn, BEFORE_THE_TIMELOCK).await;
     drop(conn);
     let (entity, _) = harness.command(reference, "refund").await;
     harness.report_fact(&entity, &ChainFact::Refunded).await;
@@ -264,9 +265,24 @@ async fn give_back<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow
     let action = Action::MarkReturned {
         provider_reference: format!("R{reference}"),
         at: now().to_utc(),
+        came: None,
         code: "beneficiary_account_closed".into(),
     };
     decide(harness, reference, action, "the bank sent it back").await
+}
+
+/// Two operators record the trade that ends an unused conversion.
+async fn close_conversion<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
+    let open = "select exists (select from execution where reference = $1 and unresolved)";
+    let is_open =
+        || async { sqlx::query_scalar::<_, bool>(open).bind(reference).fetch_one(harness.pool()).await };
+    if is_open().await? {
+        let action = Action::CloseConversion { provider_reference: format!("T{reference}") };
+        decide(harness, reference, action, "sold back").await?;
+        wait_for("the position to end", || async { is_open().await.is_ok_and(|open| !open).then_some(()) })
+            .await;
+    }
+    Ok(())
 }
 
 async fn pay_again<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {

@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use dvp_fix::codec::Message;
-use tokio_util::sync::CancellationToken;
 
 use super::dictionary::{FieldLocation, places};
-use super::promises::Promises;
-use super::values::{KINDS, ValueFault, random_byte};
-use super::wire::{Fields, Line, Login, fields, readable, utc, visible};
-use crate::crash::dice::Dice;
+use super::peer::Peer;
+use super::values::{ValueFault, random_byte};
+use crate::dice::Dice;
+use crate::wire::{Fields, Line, fields, readable, utc, visible};
 
 /// Messages of a walk that wait for their answers at once.
 const BATCH: usize = 10;
@@ -21,6 +21,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// many times.
 const RECONNECTS: u32 = 4;
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// An address of their own: wrong Logons of unauthenticated peers may lock theirs out.
+const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 20);
 const MESSAGES: [&str; 5] = ["D", "F", "R", "H", "AF"];
 /// Fields of each message whose text is stored or repeated: a value that is no text is refused by name.
 const STORED: [(&str, &[u32]); 5] = [
@@ -39,19 +41,6 @@ const STORED: [(&str, &[u32]); 5] = [
 
 fn is_stored(kind: &str, tag: u32) -> bool {
     STORED.iter().any(|(message, tags)| *message == kind && tags.contains(&tag))
-}
-
-/// The parameters of a hostile FIX session.
-#[derive(Clone)]
-pub(super) struct Peer {
-    pub fix: std::net::SocketAddr,
-    pub from: Ipv4Addr,
-    pub login: Login,
-    pub promises: Promises,
-    pub seed: u64,
-    /// Between two batches.
-    pub pause: Duration,
-    pub stop: CancellationToken,
 }
 
 /// A message that was sent, and how its answer is known.
@@ -130,20 +119,20 @@ fn with_value(mut body: Fields, place: &FieldLocation, value: &[u8]) -> Fields {
 }
 
 /// Walks every field of every message of a dictionary, with each kind of value, in an order that the seed gives.
-pub(super) async fn walk(peer: Peer, dictionary: String) -> anyhow::Result<u64> {
+pub(super) async fn walk(peer: Peer, dictionary: &'static str) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let mut all = Vec::new();
     for kind in MESSAGES {
-        for place in places(&dictionary, kind)?.unwrap_or_default() {
-            all.extend(KINDS.map(|what| (kind, place.clone(), what)));
+        for place in places(dictionary, kind)?.unwrap_or_default() {
+            all.extend(ValueFault::value_variants().iter().map(|what| (kind, place.clone(), *what)));
         }
     }
-    shuffle(&mut all, &mut dice);
+    dice.shuffle(&mut all);
     // Stored fields come first, in case time is short.
     all.sort_by_key(|(kind, place, _)| !is_stored(kind, place.tag));
     let (mut answered, mut at, mut n, mut refused) = (0, 0, 0_u64, 0);
     while !peer.stop.is_cancelled() {
-        let mut line = match Line::log_on(peer.fix, peer.from, &peer.login).await {
+        let mut line = match Line::log_on(peer.target.fix, FROM, &peer.login).await {
             Ok(line) => line,
             Err(error) => {
                 refused += 1;
@@ -174,13 +163,6 @@ pub(super) async fn walk(peer: Peer, dictionary: String) -> anyhow::Result<u64> 
         }
     }
     Ok(answered)
-}
-
-fn shuffle<T>(all: &mut [T], dice: &mut Dice) {
-    for n in (1..all.len()).rev() {
-        let other = dice.roll(u64::try_from(n + 1).unwrap_or(1));
-        all.swap(n, usize::try_from(other).unwrap_or(0));
-    }
 }
 
 fn prepare(
@@ -232,7 +214,7 @@ async fn exchange(peer: &Peer, line: &mut Line, batch: Vec<(Sent, Vec<u8>)>) -> 
 }
 
 /// Session messages, and reports of earlier orders. `false`: the session has ended.
-async fn carry_on(line: &mut Line, message: &Message) -> bool {
+pub(super) async fn carry_on(line: &mut Line, message: &Message) -> bool {
     let text = |tag| message.text(tag).unwrap_or_default().to_owned();
     match message.msg_type() {
         b"1" => line.send("0", &fields(&[(112, &text(112))])).await.is_ok(),
@@ -261,17 +243,23 @@ fn judge(peer: &Peer, sent: &Sent, answer: &Message) {
     }
 }
 
+/// Waits before it may be tried again.
+async fn log_on(peer: &Peer) -> Option<Line> {
+    let line = Line::log_on(peer.target.fix, FROM, &peer.login).await.ok();
+    if line.is_none() {
+        tokio::time::sleep(RECONNECT_INTERVAL / 2).await;
+    }
+    line
+}
+
 /// Many messages of one fault at once, then the connection is dropped and the same comes again.
 pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let (mut answered, mut n) = (0, 0_u64);
     let place = |tag| FieldLocation { tag, groups: Vec::new() };
     while !peer.stop.is_cancelled() {
-        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            continue;
-        };
-        let what = *KINDS.get(usize::try_from(dice.roll(6))?).context("a kind")?;
+        let Some(mut line) = log_on(&peer).await else { continue };
+        let what = *ValueFault::value_variants().get(usize::try_from(dice.roll(6))?).context("a kind")?;
         let tag = if dice.roll(2) == 0 { 11 } else { 1 };
         let mut batch = Vec::new();
         for _ in 0..size {
@@ -298,10 +286,7 @@ pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
     let (mut answered, mut n) = (0, 0_u64);
     let untouched = FieldLocation { tag: 44, groups: Vec::new() };
     while !peer.stop.is_cancelled() {
-        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            continue;
-        };
+        let Some(mut line) = log_on(&peer).await else { continue };
         while !peer.stop.is_cancelled() {
             let mut batch = Vec::new();
             for _ in 0..burst {
@@ -335,10 +320,7 @@ pub(super) async fn noise(peer: Peer) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let mut sent = 0;
     while !peer.stop.is_cancelled() {
-        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            continue;
-        };
+        let Some(mut line) = log_on(&peer).await else { continue };
         for _ in 0..20 {
             let mut bytes = garbage(&mut dice, &peer.login.begin_string);
             if dice.roll(3) == 0 {

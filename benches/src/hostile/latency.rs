@@ -1,13 +1,16 @@
-//! Latencies of the well-behaved partner, by interface and phase.
+//! Latencies of the well-behaved partner, by action and phase.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
 /// The measured actions of the well-behaved partner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Interface {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Action {
     /// A fiat order: from the moment it is due to the whole answer.
     Rest,
     /// A fiat order: from the moment it is due to its first report.
@@ -17,26 +20,25 @@ pub enum Interface {
     FixToken,
     /// From connecting to the Logon that admits.
     FixLogon,
+    /// From an order's submission until it is settled.
+    TokenToFiat,
+    TokenToToken,
+    FiatToFiat,
+    Range,
+    /// From an event's record to its delivery.
+    Webhook,
 }
 
-impl Interface {
-    pub const ALL: [Self; 5] = [Self::Rest, Self::Fix, Self::RestToken, Self::FixToken, Self::FixLogon];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rest => "REST",
-            Self::Fix => "FIX",
-            Self::RestToken => "REST, token",
-            Self::FixToken => "FIX, token",
-            Self::FixLogon => "FIX logon",
-        }
+impl Action {
+    /// An order up to its end, and not an answer.
+    pub(crate) const fn is_settlement(self) -> bool {
+        matches!(self, Self::TokenToFiat | Self::TokenToToken | Self::FiatToFiat | Self::Range)
     }
 }
 
-/// The latencies of one interface in one phase.
+/// The latencies of one action in one phase.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Summary {
+pub(crate) struct Summary {
     pub count: usize,
     pub median: Duration,
     pub p99: Duration,
@@ -50,6 +52,12 @@ impl Summary {
             |share: usize| all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
         Self { count: all.len(), median: at(50), p99: at(99), worst: at(100) }
     }
+
+    pub(super) fn json(self) -> Value {
+        let [median, p99, worst] = [self.median, self.p99, self.worst]
+            .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        json!({"count": self.count, "medianMicros": median, "p99Micros": p99, "worstMicros": worst})
+    }
 }
 
 /// Shared by the measuring tasks and the task that ends the phases.
@@ -57,12 +65,12 @@ impl Summary {
 pub(super) struct Recorder {
     is_measuring: Arc<AtomicBool>,
     pending: Arc<AtomicUsize>,
-    taken: Arc<Mutex<BTreeMap<Interface, Vec<Duration>>>>,
+    taken: Arc<Mutex<BTreeMap<Action, Vec<Duration>>>>,
 }
 
 /// Something that is due now. Dropped unanswered it is counted as never answered.
 pub(super) struct Due {
-    interface: Interface,
+    action: Action,
     at: Instant,
     recorder: Option<Recorder>,
 }
@@ -72,7 +80,7 @@ impl Due {
     pub(super) fn answered(mut self) {
         let Some(recorder) = self.recorder.take() else { return };
         let mut taken = recorder.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.entry(self.interface).or_default().push(self.at.elapsed());
+        taken.entry(self.action).or_default().push(self.at.elapsed());
         recorder.pending.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -87,12 +95,25 @@ impl Drop for Due {
 
 impl Recorder {
     /// Actions due outside of a measured phase are not counted, however late their answer is.
-    pub(super) fn due(&self, interface: Interface, at: Instant) -> Due {
+    pub(super) fn due(&self, action: Action, at: Instant) -> Due {
         let recorder = self.is_measuring.load(Ordering::Relaxed).then(|| self.clone());
         if recorder.is_some() {
             self.pending.fetch_add(1, Ordering::Relaxed);
         }
-        Due { interface, at, recorder }
+        Due { action, at, recorder }
+    }
+
+    /// An action whose time is not counted.
+    pub(super) fn untimed(&self) -> Due {
+        Due { action: Action::Rest, at: Instant::now(), recorder: None }
+    }
+
+    /// Something that was measured by its own times.
+    pub(super) fn took(&self, action: Action, time: Duration) {
+        if self.is_measuring.load(Ordering::Relaxed) {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.entry(action).or_default().push(time);
+        }
     }
 
     pub(super) fn begin(&self) {
@@ -101,16 +122,13 @@ impl Recorder {
     }
 
     /// The latencies since [`Self::begin`], those included that are answered up to `patience` later.
-    pub(super) async fn end(&self, patience: Duration) -> BTreeMap<Interface, Summary> {
+    pub(super) async fn end(&self, patience: Duration) -> BTreeMap<Action, Summary> {
         self.is_measuring.store(false, Ordering::Relaxed);
         let until = Instant::now() + patience;
         while self.pending.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *taken)
-            .into_iter()
-            .map(|(interface, all)| (interface, Summary::of(all)))
-            .collect()
+        std::mem::take(&mut *taken).into_iter().map(|(action, all)| (action, Summary::of(all))).collect()
     }
 }

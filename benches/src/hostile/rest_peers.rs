@@ -1,43 +1,31 @@
 //! Hostile callers over REST: unknown keys, long-polls, signed bodies with hostile text, and too many valid orders.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::promises::Promises;
-use super::target::PartnerKeys;
-use super::values::{KINDS, ValueFault};
-use super::wire::visible;
-use crate::crash::dice::Dice;
+use super::peer::Peer;
+use super::values::ValueFault;
 use crate::crash::rest::{fiat_order, unix_secs};
+use crate::dice::Dice;
+use crate::wire::visible;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// How long a long-poll waits: as long as it may.
 const WAIT: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "bene_straight:dest_10000000";
 
-/// The parameters of a hostile caller.
-#[derive(Clone)]
-pub(super) struct HostileCaller {
-    pub http: SocketAddr,
-    pub keys: PartnerKeys,
-    pub promises: Promises,
-    pub seed: u64,
-    pub pause: Duration,
-    pub stop: CancellationToken,
-}
-
 fn client_from(from: Ipv4Addr) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().timeout(ANSWER_WITHIN).local_address(IpAddr::V4(from)).build()
 }
 
-impl HostileCaller {
+impl Peer {
     fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.http)
+        format!("http://{}{path}", self.target.http)
     }
 
     fn signed(
@@ -46,14 +34,7 @@ impl HostileCaller {
         path: &str,
         body: Vec<u8>,
     ) -> anyhow::Result<reqwest::RequestBuilder> {
-        let headers = crate::http::headers(self.keys.signing_secret.as_bytes(), path, &body, unix_secs()?)?;
-        Ok(client
-            .post(self.url(path))
-            .header("X-API-Key", &self.keys.api_key)
-            .header("Content-Type", "application/json")
-            .header("X-Idempotency-Key", Uuid::new_v4().to_string())
-            .headers(headers)
-            .body(body))
+        self.target.hostile.post(client, (&self.url(""), path), &Uuid::new_v4().to_string(), body)
     }
 
     /// Unknown keys in bursts, from the well-behaved partner's address too.
@@ -95,7 +76,8 @@ impl HostileCaller {
                 let mut made = 0_u64;
                 while !me.stop.is_cancelled() {
                     let path = format!("/v1/events?wait={}&intentId=none-{made}", WAIT.as_secs());
-                    let request = client.get(me.url(&path)).header("X-API-Key", &me.keys.api_key).send();
+                    let request =
+                        client.get(me.url(&path)).header("X-API-Key", &me.target.hostile.api_key).send();
                     tokio::select! {
                         answer = request => {
                             let status = answer.map_or(0, |answer| answer.status().as_u16());
@@ -128,7 +110,7 @@ impl HostileCaller {
                         break;
                     }
                     let at = usize::try_from(dice.roll(8))?;
-                    let Some(what) = KINDS.get(at).copied() else { continue };
+                    let Some(what) = ValueFault::value_variants().get(at).copied() else { continue };
                     let body = with_text(&template, &pointer, &what.value(b"text", &mut dice));
                     let request = self.signed(&client, path, body.clone())?;
                     answered += u64::from(self.judge(path, &pointer, what, &body, request).await);
@@ -197,7 +179,7 @@ impl HostileCaller {
                 format!("/v1/rates/{text}/USD"),
             ];
             for path in paths {
-                let key = if dice.roll(10) == 0 { text } else { &self.keys.api_key };
+                let key = if dice.roll(10) == 0 { text } else { &self.target.hostile.api_key };
                 let request = client.get(self.url(&path)).header("X-API-Key", key);
                 match answer_of(request).await {
                     Ok((status, answer)) => {

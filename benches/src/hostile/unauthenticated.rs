@@ -5,30 +5,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
 
 use super::fix_peers::garbage;
-use super::promises::Promises;
-use super::wire::{Line, Login, connect};
-use crate::crash::dice::Dice;
+use super::peer::Peer;
+use crate::dice::Dice;
+use crate::wire::{Line, Login, connect};
 
 /// The service must close an unauthenticated connection within this time.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
-
-/// The targets and the rate of unauthenticated connections.
-#[derive(Clone)]
-pub(super) struct Unauthenticated {
-    pub http: SocketAddr,
-    pub fix: SocketAddr,
-    /// Sessions whose passwords are guessed from elsewhere.
-    pub good_sessions: Vec<Login>,
-    /// A session of the hostile partner, whose stale password comes from the well-behaved partner's own address.
-    pub stale: Login,
-    pub promises: Promises,
-    pub seed: u64,
-    pub pause: Duration,
-    pub stop: CancellationToken,
-}
 
 /// Another address of this machine.
 fn elsewhere(dice: &mut Dice) -> Ipv4Addr {
@@ -36,14 +20,14 @@ fn elsewhere(dice: &mut Dice) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-impl Unauthenticated {
+impl Peer {
     /// Bytes before any Logon.
     pub(super) async fn garbage(self) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
         while !self.stop.is_cancelled() {
             let from = if dice.roll(2) == 0 { Ipv4Addr::LOCALHOST } else { elsewhere(&mut dice) };
-            if let Ok(mut stream) = connect(self.fix, from).await {
+            if let Ok(mut stream) = connect(self.target.fix, from).await {
                 let bytes = garbage(&mut dice, "FIX.4.4");
                 let _ = stream.write_all(&bytes).await;
                 made += 1;
@@ -67,15 +51,16 @@ impl Unauthenticated {
                 // Unknown CompIDs, from the well-behaved partner's address too.
                 0 => {
                     let from = if dice.roll(2) == 0 { Ipv4Addr::LOCALHOST } else { elsewhere(&mut dice) };
-                    (Login { comp_id: format!("NOBODY{n}"), ..self.stale.clone() }, from)
+                    (Login { comp_id: format!("NOBODY{n}"), ..self.login.clone() }, from)
                 }
                 // The well-behaved partner's sessions, from elsewhere.
                 1 => {
                     let at = usize::try_from(dice.roll(3)).unwrap_or(0);
-                    let Some(session) = self.good_sessions.get(at) else { continue };
+                    let Some(session) = self.target.good_sessions.get(at) else { continue };
                     (session.clone(), elsewhere(&mut dice))
                 }
-                _ => (self.stale.clone(), Ipv4Addr::LOCALHOST),
+                // A stale password of the hostile partner's own, from the well-behaved partner's address.
+                _ => (self.login.clone(), Ipv4Addr::LOCALHOST),
             };
             let login = Login { password: format!("wrong-{n}"), ..login };
             tokio::spawn(knock(self.clone(), from, login));
@@ -91,7 +76,7 @@ impl Unauthenticated {
         let mut made = 0;
         while !self.stop.is_cancelled() {
             let from = elsewhere(&mut dice);
-            for to in [self.fix, self.http] {
+            for to in [self.target.fix, self.target.http] {
                 let mut open = Vec::new();
                 for _ in 0..burst {
                     if let Ok(stream) = connect(to, from).await {
@@ -120,7 +105,7 @@ impl Unauthenticated {
                 while !me.stop.is_cancelled() {
                     made += 1;
                     let from = elsewhere(&mut dice);
-                    let slow = drip(me.http, from, dice.roll(3));
+                    let slow = drip(me.target.http, from, dice.roll(3));
                     tokio::select! {
                         is_ended = tokio::time::timeout(ENDED_WITHIN, slow) => {
                             let promise = "a half-open request is ended by the service";
@@ -144,8 +129,8 @@ async fn stay(mut stream: TcpStream, how_long: Duration) {
 }
 
 /// One Logon that must be refused: the answer must not be a Logon.
-async fn knock(me: Unauthenticated, from: Ipv4Addr, login: Login) {
-    let Ok(mut line) = Line::open(me.fix, from, &login, 1).await else { return };
+async fn knock(me: Peer, from: Ipv4Addr, login: Login) {
+    let Ok(mut line) = Line::open(me.target.fix, from, &login, 1).await else { return };
     if line.send_logon(&[(141, "Y")]).await.is_err() {
         return;
     }

@@ -1,9 +1,11 @@
 //! Values that no field should have.
 
-use crate::crash::dice::Dice;
+use clap::ValueEnum;
+
+use crate::dice::Dice;
 
 /// The fault of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ValueFault {
     Nul,
     /// A good value in a C buffer.
@@ -15,17 +17,6 @@ pub(super) enum ValueFault {
     Random,
     Odd,
 }
-
-pub(super) const KINDS: [ValueFault; 8] = [
-    ValueFault::Nul,
-    ValueFault::Padded,
-    ValueFault::Control,
-    ValueFault::InvalidUtf8,
-    ValueFault::Long,
-    ValueFault::VeryLong,
-    ValueFault::Random,
-    ValueFault::Odd,
-];
 
 impl ValueFault {
     /// No stored text may look like this: the service has to refuse it and name the field.

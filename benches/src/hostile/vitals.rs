@@ -4,7 +4,7 @@ use anyhow::Context as _;
 
 /// At one moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Vitals {
+pub(crate) struct Vitals {
     pub resident_bytes: u64,
     pub descriptors: usize,
     pub threads: u64,

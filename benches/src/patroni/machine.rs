@@ -15,6 +15,7 @@ use dvp_sandbox::embedded::signals::{is_any_alive, processes, signal};
 use super::settings::{Ports, Settings, Ways};
 use super::tools::Tools;
 use super::watchdog::Watchdog;
+use crate::drill::tail;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time limit for killed processes to end.
@@ -282,9 +283,7 @@ impl Machine {
 
     /// The end of Patroni's log.
     pub(super) fn log_tail(&self, lines: usize) -> String {
-        let log = fs::read_to_string(self.root.join("patroni.out")).unwrap_or_default();
-        let all: Vec<&str> = log.lines().collect();
-        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+        tail(&fs::read_to_string(self.root.join("patroni.out")).unwrap_or_default(), lines)
     }
 }
 

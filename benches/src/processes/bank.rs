@@ -11,7 +11,7 @@ use dvp_sandbox::bank::Bank;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::crash::dice::Dice;
+use crate::dice::Dice;
 
 /// Currency and number of the accounts that are paid from.
 pub(super) const ACCOUNTS: [(&str, &str); 2] = [("USD", "400500600"), ("EUR", "DE89370400440532013000")];
@@ -92,8 +92,7 @@ async fn echo(root: PathBuf, mut dice: Dice, mut stop: watch::Receiver<bool>) ->
         }
         // The order of a directory is none that a seed gives again.
         archived.sort();
-        let sides = u64::try_from(archived.len())?;
-        let Some(name) = archived.get(usize::try_from(dice.roll(sides.max(1)))?) else { continue };
+        let Some(name) = archived.get(dice.index(archived.len())) else { continue };
         let mut content = String::from_utf8(std::fs::read(root.join("archive").join(name))?)?;
         if WORDS.iter().any(|message| content.contains(&message.namespace())) && dice.roll(2) == 0 {
             content = in_another_message(&content, sent)?;

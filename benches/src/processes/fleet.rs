@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use tokio::sync::watch;
 
 use super::ground::Ground;
 use crate::crash::Ready;
-use crate::crash::dice::Dice;
+use crate::dice::Dice;
+use crate::drill::{tail, until};
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How much of each log a broken promise shows.
 const LOG_TAIL: usize = 25;
 
@@ -131,15 +131,8 @@ impl Fleet {
 
     /// A process that has been killed, or that was requested to stop and must do so in order.
     pub(super) async fn ended(&mut self, n: usize, in_order: bool, limit: Duration) -> anyhow::Result<()> {
-        let deadline = Instant::now() + limit;
         let member = self.member(n)?;
-        let status = loop {
-            match member.child.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => bail!("a process does not stop"),
-                None => tokio::time::sleep(LOOK_EVERY).await,
-            }
-        };
+        let status = until(limit, "a process stops", async || Ok(member.child.try_wait()?)).await?;
         ensure!(!in_order || status.success(), "a process that was to stop ended with {status}");
         Ok(())
     }
@@ -166,29 +159,25 @@ impl Fleet {
     }
 
     async fn wait_until_ready(&mut self, n: usize, limit: Duration) -> anyhow::Result<()> {
-        let deadline = Instant::now() + limit;
-        let known = self.ground.known.clone();
+        let mut ready = self.ground.known.clone();
         let member = self.member(n)?;
-        loop {
+        let line = until(limit, "a process is ready", async || {
             let log = read_log(&member.log);
-            if let Some(line) = log.lines().find(|line| line.contains("dvp::serve: ready")) {
-                let address = |name: &str| {
-                    let rest = line.split_once(&format!(" {name}=Some("))?.1;
-                    rest.split_once(')')?.0.parse::<std::net::SocketAddr>().ok()
-                };
-                let (http, fix) = address("http").zip(address("fix")).context("no addresses in the log")?;
-                let mut ready = known;
-                ready["http"] = json!(format!("http://{http}"));
-                ready["fix"]["port"] = json!(fix.port());
-                member.ready = Some(Arc::new(ready));
-                return Ok(());
-            }
             if let Some(status) = member.child.try_wait()? {
                 bail!("a process does not start: {status}\n{log}");
             }
-            ensure!(Instant::now() < deadline, "a process is not ready\n{log}");
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+            Ok(log.lines().find(|line| line.contains("dvp::serve: ready")).map(str::to_owned))
+        });
+        let line = line.await?;
+        let address = |name: &str| {
+            let rest = line.split_once(&format!(" {name}=Some("))?.1;
+            rest.split_once(')')?.0.parse::<std::net::SocketAddr>().ok()
+        };
+        let (http, fix) = address("http").zip(address("fix")).context("no addresses in the log")?;
+        ready["http"] = json!(format!("http://{http}"));
+        ready["fix"]["port"] = json!(fix.port());
+        member.ready = Some(Arc::new(ready));
+        Ok(())
     }
 
     /// The lengths of the logs of the running processes.
@@ -203,20 +192,19 @@ impl Fleet {
         ends: &[usize],
         limit: Duration,
     ) -> anyhow::Result<(usize, String)> {
-        let deadline = Instant::now() + limit;
-        loop {
+        until(limit, "a process logs the line", async || {
             for (n, (member, end)) in self.members.iter().zip(ends).enumerate() {
                 let log = read_log(&member.log);
                 let new = log.get(*end..).unwrap_or_default();
                 // The last line may be half written.
                 let whole = new.rsplit_once('\n').map_or("", |(whole, _)| whole);
                 if let Some(line) = whole.lines().find(|line| line.contains(text)) {
-                    return Ok((n, line.to_owned()));
+                    return Ok(Some((n, line.to_owned())));
                 }
             }
-            ensure!(Instant::now() < deadline, "no process logs `{text}`");
-            tokio::time::sleep(LOOK_EVERY / 10).await;
-        }
+            Ok(None)
+        })
+        .await
     }
 
     /// Lines of all logs so far that contain `text`.
@@ -240,12 +228,8 @@ impl Fleet {
 
     /// The ends of the logs.
     pub(super) fn log_tails(&self) -> String {
-        let tail = |log: &PathBuf| {
-            let log = read_log(log);
-            let lines: Vec<&str> = log.lines().collect();
-            lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
-        };
-        self.logs.iter().map(tail).collect::<Vec<_>>().join("\n---\n")
+        let tails = self.logs.iter().map(|log| tail(&read_log(log), LOG_TAIL));
+        tails.collect::<Vec<_>>().join("\n---\n")
     }
 }
 
@@ -257,8 +241,7 @@ impl Client {
     fn send_to_any(&mut self, members: &[Member], dice: &mut Dice) -> anyhow::Result<()> {
         let usable: Vec<usize> =
             (0..members.len()).filter(|n| members.get(*n).is_some_and(|member| !member.is_avoided)).collect();
-        let pick = usize::try_from(dice.roll(u64::try_from(usable.len())?.max(1)))?;
-        self.member = *usable.get(pick).context("no process is left")?;
+        self.member = *usable.get(dice.index(usable.len())).context("no process is left")?;
         self.place.send_replace(members.get(self.member).and_then(|member| member.ready.clone()));
         Ok(())
     }

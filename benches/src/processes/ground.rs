@@ -4,20 +4,18 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use alloy::primitives::U256;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
-use dvp_sandbox::anvil::{Anvil, AnvilOptions};
+use dvp_chain_indexer::deploy::Deployment;
+use dvp_sandbox::anvil::Anvil;
 use dvp_sandbox::embedded::{TestDatabase, random_hex};
 use serde_json::{Value, json};
 
 use super::bank::{ACCOUNTS, SharedBank};
-use crate::crash::dice::Dice;
-use crate::crash::recipients::Recipients;
-use crate::crash::rest::text;
+use crate::crash::recipients::{Kind, Recipients};
+use crate::dice::Dice;
+use crate::scenes::served::{Parts, market, node, seen};
 
 /// Connections of one process.
 const CONNECTIONS: usize = 24;
@@ -30,6 +28,20 @@ const DEPOSITS: [(&str, &str, i64); 3] = [
     ("opening-eur", "EUR", 100_000_000_000),
     ("wire-1", "USD", 100_000_000_000),
 ];
+
+/// Euros beside the market.
+const EUROS: &str = r#"
+[[assets]]
+symbol = "EUR"
+exponent = 2
+currency = "EUR"
+[[pairs]]
+base = "USD"
+quote = "EUR"
+reference_price = "0.92"
+protocol_fee_bps = 5
+payout_fee_minor = "50"
+"#;
 
 pub(super) struct Ground {
     binary: PathBuf,
@@ -51,31 +63,15 @@ impl Ground {
         authority: &str,
         dice: Dice,
     ) -> anyhow::Result<Self> {
-        let options = AnvilOptions {
-            block_time: Some(Duration::from_secs(1)),
-            slots_in_an_epoch: 1,
-            ..AnvilOptions::default()
-        };
-        let (database, anvil) = tokio::join!(TestDatabase::try_create(), Anvil::start(options));
-        let (database, anvil) = (database?, anvil?);
-        let keys = anvil.accounts().iter().map(|account| PrivateKeySigner::from_bytes(&account.private_key));
-        let keys: Vec<PrivateKeySigner> = keys.collect::<Result<_, _>>()?;
+        let (database, (anvil, keys)) = tokio::join!(TestDatabase::try_create(), node());
+        let database = database?;
         let [admin, relayer, solver, jo, mika, wallets @ ..] = keys.as_slice() else {
             anyhow::bail!("too few accounts")
         };
         let wallets = wallets.get(..WALLETS).context("too few accounts")?;
-        let plan = DeployPlan {
-            tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
-            solvers: vec![solver.address()],
-            relayers: vec![relayer.address()],
-            operators: vec![jo.address(), mika.address()],
-            ..DeployPlan::default()
-        };
-        let rpc = anvil.rpc_url();
-        let deployment = deploy(&rpc, admin, &plan, None).await?;
-        let token = deployment.tokens.first().context("no token")?.address;
-        let grant = TokenGrant { token, amount: U256::from(1_000_000_000_000_u64) };
-        fund_wallets(&rpc, admin, &deployment, wallets, &[grant]).await?.mined().await?;
+        let parts = Parts { admin, solver, relayers: &[relayer], operators: [jo, mika] };
+        let deployment = parts.deploy(&anvil.rpc_url()).await;
+        parts.fund(&anvil.rpc_url(), &deployment, wallets, 1_000_000_000_000).await;
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
         let bank = SharedBank::start(&dir.join("bank"), &DEPOSITS, dice).await?;
         let (relayer, recipients) = (relayer.clone(), Recipients::simulated());
@@ -83,9 +79,9 @@ impl Ground {
         ground.write("contracts.json", &serde_json::to_string(&deployment)?)?;
         ground.write("master", &random_hex(32))?;
         ground.write("receiver.pem", authority)?;
-        ground.write("dvp.toml", &ground.config(&deployment, &solver.address().to_string())?)?;
+        ground.write("dvp.toml", &(ground.config(&deployment) + &market(&deployment, solver) + EUROS))?;
         ground.known = ground.furnish(&deployment, wallets, sessions)?;
-        ground.recipients = Recipients::register(&|words| ground.command(words))?;
+        ground.recipients = Recipients::register(Kind::All, &|words| ground.command(words))?;
         Ok(ground)
     }
 
@@ -95,7 +91,7 @@ impl Ground {
         Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?)
     }
 
-    fn config(&self, deployment: &Deployment, solver: &str) -> anyhow::Result<String> {
+    fn config(&self, deployment: &Deployment) -> String {
         let (dir, rpc) = (self.dir.display(), self.anvil.rpc_url());
         let account = |(currency, number): (&str, &str)| {
             format!(
@@ -104,8 +100,7 @@ impl Ground {
             )
         };
         let accounts = ACCOUNTS.map(account).join(", ");
-        let token = deployment.tokens.first().context("no token")?.address;
-        Ok(format!(
+        format!(
             r#"
 environment = "test"
 roles = ["api", "fix", "indexer", "worker"]
@@ -144,38 +139,9 @@ relayer_keys = ["env:DRILL_RELAYER"]
 confirmations = 1
 payout_gate = [{{ wait = "1 block" }}]
 poll_interval = "200ms"
-[[assets]]
-symbol = "USDC"
-exponent = 6
-chain = "anvil"
-address = "{token}"
-[[assets]]
-symbol = "USD"
-exponent = 2
-currency = "USD"
-[[assets]]
-symbol = "EUR"
-exponent = 2
-currency = "EUR"
-[[pairs]]
-base = "USDC"
-quote = "USD"
-reference_price = "1"
-protocol_fee_bps = 5
-payout_fee_minor = "50"
-[[pairs]]
-base = "USD"
-quote = "EUR"
-reference_price = "0.92"
-protocol_fee_bps = 5
-payout_fee_minor = "50"
-[[liquidity.providers]]
-id = "north"
-wallet = "{solver}"
-spread_bps = 10
 "#,
             chain = deployment.chain_id
-        ))
+        )
     }
 
     /// Creates the schema, the partner with its key, balances and sessions. Returns what a client knows of them.
@@ -186,6 +152,7 @@ spread_bps = 10
         sessions: usize,
     ) -> anyhow::Result<Value> {
         self.command(&["migrate"])?;
+        self.command(&["bank", "folder", "stamp", "--operator", "drill"])?;
         self.command(&["partner", "create", "--name", "acme", "--tier", "enterprise", "--limit", "600000"])?;
         for (id, asset, amount) in DEPOSITS {
             let owner = match id {
@@ -207,19 +174,10 @@ spread_bps = 10
                 "beginString": begin_string, "senderCompId": comp_id, "username": "acme", "password": PASSWORD,
             }));
         }
-        let token = deployment.tokens.first().context("no token")?.address;
-        let wallet =
-            |key: &PrivateKeySigner| json!({"privateKey": format!("0x{}", hex::encode(key.to_bytes()))});
-        Ok(json!({
-            "databaseUrl": self.database.url(),
-            "partner": {"apiKey": text(&key, "/apiKey")?, "signingSecret": text(&key, "/signingSecret")?},
-            "fix": {"sessions": known},
-            "chain": {
-                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id,
-                "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
-                "tokens": [{"address": token}], "wallets": wallets.iter().map(wallet).collect::<Vec<_>>(),
-            },
-        }))
+        let mut seen = seen("", &key, &self.anvil.rpc_url(), deployment, wallets);
+        seen["databaseUrl"] = self.database.url().into();
+        seen["fix"] = json!({ "sessions": known });
+        Ok(seen)
     }
 
     fn dvp(&self, words: &[&str]) -> Command {

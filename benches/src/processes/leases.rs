@@ -50,13 +50,13 @@ impl Held {
 
 /// How long leases were free, with something to do, before another process had them, by the kind of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Handovers {
+pub(super) struct Handovers {
     pub count: usize,
     pub longest: Duration,
 }
 
 impl Handovers {
-    pub fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.count += other.count;
         self.longest = self.longest.max(other.longest);
     }

@@ -1,26 +1,26 @@
-//! The sandbox's chain as the measurement needs it: wallets with tokens and an approval, and the contents of its
-//! blocks.
+//! The sandbox's chain as measurements and drills need it: wallets with tokens and an approval, and the contents of
+//! its blocks.
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 /// Where OpenZeppelin's ERC20 keeps balances and allowances.
-const BALANCES: u8 = 0;
-const ALLOWANCES: u8 = 1;
+pub(crate) const BALANCES: u8 = 0;
+pub(crate) const ALLOWANCES: u8 = 1;
 /// Calls in one request.
 const CALLS: usize = 200;
 
 /// A JSON-RPC endpoint.
 #[derive(Clone)]
-pub(super) struct Rpc {
+pub(crate) struct Rpc {
     client: reqwest::Client,
     url: String,
 }
 
 /// The contents of some blocks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     pub count: u64,
     pub transactions: u64,
     pub gas_used: u64,
@@ -29,11 +29,11 @@ pub(super) struct Blocks {
 }
 
 impl Rpc {
-    pub(super) fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         Self { client: reqwest::Client::new(), url: url.to_owned() }
     }
 
-    async fn all(&self, calls: &[(&str, Value)]) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn all(&self, calls: &[(&str, Value)]) -> anyhow::Result<Vec<Value>> {
         let mut results = Vec::with_capacity(calls.len());
         for page in calls.chunks(CALLS) {
             let request: Vec<Value> = page
@@ -51,16 +51,16 @@ impl Rpc {
         Ok(results)
     }
 
-    async fn one(&self, method: &str, params: Value) -> anyhow::Result<Value> {
+    pub(crate) async fn one(&self, method: &str, params: Value) -> anyhow::Result<Value> {
         self.all(&[(method, params)]).await?.pop().context("an answer")
     }
 
-    pub(super) async fn head(&self) -> anyhow::Result<u64> {
+    pub(crate) async fn head(&self) -> anyhow::Result<u64> {
         number(&self.one("eth_blockNumber", json!([])).await?)
     }
 
     /// The blocks after `from`, up to and with `to`.
-    pub(super) async fn blocks(&self, from: u64, to: u64) -> anyhow::Result<Blocks> {
+    pub(crate) async fn blocks(&self, from: u64, to: u64) -> anyhow::Result<Blocks> {
         let calls: Vec<(&str, Value)> =
             (from + 1..=to).map(|n| ("eth_getBlockByNumber", json!([format!("{n:#x}"), false]))).collect();
         let mut sum = Blocks::default();
@@ -74,19 +74,14 @@ impl Rpc {
     }
 
     /// Gives each owner `amount` of the token and lets `spender` pull all of it.
-    pub(super) async fn furnish(
+    pub(crate) async fn furnish(
         &self,
         token: Address,
         spender: Address,
         owners: &[Address],
         amount: u128,
     ) -> anyhow::Result<()> {
-        let set = |slot: B256, value: U256| {
-            (
-                "anvil_setStorageAt",
-                json!([token, U256::from_be_bytes(slot.0), B256::from(value.to_be_bytes())]),
-            )
-        };
+        let set = |slot: B256, value: U256| stored(token, slot, value);
         let calls: Vec<(&str, Value)> = owners
             .iter()
             .flat_map(|owner| {
@@ -106,8 +101,14 @@ impl Rpc {
     }
 }
 
+/// The call that sets a word of a contract's storage.
+pub(crate) fn stored(contract: Address, slot: B256, value: U256) -> (&'static str, Value) {
+    let at = U256::from_be_bytes(slot.0);
+    ("anvil_setStorageAt", json!([contract, at, B256::from(value.to_be_bytes())]))
+}
+
 /// Where a mapping at `base` keeps the value of a key.
-fn slot(key: Address, base: B256) -> B256 {
+pub(crate) fn slot(key: Address, base: B256) -> B256 {
     keccak256([key.into_word().0, base.0].concat())
 }
 

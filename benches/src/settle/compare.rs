@@ -7,7 +7,9 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{CALLERS, MeasuredSandbox, SignerKind, Size, to_fiat};
-use crate::figure::per_second;
+use crate::drill::{name_of, with_log};
+use crate::figure::{Figures, decimal, per_second};
+use crate::progress;
 
 /// What every signer reaches of the local key's rate, in thousandths: the median of the rounds.
 const GOAL: u64 = 800;
@@ -17,76 +19,71 @@ const SIGNERS: [SignerKind; 3] = [SignerKind::Local, SignerKind::Pkcs11, SignerK
 
 /// One signer of one round.
 #[derive(Debug, Clone, Copy)]
-pub struct Rate {
-    pub round: usize,
-    pub signer: SignerKind,
+struct Rate {
+    round: usize,
+    signer: SignerKind,
     /// Orders completed, and anchored, a second, in thousandths.
-    pub completed: u64,
-    pub anchored: u64,
+    completed: u64,
+    anchored: u64,
 }
 
 impl Rate {
-    #[must_use]
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let Self { round, signer, completed, anchored } = self;
         let [completed, anchored] = [*completed, *anchored].map(decimal);
         json!({
-            "round": round, "signer": signer.name(), "completed": completed, "anchored": anchored, "unit": "orders/s",
+            "round": round, "signer": name_of(signer), "completed": completed, "anchored": anchored, "unit": "orders/s",
         })
     }
 }
 
 /// A signer's rates over the local key's, round by round, in thousandths.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ratio {
-    pub signer: SignerKind,
-    pub of: &'static str,
-    pub min: u64,
-    pub median: u64,
-    pub max: u64,
+struct Ratio {
+    signer: SignerKind,
+    of: &'static str,
+    min: u64,
+    median: u64,
+    max: u64,
 }
 
 impl Ratio {
-    #[must_use]
-    pub const fn reached(&self) -> bool {
+    const fn reached(&self) -> bool {
         self.median >= GOAL
     }
 
-    #[must_use]
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let Self { signer, of, min, median, max } = self;
         let [min, median, max, goal] = [*min, *median, *max, GOAL].map(decimal);
         json!({
-            "name": format!("{} of the local key's rate, {of}", signer.name()),
+            "name": format!("{} of the local key's rate, {of}", name_of(signer)),
             "min": min, "median": median, "max": max, "goal": goal, "reached": self.reached(),
         })
     }
 }
 
-/// Measures each signer in a sandbox of its own, `rounds` times, each round beginning with another one. `found` gets
-/// each rate as it is known.
-pub async fn compare(
-    binary: &Path,
-    orders: usize,
-    rounds: usize,
-    mut found: impl FnMut(&Rate) -> anyhow::Result<()>,
-) -> anyhow::Result<Vec<Ratio>> {
+/// Measures each signer in a sandbox of its own, `rounds` times, each round beginning with another one.
+pub async fn compare(binary: &Path, orders: usize, rounds: usize) -> anyhow::Result<Figures> {
     ensure!(rounds > 0 && orders > 0, "nothing to measure");
+    progress::expect(u64::try_from(rounds * SIGNERS.len() * 3)?);
     let mut rates = Vec::new();
     for round in 1..=rounds {
         for turn in 0..SIGNERS.len() {
             let signer = SIGNERS[(round + turn) % SIGNERS.len()];
             let rate = measure(binary, orders, round, signer).await;
-            let rate = rate.with_context(|| format!("round {round}, {}", signer.name()))?;
-            found(&rate)?;
+            let rate = rate.with_context(|| format!("round {round}, {}", name_of(&signer)))?;
+            progress::done(rate.json());
             rates.push(rate);
         }
     }
-    ratios(&rates)
+    let ratios = ratios(&rates)?;
+    let lines = rates.iter().map(Rate::json).chain(ratios.iter().map(Ratio::json)).collect();
+    let missed = if ratios.iter().all(Ratio::reached) { "" } else { "a signer is too slow" };
+    Ok(Figures { lines, missed: missed.to_owned() })
 }
 
 async fn measure(binary: &Path, orders: usize, round: usize, signer: SignerKind) -> anyhow::Result<Rate> {
-    let (place, _files) = MeasuredSandbox::start(binary, signer).await?;
+    let (mut place, _files) = MeasuredSandbox::start(binary, signer).await?;
     let outcome = async {
         let size =
             Size { orders: orders + WARM_UP, again: 0, of_one: 0, token_to_token: 0, fiat: 0, anchors: 0 };
@@ -95,7 +92,7 @@ async fn measure(binary: &Path, orders: usize, round: usize, signer: SignerKind)
         place.lot(to_fiat(warm, 0..1)?, CALLERS).await?;
         place.lot(to_fiat(&measured[..orders], 0..1)?, CALLERS).await
     };
-    let outcome = outcome.await.with_context(|| place.process.log_tail());
+    let outcome = with_log(outcome.await, || place.process.log_tail());
     place.process.stop().await?;
     let lot = outcome?;
     let [completed, anchored] =
@@ -124,11 +121,6 @@ fn ratios(rates: &[Rate]) -> anyhow::Result<Vec<Ratio>> {
         }
     }
     Ok(ratios)
-}
-
-/// Thousandths as a number of JSON.
-fn decimal(thousandths: u64) -> Value {
-    serde_json::from_str(&format!("{}.{:03}", thousandths / 1000, thousandths % 1000)).unwrap_or(Value::Null)
 }
 
 #[cfg(test)]

@@ -20,16 +20,6 @@ pub enum SignerKind {
     Remote,
 }
 
-impl SignerKind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Pkcs11 => "pkcs11",
-            Self::Remote => "remote",
-        }
-    }
-}
-
 pub(super) struct Signer {
     /// The sandbox's file of signers.
     file: Option<PathBuf>,

@@ -12,6 +12,7 @@ use crate::cpu;
 use crate::fix_orders::{Measured, Worked};
 use crate::harness::{DurableHarness, fiat_order};
 use crate::http::{Client, Keys, Served, request};
+use crate::progress;
 
 /// Orders made beforehand for each second of measuring.
 const ORDERS_A_SECOND: usize = 4_000;
@@ -94,6 +95,7 @@ impl Follower {
         let driven = tokio::task::spawn_blocking(move || follower.drive(requests, window, time)).await??;
         let Driven { follower, orders, elapsed, worked } = driven;
         *self = follower;
+        progress::done(format!("{orders} orders over REST"));
         Ok((orders, before.each(orders, elapsed, worked)))
     }
 

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use sqlx::PgPool;
 
+use crate::figure::decimal;
+
 /// The statements listed by name; the others are summed up.
 const LISTED: usize = 24;
 /// As much of a statement as tells which one it is.
@@ -10,7 +12,7 @@ const CHARACTERS: usize = 96;
 
 /// A statement's cost of an order, beside that of all statements.
 #[derive(Debug, Clone)]
-pub struct StatementFigure {
+pub(super) struct StatementFigure {
     part: &'static str,
     rail: &'static str,
     statement: String,
@@ -23,13 +25,9 @@ pub struct StatementFigure {
 
 impl StatementFigure {
     /// One line of JSON.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let Self { part, rail, statement, calls, nanos, wal_bytes, all_nanos } = self;
         let share = nanos.saturating_mul(1000).checked_div(*all_nanos).unwrap_or(0);
-        let decimal = |thousandths: u64| {
-            let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
-            serde_json::from_str::<Value>(&text).unwrap_or(Value::Null)
-        };
         json!({
             "name": format!("{part}, {rail} rail: {statement}"), "value": nanos, "unit": "ns/order",
             "floor": all_nanos, "ratio": decimal(share), "calls": decimal(*calls), "walBytes": wal_bytes,

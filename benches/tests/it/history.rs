@@ -1,7 +1,7 @@
 //! A history is a database as the service leaves it: what the service compares with itself agrees.
 
 use dvp_benches::history::{self, HistorySize};
-use dvp_core::reconciliation::{PATIENCE, compare_bank};
+use dvp_core::ledger::reconciliation::{PATIENCE, compare_bank};
 use dvp_testing::Harness;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,5 @@
-//! A large history: the books of one, and the plans of every statement over it.
+//! The feed under writers; a large history: its books, and the plans of every statement over it.
 
+mod feed;
 mod history;
 mod plans;

@@ -12,14 +12,14 @@ use dvp_benches::history::{self, HistorySize};
 use dvp_benches::http::Served;
 use dvp_benches::interfaces::Reads;
 use dvp_benches::screens::{self, Browser};
-use dvp_benches::{interfaces, moves, plans};
-use dvp_core::approvals::approve;
+use dvp_benches::{interfaces, plans};
+use dvp_core::ledger::reconciliation::{PATIENCE, compare_bank};
 use dvp_core::legacy;
-use dvp_core::personal_data::{self, Erasure};
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::personal_data::{self, Erasure};
+use dvp_core::operators::requests::Maker;
 use dvp_core::ranges;
-use dvp_core::reconciliation::{PATIENCE, compare_bank};
-use dvp_core::requests::Maker;
-use dvp_core::retention::{self, Ages};
+use dvp_core::workflow::retention::{self, Ages};
 use dvp_core::workflow::{ledger_check, ledger_closings};
 use dvp_store::ledger::check::Compared;
 use dvp_testing::wait::wait_for;
@@ -32,16 +32,14 @@ const PASSED_OVER_MAX: u64 = 16;
 
 /// Fewer rows than an index is worth: a table of a history must have more, or be listed here.
 const FEW: i64 = 400;
-const THIN: [(&str, &str); 10] = [
+const THIN: [(&str, &str); 8] = [
     ("bank_recall", "made by operators"),
-    ("fix_order_copy", "of orders of FIX sessions that moved to another cell"),
+    ("cool_down", "who cools down at the moment, read as a whole"),
+    ("deposit_wait", "orders of a coin that nobody has paid yet, of which a partner has a limited number"),
     ("idempotency", "kept for a day"),
-    ("moved_event", "of orders of FIX sessions that moved to another cell"),
-    ("partner_deposit", "entered by operators"),
     ("permit_published", "of orders that failed before their lock, until the permit expires"),
     ("request_nonce", "kept for an hour"),
     ("simulated_rail", "the books of the simulated rails, which stand for the world outside"),
-    ("webhook_attempt", "kept for 15 days, of deliveries that failed at first"),
     ("webhook_notice", "made when an endpoint fails"),
 ];
 
@@ -115,7 +113,6 @@ async fn jobs(harness: &DurableHarness) {
     interfaces::reconcile(harness.pool(), Reads::Since).await.unwrap();
     interfaces::relay(harness.pool()).await.unwrap();
     interfaces::commands(harness).await.unwrap();
-    moves::copy_pages(harness.pool()).await.unwrap();
 }
 
 /// Opens many commands, alarms and effects, as when the chain and the bank are behind, while the statistics say that none

@@ -40,8 +40,10 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         bytes signature;
     }
 
-    /// @dev What a token may use to pay out when an order ends; `withdraw` has no such limit.
-    uint256 private constant PUSH_GAS = 200_000;
+    /// @dev What a token may use to pay out and to say its balances when an order ends; `withdraw` has no such limit.
+    uint256 private constant PUSH_GAS = 260_000;
+    /// @dev What notes a debt.
+    uint256 private constant DEBT_GAS = 40_000;
     uint256 private constant SLOT_MASK = 0xff;
 
     /// @notice Where permits are used up.
@@ -53,7 +55,7 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
 
     /// @dev The first 248 bits of the commitment to the order's terms, then the slot. Never empty again.
     mapping(bytes32 id => uint256 word) private _words;
-    /// @notice What could not be paid when an order ended, because the token refused the payee at that moment.
+    /// @notice What was not paid when an order ended, because the token moved less at that moment, or nothing.
     mapping(address account => mapping(address token => uint256)) public owed;
 
     event Locked(
@@ -68,11 +70,12 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
     );
     event Released(bytes32 indexed id, bytes32 preimage, uint64 seq);
     event Refunded(bytes32 indexed id, uint64 seq);
-    /// @notice The order ended, the token refused to pay, and `withdraw` pays once it no longer does.
+    /// @notice The order ended, the token did not pay this amount, and `withdraw` pays once it does.
     event Owed(bytes32 indexed id, address indexed account, address token, uint256 amount, uint64 seq);
     event Withdrawn(address indexed account, address token, uint256 amount, uint64 seq);
 
     error OnlySettler(address caller);
+    error OnlyItself(address caller);
     error WrongState(bytes32 id, Slot slot);
     error WrongTerms(bytes32 id);
     error ZeroAmount();
@@ -172,13 +175,32 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         _push(id, order.token, order.maker, order.amount);
     }
 
-    /// @notice Pays what an account is owed, to that account; anyone may call it.
+    /// @notice Pays what an account is owed, to that account; anyone may call it. What the token does not move is owed
+    /// still.
     function withdraw(address account, address token) external nonReentrant {
         uint256 amount = owed[account][token];
         if (amount == 0) revert NothingOwed(account, token);
         owed[account][token] = 0;
-        emit Withdrawn(account, token, amount, _nextSeq());
-        if (!_transfer(token, account, amount, gasleft())) revert AmountNotPaid(amount, 0);
+        uint256 paid = this.pay(token, account, amount);
+        if (paid == 0) revert AmountNotPaid(amount, 0);
+        if (paid < amount) owed[account][token] = amount - paid;
+        emit Withdrawn(account, token, paid, _nextSeq());
+    }
+
+    /// @notice For this contract alone: a call to itself, so that a token that takes too much is undone by itself.
+    /// @dev What counts is what left this contract, not what the token returns: a rebasing token moves a little less, a
+    /// changed one may return anything. More than was owed would be other orders' funds. What the payee got of it is
+    /// between the payee and the token.
+    function pay(address token, address to, uint256 amount) external returns (uint256 paid) {
+        if (msg.sender != address(this)) revert OnlyItself(msg.sender);
+        uint256 before = IERC20(token).balanceOf(address(this));
+        bytes memory call_ = abi.encodeCall(IERC20.transfer, (to, amount));
+        assembly ("memory-safe") {
+            pop(call(gas(), token, 0, add(call_, 0x20), mload(call_), 0, 0))
+        }
+        uint256 left = IERC20(token).balanceOf(address(this));
+        paid = before > left ? before - left : 0;
+        if (paid > amount) revert AmountNotPaid(amount, paid);
     }
 
     /// @notice Where an id stands, and the first 248 bits of the commitment to its terms.
@@ -254,32 +276,18 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         if (received != amount) revert AmountNotReceived(amount, received);
     }
 
-    /// @dev Pays, or notes a debt when the token refuses: a payee that its token has frozen, or a token that is
-    /// paused, must not keep an order from ending, for at the timelock the other side would be paid.
-    /// A caller short of gas cannot make the token refuse.
+    /// @dev Pays, and notes as a debt what the token does not: a payee that its token has frozen, or a token that is
+    /// paused, takes too much or hides its balances, must not keep an order from ending, for at the timelock the other
+    /// side would be paid. A caller short of gas cannot make the token refuse.
     function _push(bytes32 id, address token, address to, uint256 amount) private {
-        uint256 needed = PUSH_GAS + PUSH_GAS / 63 + 30_000;
+        uint256 needed = PUSH_GAS + PUSH_GAS / 63 + DEBT_GAS;
         if (gasleft() < needed) revert PushOutOfGas(needed, gasleft());
-        if (_transfer(token, to, amount, PUSH_GAS)) return;
-        owed[to][token] += amount;
-        emit Owed(id, to, token, amount, _nextSeq());
-    }
-
-    /// @dev False when the token reverted or answered false. Reverts when more or less left this contract than was
-    /// paid: those are other orders' funds.
-    function _transfer(address token, address to, uint256 amount, uint256 gas_) private returns (bool paid) {
-        uint256 before = IERC20(token).balanceOf(address(this));
-        bytes memory call_ = abi.encodeCall(IERC20.transfer, (to, amount));
-        assembly ("memory-safe") {
-            mstore(0, 0)
-            paid := call(gas_, token, 0, add(call_, 0x20), mload(call_), 0, 0x20)
-            if paid {
-                switch returndatasize()
-                case 0 { paid := gt(extcodesize(token), 0) }
-                default { paid := and(gt(returndatasize(), 0x1f), eq(mload(0), 1)) }
-            }
-        }
-        uint256 gone = before - IERC20(token).balanceOf(address(this));
-        if (gone != (paid ? amount : 0)) revert AmountNotPaid(amount, gone);
+        uint256 unpaid = amount;
+        try this.pay{gas: PUSH_GAS}(token, to, amount) returns (uint256 paid) {
+            unpaid -= paid;
+        } catch {}
+        if (unpaid == 0) return;
+        owed[to][token] += unpaid;
+        emit Owed(id, to, token, unpaid, _nextSeq());
     }
 }

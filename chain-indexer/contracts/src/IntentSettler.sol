@@ -173,56 +173,70 @@ contract IntentSettler is Managed, EIP712 {
         escrow.giveBack(intentId, order, true);
     }
 
-    /// @notice `create` for each; one that fails changes nothing, and `reasons` has its revert data.
+    /// @notice `create` for each; one that fails changes nothing, and `reasons` has its revert data. The rest is not tried
+    /// once the gas may not suffice for the next one.
     /// @param itemGas What each may use at most.
-    function createMany(CreateParams[] calldata items, uint256 itemGas)
+    /// @param atLeast The number of items that must be tried: with gas for fewer the batch reverts.
+    function createMany(CreateParams[] calldata items, uint256 itemGas, uint256 atLeast)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
-        returns (bytes[] memory reasons)
+        returns (Outcome[] memory outcomes, bytes[] memory reasons)
     {
-        reasons = new bytes[](items.length);
+        (outcomes, reasons) = (new Outcome[](items.length), new bytes[](items.length));
+        uint256 needed = _gasFor(itemGas, items.length);
         for (uint256 i = 0; i < items.length; ++i) {
-            reasons[i] = _attempt(items[i].intentId, abi.encodeCall(this.createItem, (items[i])), itemGas);
+            bytes memory item = abi.encodeCall(this.createItem, (items[i]));
+            (outcomes[i], reasons[i]) = _attempt(items[i].intentId, item, itemGas, needed, i < atLeast);
+            if (outcomes[i] == Outcome.NotTried) break;
         }
     }
 
     /// @notice `fill` for each, as `createMany`.
-    function fillMany(FillParams[] calldata items, uint256 itemGas)
+    function fillMany(FillParams[] calldata items, uint256 itemGas, uint256 atLeast)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
-        returns (bytes[] memory reasons)
+        returns (Outcome[] memory outcomes, bytes[] memory reasons)
     {
-        reasons = new bytes[](items.length);
+        (outcomes, reasons) = (new Outcome[](items.length), new bytes[](items.length));
+        uint256 needed = _gasFor(itemGas, items.length);
         for (uint256 i = 0; i < items.length; ++i) {
-            reasons[i] = _attempt(items[i].intentId, abi.encodeCall(this.fillItem, (items[i])), itemGas);
+            bytes memory item = abi.encodeCall(this.fillItem, (items[i]));
+            (outcomes[i], reasons[i]) = _attempt(items[i].intentId, item, itemGas, needed, i < atLeast);
+            if (outcomes[i] == Outcome.NotTried) break;
         }
     }
 
     /// @notice `settle` for each, as `createMany`.
-    function settleMany(SettleParams[] calldata items, uint256 itemGas)
+    function settleMany(SettleParams[] calldata items, uint256 itemGas, uint256 atLeast)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
-        returns (bytes[] memory reasons)
+        returns (Outcome[] memory outcomes, bytes[] memory reasons)
     {
-        reasons = new bytes[](items.length);
+        (outcomes, reasons) = (new Outcome[](items.length), new bytes[](items.length));
+        uint256 needed = _gasFor(itemGas, items.length);
         for (uint256 i = 0; i < items.length; ++i) {
-            reasons[i] = _attempt(items[i].intentId, abi.encodeCall(this.settleItem, (items[i])), itemGas);
+            bytes memory item = abi.encodeCall(this.settleItem, (items[i]));
+            (outcomes[i], reasons[i]) = _attempt(items[i].intentId, item, itemGas, needed, i < atLeast);
+            if (outcomes[i] == Outcome.NotTried) break;
         }
     }
 
     /// @notice `swap` for each, as `createMany`.
-    function swapMany(SwapParams[] calldata items, uint256 itemGas)
+    function swapMany(SwapParams[] calldata items, uint256 itemGas, uint256 atLeast)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
-        returns (bytes[] memory reasons)
+        returns (Outcome[] memory outcomes, bytes[] memory reasons)
     {
-        reasons = new bytes[](items.length);
+        (outcomes, reasons) = (new Outcome[](items.length), new bytes[](items.length));
+        uint256 needed = _gasFor(itemGas, items.length);
         for (uint256 i = 0; i < items.length; ++i) {
-            reasons[i] = _attempt(items[i].intentId, abi.encodeCall(this.swapItem, (items[i])), itemGas);
+            bytes memory item = abi.encodeCall(this.swapItem, (items[i]));
+            (outcomes[i], reasons[i]) = _attempt(items[i].intentId, item, itemGas, needed, i < atLeast);
+            if (outcomes[i] == Outcome.NotTried) break;
         }
     }
 

@@ -15,8 +15,17 @@ abstract contract Managed is AccessControlDefaultAdminRules, ReentrancyGuardTran
     bytes32 public constant RELAYER_ROLE = keccak256("RELAYER_ROLE");
     bytes32 public constant PAUSER_ROLE = keccak256("PAUSER_ROLE");
 
+    /// @notice What became of an item of a batch.
+    enum Outcome {
+        NotTried, // the gas was short, and it changed nothing
+        Failed, // it was undone
+        Done
+    }
+
     /// @dev Gas that must be left beside an item's own: to note its failure and to return.
     uint256 private constant ITEM_RESERVE = 40_000;
+    /// @dev What the return of one item's outcome and reason costs.
+    uint256 private constant RETURN_RESERVE = 700;
     /// @dev Bytes of an item's revert reason that are kept. A token can return megabytes, and copying costs the batch.
     uint256 private constant REASON_MAX = 132;
 
@@ -26,8 +35,8 @@ abstract contract Managed is AccessControlDefaultAdminRules, ReentrancyGuardTran
     /// @notice A role was granted or revoked. None is emitted while the contract is being created.
     event RoleSet(bytes32 indexed role, address indexed account, bool granted, uint64 seq);
     event PauseSet(bool paused, address indexed by, uint64 seq);
-    /// @notice An item of a batch changed nothing. `reason` is the first bytes of its revert data, empty when it ran
-    /// out of gas.
+    /// @notice An item of a batch was tried and undone. `reason` is the first bytes of its revert data, empty when it
+    /// gave none or ran out of gas.
     event ItemFailed(bytes32 indexed id, bytes4 indexed call, bytes reason, uint64 seq);
 
     error PausedNow();
@@ -58,13 +67,24 @@ abstract contract Managed is AccessControlDefaultAdminRules, ReentrancyGuardTran
         _setPaused(false);
     }
 
+    /// @dev The gas that must be left to try an item of a batch: its own with the 1/64 that EIP-150 keeps back at every
+    /// call, what notes its failure, and what returns the outcomes of all.
+    function _gasFor(uint256 itemGas, uint256 items) internal pure returns (uint256) {
+        return itemGas + itemGas / 63 + ITEM_RESERVE + items * RETURN_RESERVE;
+    }
+
     /// @dev Runs an item as a call of this contract to itself, so that whatever makes it fail undoes it alone.
-    /// The item gets exactly `itemGas`: when less is left the whole batch reverts, so that no item fails because
-    /// another one, or a caller who is short of gas, used its share (EIP-150 keeps 1/64 back at every call).
-    function _attempt(bytes32 id, bytes memory item, uint256 itemGas) internal returns (bytes memory reason) {
+    /// The item gets exactly `itemGas`: with less than `needed` left it is not tried, so that no item fails because
+    /// another one, or a caller who is short of gas, used its share. One that must be tried reverts the batch instead.
+    function _attempt(bytes32 id, bytes memory item, uint256 itemGas, uint256 needed, bool must)
+        internal
+        returns (Outcome outcome, bytes memory reason)
+    {
         uint256 left = gasleft();
-        uint256 needed = itemGas + itemGas / 63 + ITEM_RESERVE;
-        if (left < needed) revert BatchOutOfGas(id, needed, left);
+        if (left < needed) {
+            if (must) revert BatchOutOfGas(id, needed, left);
+            return (Outcome.NotTried, reason);
+        }
         bool done;
         assembly ("memory-safe") {
             done := call(itemGas, address(), 0, add(item, 0x20), mload(item), 0, 0)
@@ -77,8 +97,9 @@ abstract contract Managed is AccessControlDefaultAdminRules, ReentrancyGuardTran
                 mstore(0x40, and(add(add(reason, size), 0x3f), not(0x1f)))
             }
         }
-        // An item without a reason has failed too: the caller tells the two apart by the events alone, as anyone does.
-        if (!done) emit ItemFailed(id, bytes4(item), reason, _nextSeq());
+        if (done) return (Outcome.Done, reason);
+        emit ItemFailed(id, bytes4(item), reason, _nextSeq());
+        return (Outcome.Failed, reason);
     }
 
     function _setPaused(bool to) private {

@@ -13,7 +13,12 @@ contract OddToken {
         KeepsAFee,
         TakesMore,
         BurnsGas,
-        RevertsWithMegabytes
+        RevertsWithMegabytes,
+        IsInvalid,
+        RevertsWithNothing,
+        ReturnsMegabytes,
+        RoundsDown,
+        HidesBalances
     }
 
     /// @notice What is odd about transfers from now on.
@@ -23,13 +28,13 @@ contract OddToken {
     /// @notice Whether a call made from within a transfer got through.
     bool public reentered;
 
-    mapping(address owner => uint256) public balanceOf;
+    mapping(address owner => uint256) private _held;
     mapping(address owner => mapping(address spender => uint256)) public allowance;
     address private _target;
     bytes private _call;
 
     function mint(address to, uint256 value) external {
-        balanceOf[to] += value;
+        _held[to] += value;
     }
 
     function approve(address spender, uint256 value) external returns (bool) {
@@ -46,6 +51,11 @@ contract OddToken {
 
     function freeze(address account, bool to) external {
         frozen[account] = to;
+    }
+
+    function balanceOf(address owner) external view returns (uint256) {
+        require(oddity != Oddity.HidesBalances, "hidden");
+        return _held[owner];
     }
 
     function decimals() external pure returns (uint8) {
@@ -74,13 +84,30 @@ contract OddToken {
                 revert(0, 65536)
             }
         }
+        if (oddity == Oddity.IsInvalid) {
+            assembly {
+                invalid()
+            }
+        }
+        if (oddity == Oddity.RevertsWithNothing) {
+            assembly {
+                revert(0, 0)
+            }
+        }
         if (oddity == Oddity.Reenters) {
             (bool through,) = _target.call(_call);
             reentered = reentered || through;
         }
-        balanceOf[from] -= value;
-        balanceOf[to] += oddity == Oddity.KeepsAFee ? value - 1 : value;
-        if (oddity == Oddity.TakesMore) balanceOf[from] -= 1;
+        if (oddity == Oddity.RoundsDown) value -= 1;
+        _held[from] -= value;
+        _held[to] += oddity == Oddity.KeepsAFee ? value - 1 : value;
+        if (oddity == Oddity.TakesMore) _held[from] -= 1;
+        if (oddity == Oddity.ReturnsMegabytes) {
+            assembly {
+                mstore(0, 1)
+                return(0, 262144)
+            }
+        }
         if (oddity == Oddity.SaysNothing) {
             assembly {
                 return(0, 0)

@@ -125,17 +125,22 @@ contract Payouts is Managed, EIP712 {
         _pay(payment, authorization);
     }
 
-    /// @notice `pay` for each; one that fails changes nothing, and `reasons` has its revert data.
+    /// @notice `pay` for each; one that fails changes nothing, and `reasons` has its revert data. The rest is not tried
+    /// once the gas may not suffice for the next one.
     /// @param itemGas What each may use at most.
-    function payMany(PayParams[] calldata items, uint256 itemGas)
+    /// @param atLeast The number of items that must be tried: with gas for fewer the batch reverts.
+    function payMany(PayParams[] calldata items, uint256 itemGas, uint256 atLeast)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
-        returns (bytes[] memory reasons)
+        returns (Outcome[] memory outcomes, bytes[] memory reasons)
     {
-        reasons = new bytes[](items.length);
+        (outcomes, reasons) = (new Outcome[](items.length), new bytes[](items.length));
+        uint256 needed = _gasFor(itemGas, items.length);
         for (uint256 i = 0; i < items.length; ++i) {
-            reasons[i] = _attempt(items[i].payment.id, abi.encodeCall(this.payItem, (items[i])), itemGas);
+            bytes memory item = abi.encodeCall(this.payItem, (items[i]));
+            (outcomes[i], reasons[i]) = _attempt(items[i].payment.id, item, itemGas, needed, i < atLeast);
+            if (outcomes[i] == Outcome.NotTried) break;
         }
     }
 

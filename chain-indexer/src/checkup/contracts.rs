@@ -101,7 +101,7 @@ async fn wiring(provider: &DynProvider, deployment: &Deployment) -> Finding {
     Finding { about: "contract wiring", found: found.await }
 }
 
-/// A record of contracts from before the gate is not asked about it.
+/// A record without a gate is not asked about it.
 async fn coin_wiring(
     provider: &DynProvider,
     deployment: &Deployment,

@@ -7,7 +7,7 @@ use alloy::rpc::types::Filter;
 use dvp_domain::chain::BlockNumber;
 use futures_util::future::join_all;
 
-use super::{Defect, Finding, connect};
+use super::{Defect, Finding};
 use crate::ChainConfig;
 use crate::contracts::anchor::ReceiptAnchor;
 use crate::rpc::{self, BlockHead};
@@ -34,7 +34,7 @@ pub(super) async fn check(config: &ChainConfig, now: u64) -> (Vec<Finding>, Opti
                 answering.push(one);
                 Ok(said)
             }
-            Err(defect) => Err(about(&which, defect)),
+            Err(defect) => Err(defect.of(&which)),
         };
         findings.push(Finding { about: "endpoint", found });
     }
@@ -48,16 +48,8 @@ pub(super) async fn check(config: &ChainConfig, now: u64) -> (Vec<Finding>, Opti
     (findings, answering.into_iter().next().map(|one| one.provider))
 }
 
-fn about(which: &str, defect: Defect) -> Defect {
-    match defect {
-        Defect::Contradiction(text) => Defect::Contradiction(format!("{which}: {text}")),
-        Defect::Lack(text) => Defect::Lack(format!("{which}: {text}")),
-        Defect::Unanswered(text) => Defect::Unanswered(format!("{which}: {text}")),
-    }
-}
-
 async fn ask(url: &str, config: &ChainConfig) -> Result<(Answering, String), Defect> {
-    let provider = connect(url)?;
+    let provider = rpc::connect(url)?;
     let chain_id = provider.get_chain_id().await?;
     if chain_id != config.chain_id {
         let said = format!("its chain is {chain_id}, not {}", config.chain_id);

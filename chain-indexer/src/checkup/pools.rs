@@ -15,19 +15,11 @@ const NOW: BlockId = BlockId::latest();
 const MEASURED_BLOCKS: u64 = 100;
 
 pub(super) async fn check(provider: &DynProvider, expected: &Expected) -> Option<Finding> {
-    let of = async |pool: &ExpectedPool| about(pool, checked(provider, pool).await);
+    let of = async |pool: &ExpectedPool| checked(provider, pool).await.map_err(|defect| defect.of(&pool.id));
     let ids: Vec<&str> = expected.pools.iter().map(|pool| pool.id.as_str()).collect();
     let well = format!("tokens and averages of {}", ids.join(", "));
     let finding = all("pools", well, expected.pools.iter().map(of)).await;
     (!expected.pools.is_empty()).then_some(finding)
-}
-
-fn about(pool: &ExpectedPool, found: Result<(), Defect>) -> Result<(), Defect> {
-    found.map_err(|defect| match defect {
-        Defect::Contradiction(said) => Defect::Contradiction(format!("{}: {said}", pool.id)),
-        Defect::Lack(said) => Defect::Lack(format!("{}: {said}", pool.id)),
-        Defect::Unanswered(said) => Defect::Unanswered(format!("{}: {said}", pool.id)),
-    })
 }
 
 async fn checked(provider: &DynProvider, pool: &ExpectedPool) -> Result<(), Defect> {

@@ -6,7 +6,7 @@ use crate::lease_guard::{self, Backoff};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
 use dvp_store::chain as store;
-use dvp_store::lease::LeaseGuard;
+use dvp_store::database::lease::LeaseGuard;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 

@@ -1,16 +1,17 @@
 //! Why the indexer cannot continue, and whether the endpoint causes it.
 
 use super::decode::{DecodeError, Hole};
+use crate::rpc;
 use alloy::primitives::{Address, B256};
 use alloy::transports::TransportError;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::StoreError;
 use dvp_store::chain::Halted;
+use dvp_store::{Fault, StoreError};
 
 /// Why the indexer cannot continue for now.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    #[error("chain call failed: {0}")]
+    #[error("chain call failed: {}", rpc::told(.0))]
     Rpc(#[from] TransportError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -38,6 +39,9 @@ pub enum IndexError {
     WrongChain { expected: u64, found: u64 },
     #[error("a chain without an endpoint")]
     NoEndpoint,
+    /// A panic, or a step that did not end.
+    #[error("{0}")]
+    Unfinished(String),
     #[error("events are restored by the word of two endpoints, and {answering} of {configured} answers")]
     OneWitness { answering: usize, configured: usize },
 }
@@ -50,7 +54,7 @@ impl From<sqlx::Error> for IndexError {
 
 impl IndexError {
     /// Whether another endpoint might succeed.
-    pub(super) const fn is_of_the_endpoint(&self) -> bool {
+    pub(super) fn is_of_the_endpoint(&self) -> bool {
         match self {
             Self::Rpc(_)
             | Self::Decode(_)
@@ -62,7 +66,9 @@ impl IndexError {
             | Self::Disagreement { .. }
             | Self::FinalityDoubted { .. }
             | Self::WrongChain { .. } => true,
-            Self::Store(_) | Self::Halted(_) | Self::NoEndpoint | Self::OneWitness { .. } => false,
+            // Values that the database refuses came from the endpoint.
+            Self::Store(error) => matches!(error.fault(), Fault::Data),
+            Self::Unfinished(_) | Self::Halted(_) | Self::NoEndpoint | Self::OneWitness { .. } => false,
         }
     }
 
@@ -82,6 +88,7 @@ impl IndexError {
             | Self::Halted(_)
             | Self::WrongChain { .. }
             | Self::NoEndpoint
+            | Self::Unfinished(_)
             | Self::OneWitness { .. } => false,
         }
     }

@@ -1,14 +1,15 @@
 //! Runs the indexer: holds the lease, takes step after step, and reports the state.
 
 use super::gate::GateKeeper;
-use super::{IndexError, Indexer, Step};
+use super::{IndexError, Indexer, STEP_WITHIN, Step};
 use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
 use crate::reader::{ChainReader, HttpReader};
 use crate::wake;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, IndexerState};
-use dvp_store::lease::LeaseGuard;
+use dvp_store::database::lease::LeaseGuard;
+use dvp_store::workers::{ItemError, guarded};
 use metrics::{counter, gauge};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +30,7 @@ pub async fn run_indexer(
     shutdown: CancellationToken,
 ) -> Result<(), IndexError> {
     let indexer = Indexer::<HttpReader>::new(pool, config)?;
-    run_indexer_on(indexer, shutdown).await
+    Box::pin(run_indexer_on(indexer, shutdown)).await
 }
 
 /// The same for an indexer with endpoints of its own.
@@ -59,7 +60,7 @@ impl<R: ChainReader> Indexer<R> {
         let mut failures = 0_u32;
         let mut reporter = Reporter::default();
         while !shutdown.is_cancelled() {
-            let (pause, state) = match self.turn(guard).await {
+            let (pause, state) = match self.caught_turn(guard).await {
                 Ok(None) => {
                     tracing::warn!(chain = self.config.name, "the indexer's lease was lost");
                     return;
@@ -67,6 +68,7 @@ impl<R: ChainReader> Indexer<R> {
                 Ok(Some(step)) => {
                     backoff.reset();
                     failures = 0;
+                    self.items.note(&self.config.name, "chain", Ok(())).await;
                     let pause = if step == Step::Idle { self.config.poll_interval } else { Duration::ZERO };
                     (pause, Some(self.state(step)))
                 }
@@ -80,6 +82,9 @@ impl<R: ChainReader> Indexer<R> {
                         .increment(1);
                     let reason = error.to_string();
                     tracing::warn!(chain = self.config.name, %error, failures, "indexer step failed, will retry");
+                    if failures >= HOLDING_AFTER {
+                        self.items.note(&self.config.name, "chain", Err(reason.clone())).await;
+                    }
                     (backoff.next(), (failures >= HOLDING_AFTER).then_some(IndexerState::Holding { reason }))
                 }
             };
@@ -113,8 +118,23 @@ impl<R: ChainReader> Indexer<R> {
         IndexerState::Following
     }
 
+    /// A panic is an error: the step is tried again, and has committed completely or not at all.
+    async fn caught_turn(&mut self, guard: &mut LeaseGuard) -> Result<Option<Step>, IndexError> {
+        guarded(STEP_WITHIN, self.turn(guard)).await.map_err(|error| match error {
+            ItemError::Failed(error) => error,
+            error => IndexError::Unfinished(error.to_string()),
+        })
+    }
+
     async fn turn(&mut self, guard: &mut LeaseGuard) -> Result<Option<Step>, IndexError> {
-        if guard.keep(&self.pool).await? { self.step(guard.lease()).await.map(Some) } else { Ok(None) }
+        if !guard.keep(&self.pool).await? {
+            return Ok(None);
+        }
+        let (lease, pool) = (guard.lease().clone(), self.pool.clone());
+        tokio::select! {
+            step = self.step(&lease) => step.map(Some),
+            () = guard.keep_until_lost(&pool) => Ok(None),
+        }
     }
 }
 

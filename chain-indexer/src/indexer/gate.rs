@@ -5,6 +5,12 @@
 //!
 //! An undecided fill is checked again later. A few blocks are compared at a time, and no more of them after [`BUDGET`]:
 //! the reading of the chain waits for that time and [`PATIENCE`] at most, whichever endpoint does not answer.
+//!
+//! A reorganization that reverts a published lock or fill inserts a fact that it is lost, whichever of the two
+//! commits first.
+//!
+//! Kept by `chain-indexer/tests/it/endpoints.rs::a_fill_that_one_of_two_endpoints_lacks_is_not_published` and
+//! `chain-indexer/tests/it/endpoints.rs::what_was_reported_and_is_reorganised_is_reported_lost_and_then_again`.
 
 use super::{IndexError, Indexer, decode};
 use crate::gate::Wait;
@@ -16,7 +22,7 @@ use alloy::rpc::types::Filter;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;

@@ -13,7 +13,7 @@ use alloy::primitives::{Address, B256, BloomInput, Log as PrimitiveLog};
 use alloy::rpc::types::{Filter, Log, TransactionReceipt};
 use alloy::transports::RpcError;
 use dvp_store::chain::{self as store, Cursor, LogRow};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 

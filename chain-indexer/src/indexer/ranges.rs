@@ -16,7 +16,7 @@ use alloy::primitives::{Address, B256};
 use alloy::rpc::types::{Filter, Log};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{Backfill, BlockRow, Cursor, LogRow};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;

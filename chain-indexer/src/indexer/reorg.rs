@@ -7,7 +7,7 @@ use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Cursor, HaltReason};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -16,11 +16,16 @@ use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::{Contracts, EscrowState, OnChain, ProvenLock, SettlerState};
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::timeout;
 
+/// The time limit of the question whether the endpoint answers at all.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Ids queried in one exchange, two calls each.
 const BATCH: usize = 30;
 
 /// The contracts at a block, by its hash: a node that has abandoned that block refuses.
+#[derive(Clone)]
 pub(super) struct ContractsAt<'a> {
     provider: &'a DynProvider,
     deployment: &'a Deployment,
@@ -44,6 +49,11 @@ impl<'a> ContractsAt<'a> {
         self.deployment.escrow
     }
 
+    /// Whether the endpoint answers at all, and has the block.
+    pub(super) async fn answers(&self) -> bool {
+        matches!(timeout(ANSWER_WITHIN, rpc::block(self.provider, self.block)).await, Ok(Ok(Some(_))))
+    }
+
     /// What an account holds of a token.
     pub(super) async fn balance(&self, token: &str, account: Address) -> Result<u128, TransportError> {
         let token: Address = token.parse().map_err(TransportErrorKind::custom)?;
@@ -52,12 +62,12 @@ impl<'a> ContractsAt<'a> {
         units(held)
     }
 
-    /// In the order of the request. `reported` has the terms in the events of an id.
+    /// In the order of the request, each by itself. `reported` has the terms in the events of an id.
     pub(super) async fn read(
         &self,
         ids: &[B256],
         reported: &HashMap<B256, Order>,
-    ) -> Result<Vec<Contracts>, TransportError> {
+    ) -> Result<Vec<Result<Contracts, TransportError>>, TransportError> {
         let mut read = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
             let mut batch = BatchRequest::new(self.provider.client());
@@ -69,9 +79,12 @@ impl<'a> ContractsAt<'a> {
             }
             batch.send().await?;
             for (id, slot, paid) in answers {
-                let slot = decode::<Escrow::slotOfCall>(&slot.await?)?;
-                let paid = decode::<Payouts::paidAtCall>(&paid.await?)?;
-                read.push(contracts(&slot, paid, reported.get(&id))?);
+                let one = async {
+                    let slot = decode::<Escrow::slotOfCall>(&slot.await?)?;
+                    let paid = decode::<Payouts::paidAtCall>(&paid.await?)?;
+                    contracts(&slot, paid, reported.get(&id))
+                };
+                read.push(one.await);
             }
         }
         Ok(read)

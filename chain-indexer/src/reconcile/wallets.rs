@@ -1,10 +1,11 @@
 //! The balances of wallets and of the escrow at the block, against the ledger's.
 
 use super::contracts::ContractsAt;
-use super::{Comparison, ReconcileError};
+use super::{Comparison, ITEM_WITHIN, ReconcileError};
 use alloy::primitives::Address;
 use alloy::transports::TransportErrorKind;
-use dvp_core::reconciliation::wallets::{TokenBalances, compare_wallets};
+use dvp_core::ledger::reconciliation::wallets::{TokenBalances, compare_wallets};
+use dvp_store::workers::{self, ItemError, Step, guarded};
 
 /// The contracts of a chain at the block.
 struct AtBlock<'a> {
@@ -25,8 +26,13 @@ impl TokenBalances for AtBlock<'_> {
 
     async fn balance(&self, token: &str, address: &str) -> Result<i128, ReconcileError> {
         let address: Address = address.parse().map_err(TransportErrorKind::custom)?;
-        let held = self.contracts.balance(token, address).await?;
-        Ok(i128::try_from(held).map_err(TransportErrorKind::custom)?)
+        let read = async {
+            workers::at(Step::ChainCompare, token).await?;
+            let held = self.contracts.balance(token, address).await?;
+            Ok(i128::try_from(held).map_err(TransportErrorKind::custom)?)
+        };
+        let failed = |error: ItemError<ReconcileError>| TransportErrorKind::custom_str(&error.to_string());
+        Ok(guarded(ITEM_WITHIN, read).await.map_err(failed)?)
     }
 }
 
@@ -35,9 +41,13 @@ impl Comparison<'_> {
     pub(super) async fn wallets(&mut self) -> Result<(), ReconcileError> {
         let Some(contracts) = &self.at else { return Ok(()) };
         let at = AtBlock { chain_id: self.scope.chain_id, contracts };
-        let (now, patience_ms) = (self.moment.now, self.moment.patience.transfer_ms);
-        self.in_flight.add_transfers(self.conn, now, patience_ms).await?;
         let report = compare_wallets(self.conn, &at, &self.in_flight, self.moment.now).await?;
+        if let Some((_, why)) = report.unread.first()
+            && !contracts.answers().await
+        {
+            return Err(TransportErrorKind::custom_str(why).into());
+        }
+        self.unread.extend(report.unread);
         self.breaks.extend(report.breaks);
         self.balances = report.balances;
         Ok(())

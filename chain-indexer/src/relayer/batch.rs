@@ -27,34 +27,49 @@ pub(super) const fn is_batchable(command: &ChainCommand) -> bool {
     }
 }
 
+/// What a batch does when its gas may not suffice for the next item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShortOfGas {
+    /// It reverts: for simulations and estimates.
+    Reverts,
+    /// It ends after the items before, one at least.
+    Stops,
+}
+
 /// The call for all of them, which are of one kind.
 pub(super) fn call(
     deployment: &Deployment,
     kind: CommandKind,
     items: &[Terms<'_>],
+    short: ShortOfGas,
 ) -> Result<(Address, Bytes), Malformed> {
-    let item_gas = U256::from(plan::limits(kind).item_gas);
+    let gas = U256::from(plan::limits(kind).item_gas);
+    let least = match short {
+        ShortOfGas::Reverts => U256::from(items.len()),
+        ShortOfGas::Stops => U256::from(1),
+    };
     let settler = deployment.settler;
-    Ok(match kind {
+    let (to, input) = match kind {
         CommandKind::Create => {
             let items = each(items, action::create_params)?;
-            (settler, IntentSettler::createManyCall { items, itemGas: item_gas }.abi_encode().into())
+            (settler, IntentSettler::createManyCall { items, itemGas: gas, atLeast: least }.abi_encode())
         }
         CommandKind::Swap => {
             let items = each(items, action::swap_params)?;
-            (settler, IntentSettler::swapManyCall { items, itemGas: item_gas }.abi_encode().into())
+            (settler, IntentSettler::swapManyCall { items, itemGas: gas, atLeast: least }.abi_encode())
         }
         CommandKind::Fill => {
             let items = each(items, action::fill_params)?;
-            (settler, IntentSettler::fillManyCall { items, itemGas: item_gas }.abi_encode().into())
+            (settler, IntentSettler::fillManyCall { items, itemGas: gas, atLeast: least }.abi_encode())
         }
         CommandKind::Settle => {
             let items = each(items, action::settle_params)?;
-            (settler, IntentSettler::settleManyCall { items, itemGas: item_gas }.abi_encode().into())
+            (settler, IntentSettler::settleManyCall { items, itemGas: gas, atLeast: least }.abi_encode())
         }
         CommandKind::Transfer => {
             let items = each(items, action::pay_params)?;
-            (deployment.payouts, Payouts::payManyCall { items, itemGas: item_gas }.abi_encode().into())
+            let call = Payouts::payManyCall { items, itemGas: gas, atLeast: least };
+            (deployment.payouts, call.abi_encode())
         }
         CommandKind::Anchor => {
             let hashes = each(items, |(command, _)| match command {
@@ -62,10 +77,11 @@ pub(super) fn call(
                 _ => Err(OTHER_KIND),
             })?;
             let call = ReceiptAnchor::anchorManyCall { contentHashes: hashes };
-            (deployment.anchor, call.abi_encode().into())
+            (deployment.anchor, call.abi_encode())
         }
         CommandKind::Cancel | CommandKind::ReturnFilled | CommandKind::Refund => return Err(OTHER_KIND),
-    })
+    };
+    Ok((to, input.into()))
 }
 
 /// A command in a batch of another kind.
@@ -78,19 +94,33 @@ fn each<'a, T>(
     items.iter().map(|item| params(*item)).collect()
 }
 
-/// The revert data of each item; empty for those that succeed, and for those that run out of gas. `None` when the
-/// answer is not that of a batch call.
-pub(super) fn reasons(kind: CommandKind, answer: &Bytes, items: usize) -> Option<Vec<Bytes>> {
-    let reasons = match kind {
-        CommandKind::Anchor => Some(vec![Bytes::new(); items]),
-        CommandKind::Create => IntentSettler::createManyCall::abi_decode_returns(answer).ok(),
-        CommandKind::Swap => IntentSettler::swapManyCall::abi_decode_returns(answer).ok(),
-        CommandKind::Fill => IntentSettler::fillManyCall::abi_decode_returns(answer).ok(),
-        CommandKind::Settle => IntentSettler::settleManyCall::abi_decode_returns(answer).ok(),
-        CommandKind::Transfer => Payouts::payManyCall::abi_decode_returns(answer).ok(),
-        CommandKind::Cancel | CommandKind::ReturnFilled | CommandKind::Refund => None,
+/// What became of an item of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    NotTried,
+    /// Its revert data, empty when it gave none or ran out of gas.
+    Failed(Bytes),
+    Done,
+}
+
+/// `None` when the answer is not that of a batch call.
+pub(super) fn outcomes(kind: CommandKind, answer: &Bytes, items: usize) -> Option<Vec<Outcome>> {
+    if kind == CommandKind::Anchor {
+        return Some(vec![Outcome::Done; items]);
+    }
+    // The batch calls of both contracts return the same.
+    let returned = IntentSettler::createManyCall::abi_decode_returns(answer).ok()?;
+    let (outcomes, reasons) = (returned.outcomes, returned.reasons);
+    if outcomes.len() != items || reasons.len() != items {
+        return None;
+    }
+    let outcome = |(outcome, reason): (u8, Bytes)| match outcome {
+        0 => Some(Outcome::NotTried),
+        1 => Some(Outcome::Failed(reason)),
+        2 => Some(Outcome::Done),
+        _ => None,
     };
-    reasons.filter(|reasons| reasons.len() == items)
+    outcomes.into_iter().zip(reasons).map(outcome).collect()
 }
 
 /// Whether a batch was refused because it needs more gas than its limit.

@@ -1,7 +1,9 @@
 //! The transactions of accounts that were removed from the configuration: they are broadcast again without their key,
 //! judged once they are in a block, and finally abandoned, so that other accounts carry out their commands.
 
+use super::apart::Part;
 use super::{RelayError, Relayer};
+use crate::rpc;
 use alloy::primitives::Address;
 use alloy::providers::Provider;
 use dvp_store::chain::{self as store, SlotRow, SlotState};
@@ -18,27 +20,33 @@ impl Relayer {
         let left = store::list_retired(&mut conn, chain_id).await?;
         drop(conn);
         for (signer, slots) in left {
-            if signer == self.account.address() {
-                continue;
+            if signer != self.account.address() {
+                self.with_part(Part::Account(signer), self.drain(signer, &slots)).await?;
             }
+        }
+        Ok(())
+    }
+
+    async fn drain(&self, signer: Address, slots: &[SlotRow]) -> Result<(), RelayError> {
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
+        drop(conn);
+        if left_out > 0 {
+            tracing::warn!(%signer, left_out, "transactions of a retired account left commands out: other accounts take them over");
+        }
+        let waiting =
+            slots.iter().filter(|slot| matches!(slot.state, SlotState::Signed | SlotState::Broadcast));
+        let stuck = waiting.filter_map(|slot| slot.attempts.first());
+        if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
             let mut conn = self.pool.acquire().await?;
-            let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
-            drop(conn);
-            if left_out > 0 {
-                tracing::warn!(%signer, left_out, "transactions of a retired account left commands out: other accounts take them over");
-            }
-            let waiting =
-                slots.iter().filter(|slot| matches!(slot.state, SlotState::Signed | SlotState::Broadcast));
-            let stuck = waiting.filter_map(|slot| slot.attempts.first());
-            if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
-                let mut conn = self.pool.acquire().await?;
-                let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;
-                tracing::warn!(%signer, opened, "transactions of a retired account are abandoned; other accounts take over their commands");
-                continue;
-            }
-            for slot in &slots {
-                self.send_on(signer, slot).await?;
-            }
+            let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;
+            tracing::warn!(%signer, opened, "transactions of a retired account are abandoned; other accounts take over their commands");
+            return Ok(());
+        }
+        for slot in slots {
+            self.with_part(Part::Slot(signer, slot.nonce, &slot.reference), self.send_on(signer, slot))
+                .await?;
         }
         Ok(())
     }
@@ -52,12 +60,12 @@ impl Relayer {
         if newest.last_broadcast_age_ms.is_some_and(|age| !self.is_due_again(age)) {
             return Ok(());
         }
-        let sent = self.provider().send_raw_transaction(&self.open(newest)?).await;
+        let sent = self.provider().send_raw_transaction(&self.open(newest)?).await.map(drop);
+        let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;
-        let said = match sent {
-            Ok(_pending) => "sent on for an account that is not in service".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        Ok(store::note_send_error(&mut conn, self.config.chain_id, newest.hash, &said).await?)
+        Ok(match sent {
+            Ok(()) => store::mark_broadcast(&mut conn, chain_id, signer, newest).await,
+            Err(error) => store::note_send_error(&mut conn, chain_id, newest.hash, &rpc::told(&error)).await,
+        }?)
     }
 }

@@ -50,25 +50,11 @@ fn function<C: SolCall>((contract, of): (Address, &'static str)) -> Function {
 mod tests {
     use super::*;
     use crate::contracts::{escrow, payouts, settler};
-    use dvp_domain::chain::BlockNumber;
     use std::path::Path;
 
     fn deployment() -> Deployment {
         let [permit, escrow, settler, anchor, payouts] = [1, 2, 3, 4, 5].map(Address::repeat_byte);
-        let (relayers, tokens) = (vec![], vec![]);
-        let deployed_block = BlockNumber::FIRST;
-        Deployment {
-            chain_id: 1,
-            permit,
-            escrow,
-            settler,
-            anchor,
-            payouts,
-            coin: None,
-            relayers,
-            tokens,
-            deployed_block,
-        }
+        Deployment { chain_id: 1, permit, escrow, settler, anchor, payouts, ..Deployment::default() }
     }
 
     #[test]

@@ -1,4 +1,8 @@
 //! Checks one command at one block: whether its goal is reached, and whether its own transaction would succeed.
+//!
+//! A payment that was ever signed fails only once a final block after its `notAfter` shows that it was not made.
+//!
+//! Kept by `chain-indexer/tests/it/coin.rs::a_signed_payment_fails_only_at_a_final_block_after_its_last_second`.
 
 use super::action::ContractCall;
 use super::outlook::{self, IntentState, Outlook};
@@ -177,7 +181,7 @@ impl Relayer {
                 "too few endpoints show that the refused payment was not made".to_owned(),
             )),
             // A node without the state of that block: the others need not wait for it.
-            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
+            Err(error @ RpcError::ErrorResp(_)) => Ok(Outlook::Blocked(rpc::told(&error))),
             Err(error) => Err(error.into()),
         }
     }
@@ -286,7 +290,7 @@ impl Relayer {
                 Ok(outlook::judge(command, self.config.deployment.permit, &data, &message))
             }
             // The node answered with an error for this one call: the others need not wait for it.
-            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
+            Err(error @ RpcError::ErrorResp(_)) => Ok(Outlook::Blocked(rpc::told(&error))),
             Err(error) => Err(error.into()),
         }
     }

@@ -1,4 +1,9 @@
 //! The outlook of a command, from the contracts' state and from a revert. Pure.
+//!
+//! A command fails only by the contracts' own final state at the confirmation depth; any other rejection is retried
+//! and raises an alarm.
+//!
+//! Kept by `chain-indexer/src/relayer/outlook.rs::no_other_refusal_is_final`.
 
 use crate::contracts::{
     coin::CoinGate, escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler,
@@ -7,6 +12,7 @@ use crate::contracts::{
 use alloy::primitives::Address;
 use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
 use dvp_domain::chain::ChainCommand;
+use dvp_domain::text::{TEXT_MAX, clean};
 
 /// The outlook of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +120,22 @@ pub(super) const fn paid_outlook(paid_at: u64) -> Outlook {
 /// The outlook after a revert, given that the goal was not reached at the same block. `permit`: the permit contract,
 /// which pulls the maker's tokens.
 pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_message: &str) -> Outlook {
+    cleaned(judge_revert(command, permit, data, node_message))
+}
+
+/// What a token or a node says is foreign text.
+fn cleaned(outlook: Outlook) -> Outlook {
+    let text = |foreign: String| clean(&foreign, TEXT_MAX);
+    match outlook {
+        Outlook::NotYet(why) => Outlook::NotYet(text(why)),
+        Outlook::Undeposited(why) => Outlook::Undeposited(text(why)),
+        Outlook::Blocked(why) => Outlook::Blocked(text(why)),
+        Outlook::Never { code, message } => Outlook::Never { code, message: text(message) },
+        Outlook::Reached | Outlook::Possible => outlook,
+    }
+}
+
+fn judge_revert(command: &ChainCommand, permit: Address, data: &[u8], node_message: &str) -> Outlook {
     if let Ok(error) = Permit::PermitErrors::abi_decode(data) {
         return judge_permit(command, error);
     }
@@ -140,6 +162,13 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
             "{depositor} has deposited {held} of the coin and {needed} are needed"
         ));
     }
+    // The same tokens refuse the order's receiver in every transaction: nobody but the user could change it.
+    if pays_out(command)
+        && let Ok(error) = TestToken::ERC20InvalidReceiver::abi_decode(data)
+    {
+        let message = format!("the token does not pay {}", error.receiver);
+        return Outlook::Never { code: rejected(command), message };
+    }
     let reason = decode_revert_reason(data).unwrap_or_else(|| node_message.to_owned());
     let lower = reason.to_ascii_lowercase();
     // An older token names no account; in a `create` the maker alone pays.
@@ -150,6 +179,11 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
 /// Whether a permit was refused because it comes after others of the wallet.
 pub(super) fn is_early(data: &[u8]) -> bool {
     Permit::InvalidNonce::abi_decode(data).is_ok_and(|error| error.given > error.expected)
+}
+
+/// Whether the command pays tokens to the receiver that the order names.
+const fn pays_out(command: &ChainCommand) -> bool {
+    matches!(command, ChainCommand::Transfer(_) | ChainCommand::Swap(_))
 }
 
 /// Whether the command takes the maker's tokens with its permit.
@@ -254,6 +288,7 @@ fn judge_escrow(command: &ChainCommand, error: &Escrow::EscrowErrors) -> Outlook
         | E::AmountNotReceived(_)
         | E::NoGate(_)
         | E::NothingOwed(_)
+        | E::OnlyItself(_)
         | E::OnlySettler(_)
         | E::PushOutOfGas(_)
         | E::ReentrancyGuardReentrantCall(_)

@@ -1,6 +1,8 @@
 //! Signatures of the account: a signer that fails rests, and the other accounts take over its commands.
 //!
 //! Invariant: no connection and no transaction of the database is held while a signature is made.
+//!
+//! Kept by `chain-indexer/tests/it/signers.rs::a_signature_holds_no_connection_of_the_database`.
 
 use super::Relayer;
 use crate::lease_guard::Backoff;

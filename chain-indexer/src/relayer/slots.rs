@@ -1,7 +1,8 @@
 //! Nonces in use: transactions are broadcast, found in blocks, broadcast again, replaced with higher fees.
 
 use super::action;
-use super::batch;
+use super::apart::Part;
+use super::batch::{self, ShortOfGas};
 use super::fees::Market;
 use super::plan;
 use super::work::Item;
@@ -16,11 +17,18 @@ use alloy::providers::Provider;
 use alloy::transports::RpcError;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow, SlotState};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
+use dvp_store::workers::{self, Step};
+use futures_util::future::{join_all, try_join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use metrics::counter;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::timeout;
 use tracing::Instrument;
 
+/// How long the transactions of later nonces wait for one.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// The number of nonces filled in one turn.
 const GAP_MAX: usize = 16;
 
@@ -67,19 +75,31 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         let slots = store::list_unsettled_slots(&mut conn, chain_id, signer, mined).await?;
         drop(conn);
+        let mut open = FuturesUnordered::new();
         for slot in &slots {
             let span = tracing::info_span!("relay", intent_id = slot.intent_id, reference = slot.reference);
-            async {
+            let work = async {
+                workers::at(Step::TransactionSend, &slot.reference).await?;
                 if slot.nonce < mined {
                     self.find_mined(slot).await
                 } else {
                     self.send_again(lease, slot, head, market, slot.nonce == mined).await
                 }
-            }
-            .instrument(span)
-            .await?;
+            };
+            let slow = open.len();
+            open.push(self.with_part(Part::Slot(signer, slot.nonce, &slot.reference), work.instrument(span)));
+            // In the order of their nonces, but those that take long go on beside the others.
+            let all_but_slow = async {
+                while open.len() > slow
+                    && let Some(done) = open.next().await
+                {
+                    done?;
+                }
+                Ok::<_, RelayError>(())
+            };
+            timeout(PATIENCE, all_but_slow).await.unwrap_or(Ok(()))?;
         }
-        Ok(())
+        open.try_collect::<Vec<_>>().await.map(drop)
     }
 
     /// A nonce below all waiting ones that no stored transaction has blocks them for ever: a reorganization removed the
@@ -161,10 +181,11 @@ impl Relayer {
 
     /// Whether one of the slot's attempts is in a block, which is then recorded.
     pub(super) async fn find_receipt(&self, signer: Address, slot: &SlotRow) -> Result<bool, RelayError> {
-        for attempt in slot.attempts.iter().rev() {
-            let Some(receipt) = self.provider().get_transaction_receipt(attempt.hash).await? else {
-                continue;
-            };
+        let receipts =
+            slot.attempts.iter().map(|attempt| self.provider().get_transaction_receipt(attempt.hash));
+        let receipts = try_join_all(receipts).await?;
+        for (attempt, receipt) in slot.attempts.iter().zip(receipts).rev() {
+            let Some(receipt) = receipt else { continue };
             let (Some(number), Some(hash)) = (receipt.block_number.map(BlockNumber), receipt.block_hash)
             else {
                 continue;
@@ -201,7 +222,8 @@ impl Relayer {
             store::mark_unmined(&mut conn, self.config.chain_id, self.account.address(), slot.nonce).await?;
         }
         let given_up = matches!(slot.state, SlotState::Foreign | SlotState::Abandoned);
-        if slot.stale || given_up {
+        // Bytes that do not open cannot be sent again: the same call is signed anew.
+        if slot.stale || given_up || self.open(newest).is_err() {
             return self.make_anew(lease, slot, newest, head, market).await;
         }
         if slot.state == SlotState::Mined {
@@ -236,15 +258,18 @@ impl Relayer {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
         let raw = self.open(attempt)?;
-        if attempt.last_broadcast_age_ms.is_some() {
-            self.send_elsewhere(nonce, &raw).await;
-        }
-        let refused = match self.provider().send_raw_transaction(&raw).await {
+        let again = async {
+            if attempt.last_broadcast_age_ms.is_some() {
+                self.send_elsewhere(nonce, &raw).await;
+            }
+        };
+        let (sent, ()) = tokio::join!(self.provider().send_raw_transaction(&raw), again);
+        let refused = match sent {
             Ok(_pending) => None,
             Err(RpcError::ErrorResp(payload)) => Some(payload.message.to_string()),
             Err(error) => {
                 let mut conn = self.pool.acquire().await?;
-                store::note_send_error(&mut conn, chain_id, tx, &error.to_string()).await?;
+                store::note_send_error(&mut conn, chain_id, tx, &rpc::told(&error)).await?;
                 return Err(error.into());
             }
         };
@@ -270,10 +295,9 @@ impl Relayer {
     /// Broadcasts to the other endpoints as well, in case one does not propagate transactions.
     async fn send_elsewhere(&self, nonce: u64, raw: &[u8]) {
         let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
-        for (_, endpoint) in others {
-            if let Err(error) = endpoint.provider.send_raw_transaction(raw).await {
-                tracing::debug!(nonce, %error, "another endpoint did not take a transaction");
-            }
+        let sent = others.map(|(_, endpoint)| endpoint.provider.send_raw_transaction(raw));
+        for error in join_all(sent).await.into_iter().filter_map(Result::err) {
+            tracing::debug!(nonce, %error, "another endpoint did not take a transaction");
         }
     }
 
@@ -402,7 +426,7 @@ impl Relayer {
             }
             several => {
                 let terms: Vec<_> = several.iter().map(Item::terms).collect();
-                batch::call(&self.config.deployment, kind, &terms).ok()
+                batch::call(&self.config.deployment, kind, &terms, ShortOfGas::Stops).ok()
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Turns commands into signed transactions: by kind, as many in one as wait together and fit.
 
 use super::action::{self, ContractCall};
+use super::apart::{Failed, Part, REST};
+use super::batch::{self, ShortOfGas};
 use super::fees::Market;
-use super::outlook::{self, Outlook};
+use super::outlook::Outlook;
 use super::plan::{self, Room};
-use super::{RelayError, Relayer, batch};
-use crate::rpc::{self, BlockHead, Simulated};
+use super::{RelayError, Relayer};
+use crate::rpc::{self, BlockHead};
 use crate::signing::{SignError, Unsigned};
-use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
@@ -15,9 +16,13 @@ use dvp_core::trace;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand, PermitArgs};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
-use dvp_store::lease::Lease;
+use dvp_store::database::lease::Lease;
+use dvp_store::workers::{self, Step, Worker, set_aside_for};
+use futures_util::future::join_all;
 use metrics::counter;
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -39,7 +44,7 @@ pub(super) struct Item {
     pub(super) command: ChainCommand,
     pub(super) lock: Option<Box<CreateCommand>>,
     /// The permit's nonce; commands of one wallet succeed in its order.
-    nonce: u128,
+    pub(super) nonce: u128,
 }
 
 impl Item {
@@ -95,19 +100,27 @@ struct Call {
     gas: u64,
 }
 
-/// The result of simulating a batch.
-enum Together {
-    /// The refusal of each item; empty for those that would succeed.
-    Reasons(Vec<Bytes>),
+/// What became of an attempt to sign.
+enum Signing {
+    Signed,
+    /// The items need more gas than there is room for.
     TooMany,
-    /// The call as a whole was refused: the items must be simulated one by one.
-    Refused,
+    /// Another account has one of them, or there is no signature now.
+    NotNow,
+}
+
+/// A command that was looked at, and its call with the gas limit, if there is room for it.
+struct Looked {
+    outlook: Outlook,
+    to: Address,
+    input: Bytes,
+    gas: Option<u64>,
 }
 
 impl Relayer {
     /// Reserves nonces for due commands and commits their signed bytes. Nothing is broadcast here.
     pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
-        let market = self.market(head).await?;
+        let market = self.market(head).await;
         self.take_ready(lease, head, market, false).await
     }
 
@@ -154,7 +167,11 @@ impl Relayer {
             if self.failures.is_resting() {
                 break;
             }
-            while self.take_kind(scene, kind, share).await? {}
+            self.with_part(Part::Items(kind.as_str()), async {
+                while self.take_kind(scene, kind, share).await? {}
+                Ok(())
+            })
+            .await?;
         }
         Ok(())
     }
@@ -178,22 +195,21 @@ impl Relayer {
         let full = rows.len() == limit;
         let mut together = Vec::new();
         let mut alone = Vec::new();
-        for row in rows {
+        for row in rows.into_iter().filter(|row| !self.items.is_waiting(&self.command(row))) {
             match Item::read(row, &self.vault) {
-                // A command that a batch left out without a reason is simulated alone.
-                Ok(item) if item.row.tries == 0 && batch::is_batchable(&item.command) => together.push(item),
+                Ok(item) if batch::is_batchable(&item.command) => together.push(item),
                 Ok(item) => alone.push(item),
-                Err(unread) => self.trouble(&unread.0, &unread.1).await?,
+                Err(unread) => self.set_aside(&unread.0, &Failed::of(unread.1)).await?,
             }
         }
         let mut signed = self.take_together(scene, kind, together, room, &mut alone).await?;
-        for item in alone.iter().take(LOOKS) {
-            signed |= self.take_alone(scene, kind, item, room).await?;
-        }
+        alone.truncate(LOOKS);
+        signed |= self.take_alone(scene, kind, &alone, room).await?;
         Ok(full && signed)
     }
 
-    /// Signs one transaction for as many of the items as succeed together; refused ones are added to `alone`.
+    /// Signs one transaction for as many of the items as succeed together; the others are added to `alone`. When the
+    /// transaction cannot be signed because of one of them, its halves are.
     async fn take_together(
         &self,
         scene: Scene<'_>,
@@ -204,82 +220,56 @@ impl Relayer {
     ) -> Result<bool, RelayError> {
         items.sort_by_key(|item| item.nonce);
         items.truncate(room.items);
-        loop {
+        let mut open = vec![self.sift(scene.head, kind, items, room, alone).await?];
+        let mut signed = false;
+        while let Some(mut items) = open.pop() {
             if items.len() < 2 {
                 alone.splice(0..0, items);
-                return Ok(false);
+                continue;
             }
-            let terms: Vec<_> = items.iter().map(Item::terms).collect();
-            let Ok((to, input)) = batch::call(&self.config.deployment, kind, &terms) else {
-                alone.append(&mut items);
-                return Ok(false);
-            };
-            match self.simulate_together(scene.head, kind, (to, input.clone()), room, items.len()).await? {
-                Together::TooMany => items.truncate(items.len() / 2),
-                Together::Refused => {
-                    alone.append(&mut items);
-                    return Ok(false);
+            match self.apart(self.sign_together(scene, kind, &items, room)).await? {
+                Ok(Signing::Signed) => signed = true,
+                Ok(Signing::NotNow) => break,
+                Ok(Signing::TooMany) => {
+                    items.truncate(items.len() / 2);
+                    open.push(items);
                 }
-                Together::Reasons(reasons) if reasons.iter().any(|reason| !reason.is_empty()) => {
-                    items = self.leave_out(items, &reasons, alone).await?;
+                Err(failed) => {
+                    let (commands, reason) = (items.len(), failed.reason);
+                    tracing::warn!(
+                        kind = kind.as_str(),
+                        commands,
+                        reason,
+                        "batch failed: its halves are tried"
+                    );
+                    let later = items.split_off(items.len().div_ceil(2));
+                    open.extend([later, items]);
                 }
-                Together::Reasons(_) => match self.gas_for(scene.head, (to, &input), &items, room).await? {
-                    Some(gas) => return self.sign(scene, kind, &items, Call { to, input, gas }).await,
-                    None => items.truncate(items.len() / 2),
-                },
             }
         }
+        Ok(signed)
     }
 
-    async fn simulate_together(
+    async fn sign_together(
         &self,
-        head: &BlockHead,
+        scene: Scene<'_>,
         kind: CommandKind,
-        (to, input): (Address, Bytes),
+        items: &[Item],
         room: Room,
-        count: usize,
-    ) -> Result<Together, RelayError> {
-        if kind == CommandKind::Anchor {
-            return Ok(Together::Reasons(vec![Bytes::new(); count]));
-        }
-        let (from, at) = (self.account.address(), BlockId::hash(head.hash));
-        match rpc::simulate(self.provider(), from, to, input, room.gas, at).await {
-            Ok(Simulated::Succeeds(answer)) => {
-                Ok(batch::reasons(kind, &answer, count).map_or(Together::Refused, Together::Reasons))
-            }
-            Ok(Simulated::Reverts { data, .. }) if data.is_empty() || batch::is_out_of_gas(&data) => {
-                Ok(Together::TooMany)
-            }
-            Ok(Simulated::Reverts { .. }) | Err(RpcError::ErrorResp(_)) => Ok(Together::Refused),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The items that would succeed. A permit that is early waits, the others are checked alone.
-    async fn leave_out(
-        &self,
-        items: Vec<Item>,
-        reasons: &[Bytes],
-        alone: &mut Vec<Item>,
-    ) -> Result<Vec<Item>, RelayError> {
-        let mut good = Vec::with_capacity(items.len());
-        let mut early = Vec::new();
-        for (item, reason) in items.into_iter().zip(reasons) {
-            if reason.is_empty() {
-                good.push(item);
-            } else if outlook::is_early(reason) {
-                early.push(item.row);
-            } else {
-                alone.push(item);
-            }
-        }
-        self.wait(&early).await?;
-        Ok(good)
+    ) -> Result<Signing, RelayError> {
+        let terms: Vec<_> = items.iter().map(Item::terms).collect();
+        let deployment = &self.config.deployment;
+        let (to, whole) = batch::call(deployment, kind, &terms, ShortOfGas::Reverts)?;
+        let Some(gas) = self.gas_for(scene.head, (to, &whole), items, room).await? else {
+            return Ok(Signing::TooMany);
+        };
+        let (to, input) = batch::call(deployment, kind, &terms, ShortOfGas::Stops)?;
+        self.sign(scene, kind, items, Call { to, input, gas }).await
     }
 
     /// The transaction's gas limit: the node's estimate, what receivers of the coin may use beyond it, and a margin. `None`
-    /// when that exceeds the room. A receiver may use more in the block than in the estimate, and a batch without gas for
-    /// its last item reverts as a whole.
+    /// when that exceeds the room. A receiver may use more in the block than in the estimate, and a batch leaves out what
+    /// it has no gas for.
     async fn gas_for(
         &self,
         head: &BlockHead,
@@ -305,57 +295,74 @@ impl Relayer {
         needed.saturating_add(margin).min(ceiling)
     }
 
-    /// Checks one command and acts on the result; `true` when it was signed.
+    /// Checks commands side by side and acts on each result; `true` when one was signed.
     async fn take_alone(
         &self,
         scene: Scene<'_>,
         kind: CommandKind,
-        item: &Item,
+        items: &[Item],
         room: Room,
     ) -> Result<bool, RelayError> {
-        let Item { row, command, lock, .. } = item;
-        let span = tracing::info_span!(
-            "relay",
-            intent_id = row.intent_id,
-            reference = row.reference,
-            kind = row.kind.name(),
-            trace_id = Empty,
-            span_id = Empty,
-            parent_span_id = Empty,
-        );
-        trace::mark(&span, trace::child(row.trace), row.trace);
-        async {
-            let ContractCall { to, input } =
-                match action::action(&self.config.deployment, command, lock.as_deref()) {
-                    Ok(action) => action,
-                    Err(error) => return self.trouble(row, &error.to_string()).await.map(|()| false),
-                };
-            let action = ContractCall { to, input: input.clone() };
-            match self.outlook(row, command, &action, scene.head).await? {
-                Outlook::Possible => {
-                    let only = std::slice::from_ref(item);
-                    match self.gas_for(scene.head, (to, &input), only, room).await? {
-                        Some(gas) => return self.sign(scene, kind, only, Call { to, input, gas }).await,
-                        None => self.wait(std::slice::from_ref(row)).await?,
-                    }
-                }
-                Outlook::Reached => self.complete(row, command).await?,
-                Outlook::NotYet(reason) => {
-                    tracing::debug!(kind = row.kind.name(), reason, "not yet");
-                    self.wait(std::slice::from_ref(row)).await?;
-                }
-                Outlook::Undeposited(reason) => self.await_deposit(row, command, &reason).await?,
-                Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
-                Outlook::Never { code, message } => self.fail(scene.lease, row, code, message).await?,
-            }
-            Ok(false)
+        let looks = items.iter().map(|item| {
+            self.with_command(&item.row, self.look(item, scene.head, room)).instrument(span_of(&item.row))
+        });
+        let looked = join_all(looks).await;
+        let mut signed = false;
+        for (item, looked) in items.iter().zip(looked) {
+            let Some(looked) = looked? else { continue };
+            let acted = self.with_command(&item.row, self.act(scene, kind, item, looked));
+            signed |= acted.instrument(span_of(&item.row)).await?.unwrap_or(false);
         }
-        .instrument(span)
-        .await
+        Ok(signed)
+    }
+
+    async fn look(&self, item: &Item, head: &BlockHead, room: Room) -> Result<Looked, RelayError> {
+        workers::at(Step::CommandLook, &item.row.reference).await?;
+        let (command, lock) = item.terms();
+        let action = action::action(&self.config.deployment, command, lock)?;
+        let outlook = self.outlook(&item.row, command, &action, head).await?;
+        let ContractCall { to, input } = action;
+        let gas = if outlook == Outlook::Possible {
+            self.gas_for(head, (to, &input), std::slice::from_ref(item), room).await?
+        } else {
+            None
+        };
+        Ok(Looked { outlook, to, input, gas })
+    }
+
+    /// `true`: it was signed.
+    async fn act(
+        &self,
+        scene: Scene<'_>,
+        kind: CommandKind,
+        item: &Item,
+        Looked { outlook, to, input, gas }: Looked,
+    ) -> Result<bool, RelayError> {
+        let Item { row, command, .. } = item;
+        match outlook {
+            Outlook::Possible => {
+                let Some(gas) = gas else {
+                    self.wait(std::slice::from_ref(row)).await?;
+                    return Ok(false);
+                };
+                let only = std::slice::from_ref(item);
+                let signing = self.sign(scene, kind, only, Call { to, input, gas }).await?;
+                return Ok(matches!(signing, Signing::Signed));
+            }
+            Outlook::Reached => self.complete(row, command).await?,
+            Outlook::NotYet(reason) => {
+                tracing::debug!(kind = row.kind.as_str(), reason, "not yet");
+                self.wait(std::slice::from_ref(row)).await?;
+            }
+            Outlook::Undeposited(reason) => self.await_deposit(row, command, &reason).await?,
+            Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
+            Outlook::Never { code, message } => self.fail(scene.lease, row, code, message).await?,
+        }
+        Ok(false)
     }
 
     /// Checks commands again soon: they wait for others.
-    async fn wait(&self, rows: &[CommandRow]) -> Result<(), RelayError> {
+    pub(super) async fn wait(&self, rows: &[CommandRow]) -> Result<(), RelayError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -396,26 +403,30 @@ impl Relayer {
         reason: &str,
     ) -> Result<(), RelayError> {
         let Some(until) = command.deposit_by() else { return self.trouble(row, reason).await };
-        tracing::debug!(kind = row.kind.name(), reason, "waits for its deposit");
+        tracing::debug!(kind = row.kind.as_str(), reason, "waits for its deposit");
         let mut conn = self.pool.acquire().await?;
         Ok(store::await_deposit(&mut conn, row.id, until, DEPOSIT_MS).await?)
     }
 
-    /// The command is refused for a reason that is not final: it is retried, later each time, and reported.
     async fn trouble(&self, row: &CommandRow, reason: &str) -> Result<(), RelayError> {
-        let (command, kind, tries) = (row.id, row.kind.name(), row.tries);
-        tracing::error!(
-            command,
-            kind,
-            reference = row.reference,
-            tries,
-            reason,
-            "chain command is refused, will retry; see `dvp chain command list`"
-        );
-        let labels = [("chain", self.config.name.clone()), ("kind", kind.to_owned())];
+        self.note_trouble(row, reason, &REST).await
+    }
+
+    /// The command is refused for a reason that is not final: it is retried, later each time within `rest`, and reported
+    /// (`dvp chain command list`).
+    pub(super) async fn note_trouble(
+        &self,
+        row: &CommandRow,
+        reason: &str,
+        rest: &RangeInclusive<Duration>,
+    ) -> Result<(), RelayError> {
+        let labels = [("chain", self.config.name.clone()), ("kind", row.kind.as_str().to_owned())];
         counter!("dvp_chain_command_refusals_total", &labels).increment(1);
+        let (command, attempts) = (row.id.to_string(), row.tries.saturating_add(1));
+        let wait = set_aside_for(Worker::Relayer, &command, &row.reference, reason, attempts);
+        let wait = wait.clamp(*rest.start(), *rest.end());
         let mut conn = self.pool.acquire().await?;
-        Ok(store::trouble_command(&mut conn, row.id, reason).await?)
+        Ok(store::trouble_command(&mut conn, row.id, reason, wait).await?)
     }
 
     async fn fail(
@@ -425,9 +436,12 @@ impl Relayer {
         code: &str,
         message: String,
     ) -> Result<(), RelayError> {
-        tracing::warn!(kind = row.kind.name(), code, message, "chain command failed for good");
-        let fact =
-            ChainFact::CommandFailed { command: row.kind.name().to_owned(), code: code.to_owned(), message };
+        tracing::warn!(kind = row.kind.as_str(), code, message, "chain command failed for good");
+        let fact = ChainFact::CommandFailed {
+            command: row.kind.as_str().to_owned(),
+            code: code.to_owned(),
+            message,
+        };
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::fail_command(&mut tx, self.config.chain_id, row, &fact).await?;
@@ -435,15 +449,14 @@ impl Relayer {
         Ok(())
     }
 
-    /// Commits a transaction for all of the items, and broadcasts it if requested. `false`: another account has taken
-    /// one of them.
+    /// Commits a transaction for all of the items, and broadcasts it if requested.
     async fn sign(
         &self,
         scene: Scene<'_>,
         kind: CommandKind,
         items: &[Item],
         call: Call,
-    ) -> Result<bool, RelayError> {
+    ) -> Result<Signing, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let fees = scene.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
@@ -454,22 +467,21 @@ impl Relayer {
         let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
         let signed = match self.signed(unsigned).await {
             Ok(signed) => signed,
-            Err(error @ SignError::Refused { .. }) => {
-                for item in items {
-                    self.trouble(&item.row, &error.to_string()).await?;
-                }
-                return Ok(false);
-            }
-            Err(_) => return Ok(false),
+            // It concerns what is signed; any other failure is the signer's.
+            Err(error @ SignError::Refused { .. }) => return Err(error.into()),
+            Err(_) => return Ok(Signing::NotNow),
         };
+        for item in items {
+            workers::at(Step::CommandSign, &item.row.reference).await?;
+        }
         let mut tx = self.pool.begin().await?;
         scene.lease.guard(&mut tx).await?;
         if !store::lock_commands(&mut tx, &commands).await? {
-            return Ok(false);
+            return Ok(Signing::NotNow);
         }
         if store::reserve_nonce(&mut tx, chain_id, signer, scene.mined).await? != nonce {
             tracing::warn!(%signer, nonce, "the account's next nonce changed while a transaction was signed, will sign it again");
-            return Ok(false);
+            return Ok(Signing::NotNow);
         }
         let slot = NewSlot { nonce, kind: Some(kind), gas, commands: &commands };
         store::insert_slot(&mut tx, chain_id, signer, slot).await?;
@@ -485,13 +497,38 @@ impl Relayer {
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         let count = commands.len();
-        tracing::info!(kind = kind.name(), nonce, commands = count, tx = %attempt.hash, "transaction signed and stored");
+        tracing::info!(kind = kind.as_str(), nonce, commands = count, tx = %attempt.hash, "transaction signed and stored");
         items.iter().for_each(|item| show_in_trace(&item.row, &attempt.hash));
-        if scene.send {
-            self.send(scene.lease, &AttemptRow::from(attempt), scene.head, scene.market).await?;
+        for row in
+            items.iter().map(|item| &item.row).filter(|row| self.items.is_set_aside(&self.command(row)))
+        {
+            self.items.note(&self.command(row), &row.reference, Ok(())).await;
         }
-        Ok(true)
+        if scene.send {
+            let attempt = AttemptRow::from(attempt);
+            let sending = self.send(scene.lease, &attempt, scene.head, scene.market);
+            self.with_part(
+                Part::Slot(signer, nonce, items.first().map_or("", |item| &item.row.reference)),
+                sending,
+            )
+            .await?;
+        }
+        Ok(Signing::Signed)
     }
+}
+
+fn span_of(row: &CommandRow) -> tracing::Span {
+    let span = tracing::info_span!(
+        "relay",
+        intent_id = row.intent_id,
+        reference = row.reference,
+        kind = row.kind.as_str(),
+        trace_id = Empty,
+        span_id = Empty,
+        parent_span_id = Empty,
+    );
+    trace::mark(&span, trace::child(row.trace), row.trace);
+    span
 }
 
 /// A span in the order's trace: a batch of commands is a transaction of several traces.
@@ -501,7 +538,7 @@ fn show_in_trace(row: &CommandRow, hash: &B256) {
         "transaction",
         intent_id = row.intent_id,
         reference = row.reference,
-        kind = row.kind.name(),
+        kind = row.kind.as_str(),
         tx = %hash,
         trace_id = Empty,
         span_id = Empty,
@@ -529,7 +566,7 @@ fn pays_in_coin(command: &ChainCommand) -> bool {
 /// The nonce of the permit, 0 without one; the row and its payload are of one kind.
 fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, String> {
     if command.kind() != row.kind {
-        return Err(format!("its payload is a command of the kind {}", command.kind().name()));
+        return Err(format!("its payload is a command of the kind {}", command.kind().as_str()));
     }
     let permit = match command {
         ChainCommand::Create(create) => &create.permit,

@@ -1,14 +1,17 @@
 //! JSON-RPC over HTTP.
 //!
 //! Invariants: no error, log line or span names the URL, which may hold a provider's key; an answer's length is
-//! bounded; a request is repeated only when it is about a block that the URL has announced and denies, for a second at
+//! bounded, and the text of its errors is cleaned; a request is repeated only when it is about a block that the URL has announced and denies, for a second at
 //! most (`announced`).
+//!
+//! Kept by `chain-indexer/tests/it/secrets.rs::no_error_of_an_endpoint_names_its_key`.
 
 use std::task::{Context, Poll};
 
-use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket};
+use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket, ResponsePayload};
 use alloy::transports::http::reqwest::{Client, Response, Url};
 use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
+use dvp_domain::text::{TEXT_MAX, clean};
 use tower::Service;
 
 use super::announced::{Announced, PAUSES};
@@ -52,7 +55,7 @@ impl HttpTransport {
         let body = read(response).await?;
         // A node may answer with an error of JSON-RPC under any status.
         match serde_json::from_slice(&body) {
-            Ok(answer) if status.is_success() || is_error(&answer) => Ok(answer),
+            Ok(answer) if status.is_success() || is_error(&answer) => Ok(cleaned(answer)),
             Ok(_) => Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body))),
             Err(_) if !status.is_success() => {
                 Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body)))
@@ -63,8 +66,8 @@ impl HttpTransport {
 
     /// The beginning of an answer, without the parts of the URL that may be secret.
     fn quoted(&self, body: &[u8]) -> String {
-        let text: String = String::from_utf8_lossy(body).chars().take(QUOTED_CHARS).collect();
-        without_secrets(text, &self.url)
+        let beginning = &body[..body.len().min(QUOTED_CHARS * 4)];
+        clean(&without_secrets(String::from_utf8_lossy(beginning).into_owned(), &self.url), QUOTED_CHARS)
     }
 }
 
@@ -92,6 +95,20 @@ async fn read(mut response: Response) -> Result<Vec<u8>, TransportError> {
 
 fn without_url(error: alloy::transports::http::reqwest::Error) -> TransportError {
     TransportErrorKind::custom(error.without_url())
+}
+
+/// The answer with the messages of its errors as they may be stored and shown.
+fn cleaned(mut answer: ResponsePacket) -> ResponsePacket {
+    let answers = match &mut answer {
+        ResponsePacket::Single(answer) => std::slice::from_mut(answer),
+        ResponsePacket::Batch(answers) => answers.as_mut_slice(),
+    };
+    for answer in answers {
+        if let ResponsePayload::Failure(error) = &mut answer.payload {
+            error.message = clean(&error.message, TEXT_MAX).into();
+        }
+    }
+    answer
 }
 
 fn is_error(answer: &ResponsePacket) -> bool {

@@ -4,6 +4,9 @@
 //! - the account's address is recovered from every signature before it leaves this module, and its s is low (EIP-2);
 //! - a signer that does not answer costs its time limit, never more;
 //! - no error quotes a secret.
+//!
+//! Kept by
+//! `chain-indexer/tests/it/signers.rs::an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_its_signature`.
 
 #[cfg(any(feature = "aws-kms", feature = "gcp-kms"))]
 use super::kms::KmsSigner;
@@ -104,34 +107,22 @@ impl Account {
     }
 
     /// An account whose key is in a token. The token is not opened yet.
-    ///
-    /// # Errors
-    /// The system gives no thread.
     pub fn pkcs11(config: Pkcs11Config) -> std::io::Result<Self> {
         Ok(Self::of(config.address, Signer::Pkcs11(Pkcs11Signer::start(config)?)))
     }
 
     /// An account whose key is in a service of its own. There is no connection yet.
-    ///
-    /// # Errors
-    /// A setting, or a file that it names, cannot be used.
     pub fn remote(config: &RemoteConfig) -> Result<Self, SignerSetup> {
         Ok(Self::of(config.address, Signer::Remote(RemoteSigner::new(config)?)))
     }
 
     /// An account whose key is in AWS KMS. There is no connection yet.
-    ///
-    /// # Errors
-    /// A setting cannot be used.
     #[cfg(feature = "aws-kms")]
     pub fn aws_kms(config: super::AwsKmsConfig) -> Result<Self, SignerSetup> {
         Ok(Self::of(config.address, Signer::Kms(Box::new(KmsSigner::aws(config)?))))
     }
 
     /// An account whose key is in Google Cloud KMS. There is no connection yet.
-    ///
-    /// # Errors
-    /// A setting, or a file that it names, cannot be used.
     #[cfg(feature = "gcp-kms")]
     pub fn gcp_kms(config: super::GcpKmsConfig) -> Result<Self, SignerSetup> {
         Ok(Self::of(config.address, Signer::Kms(Box::new(KmsSigner::gcp(config)?))))
@@ -155,9 +146,6 @@ impl Account {
     }
 
     /// Signs an EIP-1559 transaction, and verifies the signature.
-    ///
-    /// # Errors
-    /// There is no signature of this account within the signer's time limit.
     pub async fn sign(&self, tx: Unsigned) -> Result<Signed, SignError> {
         let started = Instant::now();
         let tx = eip1559(tx);
@@ -184,9 +172,6 @@ impl Account {
     }
 
     /// Whether the signer answers and signs for the account's address.
-    ///
-    /// # Errors
-    /// It does not.
     pub async fn check(&self) -> Result<(), SignError> {
         match &self.0.signer {
             Signer::Local(_) => Ok(()),

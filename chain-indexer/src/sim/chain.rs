@@ -99,10 +99,9 @@ impl SimChain {
             settler: Address::repeat_byte(0x33),
             anchor: Address::repeat_byte(0x44),
             payouts: Address::repeat_byte(0x55),
-            coin: None,
             relayers: vec![RELAYER],
-            tokens: Vec::new(),
             deployed_block: BlockNumber(DEPLOYED_BLOCK),
+            ..Deployment::default()
         };
         let view = Arc::new(View { blocks: Vec::new(), finalized: 0 });
         let mut chain = Self {

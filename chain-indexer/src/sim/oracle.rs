@@ -1,5 +1,6 @@
 //! The conditions on the rows, checked against the simulated chain.
 
+use super::Broken;
 use super::chain::SimChain;
 use super::node::Sim;
 use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
@@ -27,9 +28,6 @@ struct ExpectedLog {
     seq: u64,
 }
 
-/// A violated condition, as text.
-type Broken = String;
-
 /// A block and a log index.
 type EventPosition = (B256, u64);
 
@@ -44,8 +42,8 @@ pub(super) struct Consumed {
 }
 
 pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor>, Broken> {
-    let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
-    store::find_cursor(&mut conn, chain_id).await.map_err(|error| error.to_string())
+    let mut conn = pool.acquire().await?;
+    Ok(store::find_cursor(&mut conn, chain_id).await?)
 }
 
 /// Cursor and canonical events at one moment: a dropped step may still be committing.
@@ -57,10 +55,10 @@ pub(super) struct Snapshot {
 /// `None` before anything was read.
 pub(super) async fn snapshot(pool: &PgPool, chain_id: u64) -> Result<Option<Snapshot>, Broken> {
     let begin = "begin isolation level repeatable read read only";
-    let mut tx = pool.begin_with(begin).await.map_err(|error| error.to_string())?;
-    let cursor = store::find_cursor(&mut tx, chain_id).await.map_err(|error| error.to_string())?;
+    let mut tx = pool.begin_with(begin).await?;
+    let cursor = store::find_cursor(&mut tx, chain_id).await?;
     let kept = kept(&mut tx, chain_id).await?;
-    tx.rollback().await.map_err(|error| error.to_string())?;
+    tx.rollback().await?;
     Ok(cursor.map(|cursor| Snapshot { cursor, kept }))
 }
 
@@ -79,16 +77,18 @@ pub(super) fn rows_are_of_one_branch(
     if whole {
         let missing: Vec<_> = expected.difference(kept).take(3).collect();
         let false_ones: Vec<_> = kept.difference(&expected).take(3).collect();
-        return Err(format!("rows differ from the chain: missing {missing:?}, not there {false_ones:?}"));
+        return Err(
+            format!("rows differ from the chain: missing {missing:?}, not there {false_ones:?}").into()
+        );
     }
     let mut next: HashMap<Address, u64> = HashMap::new();
     for row in kept {
         if !expected.contains(row) {
-            return Err(format!("a row that the chain does not have: {row:?}"));
+            return Err(format!("a row that the chain does not have: {row:?}").into());
         }
         let next = next.entry(row.contract).or_insert(1);
         if row.seq != *next {
-            return Err(format!("event {next} of {} is missing before {row:?}", row.contract));
+            return Err(format!("event {next} of {} is missing before {row:?}", row.contract).into());
         }
         *next += 1;
     }
@@ -120,7 +120,7 @@ fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
     use ReceiptAnchor::ReceiptAnchorEvents as A;
     let deployment = &chain.deployment;
     let address = log.address();
-    let unexpected = || format!("the simulator made an event it does not know: {log:?}");
+    let unexpected = || Broken::from(format!("the simulator made an event it does not know: {log:?}"));
     if address == deployment.settler {
         match I::decode_log(&log.inner).map_err(|_| unexpected())?.data {
             I::Created(e) => Ok(e.seq),
@@ -154,8 +154,7 @@ async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Expecte
     )
     .bind(chain_id.cast_signed())
     .fetch_all(conn)
-    .await
-    .map_err(|error| error.to_string())?;
+    .await?;
     Ok(rows
         .iter()
         .map(|row| ExpectedLog {
@@ -179,14 +178,15 @@ pub(super) fn final_is_final(chain: &SimChain, cursor: &Cursor) -> Result<(), Br
         return Err(format!(
             "block {} counts as final, the chain is at {}",
             cursor.final_number.0, now.finalized
-        ));
+        )
+        .into());
     }
     let path = chain.path_to(cursor.head_hash).unwrap_or_default();
     let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
     let theirs = now.at(cursor.final_number.0);
     match (ours, theirs) {
         (Some(ours), Some(theirs)) if ours.head.hash == theirs.head.hash => Ok(()),
-        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number.0)),
+        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number.0).into()),
     }
 }
 
@@ -216,10 +216,8 @@ pub(super) async fn consume(
     (chain_id, wait): (u64, Wait),
     consumed: &mut Consumed,
 ) -> Result<(), Broken> {
-    let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
-    let open = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 10_000)
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut conn = pool.acquire().await?;
+    let open = open_facts::claim(&mut conn, Uuid::nil(), Duration::ZERO, 0, 10_000).await?;
     let ids: Vec<i64> = open.iter().map(|fact| fact.id).collect();
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, entity, kind, block_hash, block_number, log_index, {REPLACED}
@@ -228,16 +226,15 @@ pub(super) async fn consume(
     .bind(chain_id.cast_signed())
     .bind(&ids)
     .fetch_all(&mut *conn)
-    .await
-    .map_err(|error| error.to_string())?;
-    open_facts::consume(&mut conn, &ids).await.map_err(|error| error.to_string())?;
+    .await?;
+    open_facts::consume(&mut conn, &ids).await?;
     for row in &rows {
         let (id, kind): (i64, &str) = (row.get("id"), row.get("kind"));
         let entity = B256::from_slice(row.get("entity"));
         if let "lock_lost" | "fill_lost" = kind {
             let believed = if kind == "lock_lost" { &mut consumed.locks } else { &mut consumed.fills };
             if believed.remove(&entity).is_none() {
-                return Err(format!("{kind} of {entity} was reported without an earlier report"));
+                return Err(format!("{kind} of {entity} was reported without an earlier report").into());
             }
             continue;
         }
@@ -247,12 +244,13 @@ pub(super) async fn consume(
             if let Some(before) = believed.insert(entity, place) {
                 return Err(format!(
                     "{kind} of {entity} was reported at {place:?} without a loss at {before:?}"
-                ));
+                )
+                .into());
             }
         } else {
             let replaced: bool = row.get("replaced");
             if consumed.places.iter().any(|(before, there)| *there == place && !(*before == id && replaced)) {
-                return Err(format!("a fact was given twice: {place:?}"));
+                return Err(format!("a fact was given twice: {place:?}").into());
             }
         }
         if kind == "filled" && wait == Wait::Finalized {
@@ -269,7 +267,8 @@ fn fill_is_final(chain: &SimChain, block: B256, number: u64) -> Result<(), Broke
     if chain.violated || stands && number <= now.finalized {
         return Ok(());
     }
-    Err(format!("a fill in block {number} was handed over, and the chain is final up to {}", now.finalized))
+    Err(format!("a fill in block {number} was handed over, and the chain is final up to {}", now.finalized)
+        .into())
 }
 
 /// At the end: no fill that may pass waits at the gate.
@@ -280,15 +279,16 @@ pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait)
     )
     .bind(cursor.chain_id.cast_signed())
     .fetch_all(pool)
-    .await
-    .map_err(|error| error.to_string())?;
+    .await?;
     let may_pass = |number: u64| match wait {
         Wait::Depth(depth) => number + depth - 1 <= cursor.head_number.0,
         // The simulated chain's safe block is its final one.
         Wait::Safe | Wait::Finalized => number <= cursor.final_number.0,
     };
     match waiting.into_iter().map(i64::cast_unsigned).find(|number| may_pass(*number)) {
-        Some(number) => Err(format!("a fill in block {number} still waits at the gate, at {cursor:?}")),
+        Some(number) => {
+            Err(format!("a fill in block {number} still waits at the gate, at {cursor:?}").into())
+        }
         None => Ok(()),
     }
 }
@@ -310,8 +310,7 @@ pub(super) async fn facts_are_final_or_retracted(
     )))
     .bind(cursor.chain_id.cast_signed())
     .fetch_all(pool)
-    .await
-    .map_err(|error| error.to_string())?;
+    .await?;
     let mut canonical = BTreeSet::new();
     let mut ids = BTreeSet::new();
     let (mut locks, mut fills) = (HashMap::new(), HashMap::new());
@@ -319,10 +318,10 @@ pub(super) async fn facts_are_final_or_retracted(
         let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
         let retracted: bool = row.get("retracted");
         if retracted == due.contains(&place) {
-            return Err(format!("fact at {place:?}: retracted {retracted}, due {retracted}"));
+            return Err(format!("fact at {place:?}: retracted {retracted}, due {retracted}").into());
         }
         if !retracted && !canonical.insert(place) {
-            return Err(format!("two facts at {place:?}"));
+            return Err(format!("two facts at {place:?}").into());
         }
         let (kind, entity): (&str, _) = (row.get("kind"), B256::from_slice(row.get("entity")));
         let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
@@ -336,22 +335,22 @@ pub(super) async fn facts_are_final_or_retracted(
         // A lock or a fill is published again after its loss was reported, and can be lost again before it is consumed.
         let reported_again = replaced || matches!(kind, "created" | "filled");
         if open && !reported_again && consumed.places.contains_key(&row.get::<i64, _>("id")) {
-            return Err(format!("a consumed fact at {place:?} is open again"));
+            return Err(format!("a consumed fact at {place:?} is open again").into());
         }
     }
     if canonical != due {
         let missing: Vec<_> = due.difference(&canonical).take(3).collect();
-        return Err(format!("facts not given: {missing:?}"));
+        return Err(format!("facts not given: {missing:?}").into());
     }
     if (&locks, &fills) != (&consumed.locks, &consumed.fills) {
         let Consumed { locks: believed, fills: committed, .. } = consumed;
         return Err(format!(
             "the workflow believes in the locks {believed:?}, and there are {locks:?}; in the fills {committed:?}, \
              and there are {fills:?}"
-        ));
+        ).into());
     }
     match consumed.places.keys().find(|id| !ids.contains(id)) {
-        Some(id) => Err(format!("fact {id} was consumed and is gone without a word")),
+        Some(id) => Err(format!("fact {id} was consumed and is gone without a word").into()),
         None => Ok(()),
     }
 }
@@ -388,7 +387,6 @@ pub(super) async fn commands_follow_events(pool: &PgPool, cursor: &Cursor) -> Re
     .bind(cursor.chain_id.cast_signed())
     .bind(cursor.facts_number.0.cast_signed())
     .fetch_all(pool)
-    .await
-    .map_err(|error| error.to_string())?;
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+    .await?;
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ").into()) }
 }

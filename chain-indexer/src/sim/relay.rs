@@ -16,4 +16,4 @@ mod oracle;
 mod run;
 mod world;
 
-pub use run::{RelayOutcome, run_relay_seed};
+pub use run::{RelayOutcome, entity_of, run_relay_seed};

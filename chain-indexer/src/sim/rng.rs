@@ -2,14 +2,16 @@
 
 /// SplitMix64. Not for secrets.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(super) const fn new(seed: u64) -> Self {
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) const fn next(&mut self) -> u64 {
+    /// The next number.
+    pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,16 +20,20 @@ impl Rng {
     }
 
     /// `from` to `to`, both included.
-    pub(super) const fn between(&mut self, from: u64, to: u64) -> u64 {
+    pub const fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from + 1)
     }
 
     /// True in this many cases of a thousand.
-    pub(super) const fn chance(&mut self, per_mille: u64) -> bool {
+    pub const fn chance(&mut self, per_mille: u64) -> bool {
         self.next() % 1_000 < per_mille
     }
 
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    /// One of the list.
+    ///
+    /// # Panics
+    /// When it is empty.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         let count = u64::try_from(from.len()).unwrap_or(u64::MAX);
         let at = usize::try_from(self.next() % count.max(1)).unwrap_or_default();
         &from[at]

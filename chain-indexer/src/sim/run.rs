@@ -1,5 +1,6 @@
 //! One seed: a chain, its endpoints, an indexer under every kind of disturbance, and the checks at the end.
 
+use super::Broken;
 use super::chain::{ENTITIES, LOCKED_AMOUNT, LOCKED_TOKEN, SimChain};
 use super::node::{Sim, SimNode, Weaknesses};
 use super::oracle::{self, Consumed};
@@ -12,11 +13,11 @@ use dvp_sandbox::embedded::{EmbeddedError, TestDatabase};
 use dvp_store::PgPool;
 use dvp_store::StoreError;
 use dvp_store::chain::Cursor;
-use dvp_store::lease::Lease;
-use dvp_store::pool::pool_options;
+use dvp_store::database::lease::Lease;
+use dvp_store::database::pool::pool_options;
 use sqlx::Connection as _;
 use std::collections::{HashSet, VecDeque};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -75,25 +76,7 @@ pub struct Outcome {
     pub halted: bool,
 }
 
-impl Outcome {
-    /// Adds the numbers of another outcome.
-    pub fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.calls += other.calls;
-        self.blocks += other.blocks;
-        self.reorgs += other.reorgs;
-        self.events += other.events;
-        self.errors += other.errors;
-        self.disturbed += other.disturbed;
-        self.unwound += other.unwound;
-        self.repaired += other.repaired;
-        self.halted |= other.halted;
-    }
-}
-
 impl SimDatabase {
-    /// # Errors
-    /// No PostgreSQL is available.
     pub async fn create() -> Result<Self, EmbeddedError> {
         let database = TestDatabase::try_create().await?;
         let name = format!("sim-{}", Uuid::new_v4().simple());
@@ -125,6 +108,11 @@ impl SimDatabase {
         let _cut = sqlx::query(cut).bind(&self.name).execute(&self.admin).await;
     }
 
+    pub(super) async fn lease(&self, name: &str) -> Result<Lease, Broken> {
+        let lease = Lease::acquire(&self.admin, name, Uuid::new_v4(), LEASE).await?;
+        Ok(lease.ok_or("the lease is taken")?)
+    }
+
     pub(super) async fn empty(&self) -> Result<(), sqlx::Error> {
         let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, relayer_account, nonce_slot,
                      slot_command, tx_attempt, lease cascade";
@@ -138,9 +126,8 @@ impl SimDatabase {
 /// # Errors
 /// The violated condition, as text.
 pub async fn run_seed(database: &SimDatabase, seed: u64) -> Result<Outcome, String> {
-    database.empty().await.map_err(|error| error.to_string())?;
-    let mut run = Run::new(database, seed).await?;
-    match run.live().await {
+    let mut run = Run::new(database, seed).await.map_err(|error| error.to_string())?;
+    match Box::pin(run.live()).await {
         Ok(()) => Ok(run.outcome),
         Err(broken) => Err(format!("{broken}\n  {}", run.scene())),
     }
@@ -171,7 +158,8 @@ enum Interrupt {
 }
 
 impl<'a> Run<'a> {
-    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, String> {
+    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, Broken> {
+        database.empty().await?;
         let mut rng = Rng::new(seed);
         let chain_id = 1 + seed % 1_000_000_000;
         let blocks = if rng.chance(300) { rng.between(80, 320) } else { rng.between(6, 14) };
@@ -194,14 +182,14 @@ impl<'a> Run<'a> {
         let mut known = Rng::new(seed ^ 0xc0de);
         for entity in entities(&chain) {
             if known.chance(800) {
-                entity.insert_commands(&database.admin, chain_id).await.map_err(|error| error.to_string())?;
+                entity.insert_commands(&database.admin, chain_id).await?;
                 ours.insert(entity.id);
             } else {
                 foreign.push_back(entity);
             }
         }
         let sim = Arc::new(Mutex::new(Sim::new(chain, weaknesses, Rng::new(seed ^ 0x51))));
-        let lease = lease(database, chain_id).await?;
+        let lease = database.lease(&format!("indexer:{chain_id}")).await?;
         let indexer = indexer(database, &config, &sim, endpoints)?;
         let violates = rng.chance(40);
         let (consumed, outcome) = (Consumed::default(), Outcome::default());
@@ -222,7 +210,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    async fn live(&mut self) -> Result<(), String> {
+    async fn live(&mut self) -> Result<(), Broken> {
         let disturbed_steps = self.rng.between(50, 140);
         for _ in 0..disturbed_steps {
             self.disturbed_step().await?;
@@ -252,12 +240,12 @@ impl<'a> Run<'a> {
         self.sim.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    async fn cursor(&self) -> Result<Option<Cursor>, String> {
+    async fn cursor(&self) -> Result<Option<Cursor>, Broken> {
         oracle::cursor(&self.database.admin, self.config.chain_id).await
     }
 
     /// A step that is undisturbed, dropped, deprived of its connection or its lease, or whose database fails.
-    async fn disturbed_step(&mut self) -> Result<(), String> {
+    async fn disturbed_step(&mut self) -> Result<(), Broken> {
         if self.violates && self.rng.chance(30) {
             self.sim().chain.violate();
             self.violates = false;
@@ -293,41 +281,40 @@ impl<'a> Run<'a> {
     }
 
     /// Commands are restored from a backup, and the service is started again.
-    async fn a_foreign_entity_becomes_ours(&mut self) -> Result<(), String> {
+    async fn a_foreign_entity_becomes_ours(&mut self) -> Result<(), Broken> {
         let Some(entity) = self.foreign.pop_front() else { return Ok(()) };
-        let inserted = entity.insert_commands(&self.database.admin, self.config.chain_id).await;
-        inserted.map_err(|error| error.to_string())?;
+        entity.insert_commands(&self.database.admin, self.config.chain_id).await?;
         self.ours.insert(entity.id);
         self.indexer = indexer(self.database, &self.config, &self.sim, self.endpoints)?;
         Ok(())
     }
 
-    async fn failing_statement(&mut self) -> Result<Result<Step, IndexError>, String> {
+    async fn failing_statement(&mut self) -> Result<Result<Step, IndexError>, Broken> {
         let at = self.rng.between(1, 7);
-        self.database.fail_at(at).await.map_err(|error| error.to_string())?;
+        self.database.fail_at(at).await?;
         let result = self.indexer.step(&self.lease).await;
-        self.database.fail_at(0).await.map_err(|error| error.to_string())?;
+        self.database.fail_at(0).await?;
         Ok(result)
     }
 
     /// Another owner acquires the lease: from then on the indexer's writes must be refused.
-    async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, String> {
+    async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, Broken> {
         // Waits for the commit of a dropped step: it holds the lease's row.
-        self.lease.release(&self.database.admin).await.map_err(|error| error.to_string())?;
-        let next = lease(self.database, self.config.chain_id).await?;
+        self.lease.release(&self.database.admin).await?;
+        let next = self.database.lease(&format!("indexer:{}", self.config.chain_id)).await?;
         let before = self.cursor().await?;
         let result = self.indexer.step(&self.lease).await;
         let wrote = matches!(result, Ok(Step::Advanced | Step::Unwound | Step::Repaired));
         let after = self.cursor().await?;
         // A range that must be shorter counts as progress; the first cursor needs no lease.
         if before.is_some() && before != after {
-            return Err(format!("wrote without the lease: {result:?}, {before:?} became {after:?}"));
+            return Err(format!("wrote without the lease: {result:?}, {before:?} became {after:?}").into());
         }
         self.lease = next;
         Ok(if wrote { Ok(Step::Idle) } else { result })
     }
 
-    fn take(&mut self, result: Option<Result<Step, IndexError>>) -> Result<(), String> {
+    fn take(&mut self, result: Option<Result<Step, IndexError>>) -> Result<(), Broken> {
         self.outcome.steps += 1;
         match result {
             Some(Ok(Step::Unwound)) => self.outcome.unwound += 1,
@@ -335,12 +322,12 @@ impl<'a> Run<'a> {
             Some(Ok(Step::Advanced | Step::Idle)) | None => {}
             Some(Err(IndexError::Halted(halted))) => {
                 if !self.sim().chain.violated {
-                    return Err(format!("halted without a reason: {halted:?}"));
+                    return Err(format!("halted without a reason: {halted:?}").into());
                 }
                 self.outcome.halted = true;
             }
             Some(Err(IndexError::Store(StoreError::Corrupt { table, reason }))) => {
-                return Err(format!("table {table}: {reason}"));
+                return Err(format!("table {table}: {reason}").into());
             }
             Some(Err(_)) => self.outcome.errors += 1,
         }
@@ -348,7 +335,7 @@ impl<'a> Run<'a> {
     }
 
     /// The quiet phase: the indexer must reach the head.
-    async fn reach_the_head(&mut self) -> Result<(), String> {
+    async fn reach_the_head(&mut self) -> Result<(), Broken> {
         let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number.0);
         {
             let mut sim = self.sim();
@@ -373,11 +360,11 @@ impl<'a> Run<'a> {
                 return self.reach_the_gate().await;
             }
         }
-        Err(format!("not at the head after {STEPS_TO_THE_HEAD} steps; the last error: {last}"))
+        Err(format!("not at the head after {STEPS_TO_THE_HEAD} steps; the last error: {last}").into())
     }
 
     /// Endpoints that disagreed are queried again after some steps.
-    async fn reach_the_gate(&mut self) -> Result<(), String> {
+    async fn reach_the_gate(&mut self) -> Result<(), Broken> {
         for _ in 0..STEPS_TO_THE_GATE {
             let result = self.indexer.step(&self.lease).await;
             self.take(Some(result))?;
@@ -385,26 +372,26 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn consume(&mut self) -> Result<(), String> {
+    async fn consume(&mut self) -> Result<(), Broken> {
         let about = (self.config.chain_id, self.wait);
         oracle::consume(&self.database.admin, &self.sim, about, &mut self.consumed).await
     }
 
-    async fn questions(&self, whole: bool) -> Result<(), String> {
+    async fn questions(&self, whole: bool) -> Result<(), Broken> {
         let snapshot = oracle::snapshot(&self.database.admin, self.config.chain_id).await?;
         let Some(snapshot) = snapshot else { return Ok(()) };
         oracle::rows_are_of_one_branch(&self.sim, &snapshot, whole)?;
         oracle::final_is_final(&self.sim().chain, &snapshot.cursor)
     }
 
-    async fn final_questions(&mut self) -> Result<(), String> {
-        let Some(cursor) = self.cursor().await? else { return Err("nothing was read".to_owned()) };
+    async fn final_questions(&mut self) -> Result<(), Broken> {
+        let Some(cursor) = self.cursor().await? else { return Err("nothing was read".into()) };
         self.consume().await?;
         let pool = &self.database.admin;
         if self.outcome.halted {
             self.questions(false).await?;
             let gone = oracle::final_is_gone(&self.sim().chain, &cursor);
-            return if gone { Ok(()) } else { Err("halted though its final block is there".to_owned()) };
+            return if gone { Ok(()) } else { Err("halted though its final block is there".into()) };
         }
         self.questions(true).await?;
         let (consumed, ours) = (&self.consumed, &self.ours);
@@ -420,6 +407,16 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Runs a step until it was polled this often.
+pub(super) async fn polled<F: Future>(mut step: Pin<&mut F>, polls: u64) -> Option<F::Output> {
+    let mut polled = 0;
+    std::future::poll_fn(|context| {
+        polled += 1;
+        if polled > polls { Poll::Ready(None) } else { step.as_mut().poll(context).map(Some) }
+    })
+    .await
+}
+
 /// Runs a step until it was polled this often; then it is dropped, or continues without its connection.
 async fn interrupted<F: Future>(
     step: F,
@@ -428,13 +425,7 @@ async fn interrupted<F: Future>(
     database: &SimDatabase,
 ) -> Option<F::Output> {
     let mut step = pin!(step);
-    let mut polled = 0;
-    let early = std::future::poll_fn(|context| {
-        polled += 1;
-        if polled > polls { Poll::Ready(None) } else { step.as_mut().poll(context).map(Some) }
-    })
-    .await;
-    match (early, interrupt) {
+    match (polled(step.as_mut(), polls).await, interrupt) {
         (Some(output), _) => Some(output),
         (None, Interrupt::Drop) => None,
         (None, Interrupt::Cut) => {
@@ -444,20 +435,14 @@ async fn interrupted<F: Future>(
     }
 }
 
-async fn lease(database: &SimDatabase, chain_id: u64) -> Result<Lease, String> {
-    let name = format!("indexer:{chain_id}");
-    let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
-    lease.map_err(|error| error.to_string())?.ok_or_else(|| "the lease is taken".to_owned())
-}
-
 fn indexer(
     database: &SimDatabase,
     config: &ChainConfig,
     sim: &Arc<Mutex<Sim>>,
     endpoints: usize,
-) -> Result<Indexer<SimNode>, String> {
+) -> Result<Indexer<SimNode>, Broken> {
     let nodes = (0..endpoints).map(|at| SimNode { sim: Arc::clone(sim), at }).collect();
-    Indexer::over(database.pool.clone(), config.clone(), nodes).map_err(|error| error.to_string())
+    Ok(Indexer::over(database.pool.clone(), config.clone(), nodes)?)
 }
 
 /// An entity that the engine may wait for.

@@ -3,13 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, Order, Running, Scene, eventually, key, raw};
-use alloy::primitives::B256;
+use crate::support::{Chain, Order, Running, anchor, key, until};
 use dvp_chain_indexer::gate::{PayoutGate, Wait};
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::insert_batch::{self, InsertBatch};
-use serde_json::json;
 
 /// A chain of which there is no node here.
 const ELSEWHERE: i64 = 77;
@@ -30,19 +28,13 @@ async fn elsewhere(chain: &Chain, order: &Order, command: ChainCommand) {
 }
 
 fn transfer(chain: &Chain, order: &Order, not_after: u64) -> ChainCommand {
-    ChainCommand::Transfer(Box::new(TransferCommand {
-        entity: order.id.to_string(),
-        payer: chain.scene.solver.address().to_string(),
-        receiver: key(0xbb).address().to_string(),
-        token: chain.scene.token.to_string(),
-        amount: "40".into(),
-        not_after,
-    }))
+    let transfer = chain.scene.transfer(order.id, key(0xbb).address(), 40);
+    ChainCommand::Transfer(Box::new(TransferCommand { not_after, ..transfer }))
 }
 
 /// A chain that pays for a lock elsewhere. What is final is 64 blocks deep.
 async fn paying_chain() -> (Chain, Order) {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.payout_gate = PayoutGate::new(Vec::new());
     chain.config.finality_margin = 0;
     chain.scene.fund_solver(100).await;
@@ -51,26 +43,16 @@ async fn paying_chain() -> (Chain, Order) {
     (chain, order)
 }
 
-async fn one<T>(chain: &Chain, sql: &'static str) -> T
-where
-    (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
-    T: Send + Unpin,
-{
-    sqlx::query_as::<_, (T,)>(sql).fetch_one(&chain.pool()).await.unwrap().0
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_on_a_chain_that_stands_still_does_not_hold_up_the_release_of_its_lock() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
-    let (entity, payout_ref) = (order.id.to_string(), B256::repeat_byte(0x99).to_string());
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref }).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.state("one", "fill", "done").await;
     elsewhere(&chain, &order, transfer(&chain, &order, u64::MAX)).await;
-    let preimage = Some(order.preimage.to_string());
-    chain.command("one", ChainCommand::Settle { entity, preimage }).await;
+    chain.command("one", chain.scene.settle_command(&order)).await;
     chain.state("one", "settle", "done").await;
     chain.state("one", "transfer", "pending").await;
     running.stop().await;
@@ -83,9 +65,9 @@ async fn a_payment_for_a_lock_elsewhere_is_reported_when_it_is_final() {
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
     chain.state("one", "transfer", "done").await;
     let gated = "select exists (select from chain_fact where kind = 'transferred' and gate is not null)";
-    assert!(one::<bool>(&chain, gated).await, "it is not final yet");
+    assert!(chain.one::<bool>(gated).await, "it is not final yet");
     chain.mined(100).await;
-    eventually("the payment is reported", async || (!one::<bool>(&chain, gated).await).then_some(())).await;
+    until("the payment is reported", async || !chain.one::<bool>(gated).await).await;
     running.stop().await;
 }
 
@@ -98,12 +80,9 @@ async fn the_loss_of_a_reported_payment_for_a_lock_elsewhere_is_reported() {
     let running = Running::start(&chain);
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
     let open = "select exists (select from chain_fact where kind = 'transferred' and gate is null)";
-    eventually("the payment is reported", async || one::<bool>(&chain, open).await.then_some(())).await;
-    sqlx::query("update chain_fact set consumed_at = now() where kind = 'transferred'")
-        .execute(&chain.pool())
-        .await
-        .unwrap();
-    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    until("the payment is reported", async || chain.one(open).await).await;
+    chain.run("update chain_fact set consumed_at = now() where kind = 'transferred'").await;
+    chain.reorg(2).await;
     chain.fact(order.id, "transfer_lost").await;
     // It is sent again.
     chain.state("one", "transfer", "done").await;
@@ -114,18 +93,15 @@ async fn the_loss_of_a_reported_payment_for_a_lock_elsewhere_is_reported() {
 async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
     let (chain, order) = paying_chain().await;
     // Only the newest block is after the payment's last second.
-    let _: serde_json::Value = raw(&chain.scene.provider, "evm_increaseTime", json!([600])).await;
-    let _: serde_json::Value = raw(&chain.scene.provider, "evm_mine", json!([])).await;
+    chain.scene.pass(600).await;
     let late = chain.scene.now().await - 1;
     let running = Running::start(&chain);
     chain.command("one", transfer(&chain, &order, late)).await;
     let judged =
         "select exists (select from chain_command where kind = 'transfer' and not_before > created_at)";
-    eventually("the relayer has judged it", async || one::<bool>(&chain, judged).await.then_some(())).await;
-    assert_eq!(
-        one::<String>(&chain, "select state from chain_command where kind = 'transfer'").await,
-        "pending"
-    );
+    until("the relayer has judged it", async || chain.one(judged).await).await;
+    let state: String = chain.one("select state from chain_command where kind = 'transfer'").await;
+    assert_eq!(state, "pending");
     chain.mined(100).await;
     chain.state("one", "transfer", "failed").await;
     let facts = chain.facts(order.id).await;
@@ -140,26 +116,20 @@ async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_waits_while_the_chain_of_its_lock_is_halted() {
     let (chain, order) = paying_chain().await;
-    sqlx::query(
-        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, \
-                                   halted_detail, halted_at) \
-         values (77, 1, sha256('h'), 1, 1, 'final_block_changed', 'by the test', now())",
-    )
-    .execute(&chain.pool())
-    .await
-    .unwrap();
+    chain
+        .run(
+            "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, \
+                                       halted_detail, halted_at) \
+             values (77, 1, sha256('h'), 1, 1, 'final_block_changed', 'by the test', now())",
+        )
+        .await;
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
-    chain.command("two", ChainCommand::Anchor { content_hash: B256::repeat_byte(0x5e).to_string() }).await;
+    chain.command("two", anchor(0x5e)).await;
     let running = Running::start(&chain);
     // Of lower priority than a payment.
     chain.state("two", "anchor", "done").await;
     chain.state("one", "transfer", "pending").await;
-    sqlx::query(
-        "update chain_cursor set halted = null, halted_detail = null, halted_at = null where chain_id = 77",
-    )
-    .execute(&chain.pool())
-    .await
-    .unwrap();
+    chain.run("update chain_cursor set halted = null, halted_detail = null, halted_at = null").await;
     chain.state("one", "transfer", "done").await;
     running.stop().await;
 }

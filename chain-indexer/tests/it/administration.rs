@@ -6,7 +6,7 @@ use alloy::primitives::{Address, U256};
 use alloy::sol_types::SolEvent;
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::deploy::{DeployError, DeployPlan, deploy};
+use dvp_chain_indexer::deploy::{CapSpec, DeployError, DeployPlan, deploy};
 use std::time::Duration;
 
 #[tokio::test]
@@ -76,10 +76,8 @@ async fn a_pause_stops_new_orders_and_no_exit() {
         (scene.deployment.settler, scene.deployment.payouts, scene.deployment.escrow);
     let mut open = Vec::new();
     for id in 1..=4 {
-        let order = scene.order(id).await;
-        let create = scene.create_call(&order, scene.signed(&order));
-        assert!(scene.succeeds(&scene.relayer, settler, &create).await);
-        open.push(order);
+        open.push(scene.order(id).await);
+        scene.lock(&open[open.len() - 1]).await;
     }
     let pauser = key(PAUSER);
     for at in [settler, payouts] {
@@ -102,11 +100,11 @@ async fn a_pause_stops_new_orders_and_no_exit() {
     assert_eq!(name(scene.revert_of(relayer, payouts, &pay).await), "PausedNow");
 
     for order in &open[..3] {
-        assert!(scene.succeeds(&scene.relayer, settler, &scene.fill_call(order)).await);
+        scene.fill(order).await;
     }
-    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&open[0])).await);
+    scene.settle(&open[0]).await;
     assert!(scene.succeeds(&scene.admin, escrow, &scene.release_call(&open[1])).await);
-    assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&open[3])).await);
+    scene.cancel(&open[3]).await;
     scene.next_block_at(open[2].timelock).await;
     assert!(scene.succeeds(&scene.admin, escrow, &scene.refund_call(&open[2])).await);
     assert_eq!(scene.balance(escrow).await, 0);
@@ -119,15 +117,14 @@ async fn only_two_operators_return_a_filled_order() {
     let (order, mut other) = (scene.order(1).await, scene.order(2).await);
     other.nonce = order.nonce + U256::from(1);
     for order in [&order, &other] {
-        let create = scene.create_call(order, scene.signed(order));
-        assert!(scene.succeeds(&scene.relayer, at, &create).await);
+        scene.lock(order).await;
     }
     let anyone = scene.admin.address();
     let outcome = async |call| name(scene.revert_of(anyone, at, &call).await);
     let deadline = scene.now().await + 500;
     assert_eq!(outcome(scene.return_call(&order, OPERATORS, deadline)).await, "WrongState", "not filled");
     for order in [&order, &other] {
-        assert!(scene.succeeds(&scene.relayer, at, &scene.fill_call(order)).await);
+        scene.fill(order).await;
     }
     let [one, two] = OPERATORS;
     for by in [[one, one], [one, 0xa2], [0xa1, two], [0xa2, 0xa5], [one, 0xee]] {
@@ -149,10 +146,9 @@ async fn only_two_operators_return_a_filled_order() {
     assert_eq!(outcome(past).await, "ApprovalExpired");
 
     // An operator that becomes a relayer is no longer an operator.
-    let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
-    let grant = IntentSettler::grantRoleCall { role, account: key(one).address() };
-    assert!(scene.succeeds(&scene.admin, at, &grant).await);
+    scene.make_relayer(at, key(one).address()).await;
     assert_eq!(outcome(right.clone()).await, "NotTwoOperators");
+    let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
     let revoke = IntentSettler::revokeRoleCall { role, account: key(one).address() };
     assert!(scene.succeeds(&scene.admin, at, &revoke).await);
 
@@ -175,11 +171,7 @@ async fn the_deployer_connects_the_contracts_and_refuses_a_relayer_as_operator()
     let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await;
     assert!(matches!(refused, Err(DeployError::OperatorIsRelayer(_))), "{refused:?}");
     let plan = DeployPlan {
-        caps: vec![dvp_chain_indexer::deploy::CapSpec {
-            payer: Address::ZERO,
-            token: "NONE".into(),
-            per_day: Default::default(),
-        }],
+        caps: vec![CapSpec { payer: Address::ZERO, token: "NONE".into(), per_day: Default::default() }],
         ..DeployPlan::default()
     };
     let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, Some(at.clone())).await;

@@ -2,12 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::answers::{Answers, serve};
-use crate::support::{Chain, Scene};
+use crate::support::Chain;
+use crate::support::answers::{Answers, forward, serve};
 use alloy::eips::BlockId;
-use alloy::primitives::B256;
-use alloy::providers::{DynProvider, Provider as _};
-use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
+use alloy::providers::DynProvider;
 use dvp_chain_indexer::indexer::{Indexer, Step};
 use dvp_chain_indexer::rpc;
 use serde_json::{Value, json};
@@ -27,8 +25,8 @@ struct Balanced {
 
 impl Answers for Balanced {
     async fn answer(&self, call: &Value) -> Value {
-        let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
-        if self.denies(&method, &call["params"]) {
+        let (id, method) = (&call["id"], call["method"].as_str().unwrap());
+        if self.denies(method, &call["params"]) {
             self.denied.fetch_add(1, Ordering::Relaxed);
             return if method == "eth_getBlockByNumber" {
                 json!({"jsonrpc": "2.0", "id": id, "result": null})
@@ -37,12 +35,10 @@ impl Answers for Balanced {
                 json!({"jsonrpc": "2.0", "id": id, "error": error})
             };
         }
-        let params = call["params"].clone();
-        if params[0] == "latest" {
+        if call["params"][0] == "latest" {
             self.announced.store(true, Ordering::Relaxed);
         }
-        let result: Value = self.upstream.raw_request(method.into(), params).await.unwrap();
-        json!({"jsonrpc": "2.0", "id": id, "result": result})
+        forward(&self.upstream, call).await
     }
 }
 
@@ -71,15 +67,14 @@ impl Balanced {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_another_node_behind_the_url_lacks_is_no_failure() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     let (url, node) = Balanced::start(chain.scene.provider.clone()).await;
     chain.config.rpc_url = url.clone();
     chain.config.range_margin = 1_000;
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
     let lease = chain.lease("reader").await;
     for byte in 1..=3 {
-        let call = ReceiptAnchor::anchorCall { contentHash: B256::repeat_byte(byte) };
-        assert!(chain.scene.succeeds(&chain.scene.relayer, chain.scene.deployment.anchor, &call).await);
+        chain.scene.anchor(&chain.scene.relayer, byte).await;
         while indexer.step(&lease).await.unwrap() != Step::Idle {}
     }
     assert_eq!(chain.logs("Anchored").await.len(), 3);

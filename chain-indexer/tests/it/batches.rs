@@ -1,23 +1,18 @@
 //! Batches: items are independent, and none fails because of another one or of a caller short of gas.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::support::odd::*;
 use crate::support::{Order, Scene, name};
+use alloy::eips::BlockId;
 use alloy::primitives::{B256, Bytes, TxKind, U256};
 use alloy::rpc::types::TransactionReceipt;
 use alloy::sol_types::{SolCall, SolEvent};
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
-
-alloy::sol!(
-    #[derive(Debug)]
-    OddToken,
-    "contracts/artifacts/OddToken.json"
-);
+use dvp_chain_indexer::rpc::{self, Simulated};
 
 const ITEM_GAS: u64 = 500_000;
-const REENTERS: u8 = 4;
-const BURNS_GAS: u8 = 8;
-const REVERTS_WITH_MEGABYTES: u8 = 9;
-
 /// Orders with the maker's next permits.
 async fn orders(scene: &Scene, count: u8) -> Vec<Order> {
     let first = scene.order(1).await;
@@ -32,7 +27,7 @@ async fn orders(scene: &Scene, count: u8) -> Vec<Order> {
 
 fn create(scene: &Scene, orders: &[Order]) -> IntentSettler::createManyCall {
     let items = orders.iter().map(|order| scene.create_params(order, scene.signed(order))).collect();
-    IntentSettler::createManyCall { items, itemGas: U256::from(ITEM_GAS) }
+    IntentSettler::createManyCall { items, itemGas: U256::from(ITEM_GAS), atLeast: U256::from(1) }
 }
 
 /// The ids of the items that failed, with their reasons.
@@ -42,8 +37,35 @@ fn failed(receipt: &TransactionReceipt) -> Vec<(B256, Bytes)> {
     events.map(|event| (event.data.id, event.data.reason)).collect()
 }
 
-async fn state(scene: &Scene, order: &Order) -> u8 {
-    scene.view(scene.deployment.settler, IntentSettler::stateOfCall { intentId: order.id }).await
+/// `Managed.Outcome`.
+const FAILED: u8 = 1;
+const DONE: u8 = 2;
+
+/// The outcome of each item in a simulation.
+async fn simulated(scene: &Scene, call: &IntentSettler::createManyCall) -> Vec<u8> {
+    let (from, to) = (scene.relayer.address(), scene.deployment.settler);
+    let input = call.abi_encode().into();
+    match rpc::simulate(&scene.provider, from, to, input, 25_000_000, BlockId::latest()).await.unwrap() {
+        Simulated::Succeeds(answer) => {
+            IntentSettler::createManyCall::abi_decode_returns(&answer).unwrap().outcomes
+        }
+        Simulated::Reverts { message, .. } => panic!("{message}"),
+    }
+}
+
+async fn states(scene: &Scene, orders: &[Order]) -> Vec<u8> {
+    let mut states = Vec::new();
+    for order in orders {
+        states.push(scene.state(order.id).await);
+    }
+    states
+}
+
+/// The relayer's batch, which succeeds.
+async fn send(scene: &Scene, call: &IntentSettler::createManyCall) -> TransactionReceipt {
+    let receipt = scene.send(&scene.relayer, TxKind::Call(scene.deployment.settler), call.abi_encode()).await;
+    assert!(receipt.status());
+    receipt
 }
 
 #[tokio::test]
@@ -56,73 +78,101 @@ async fn a_failing_item_changes_nothing_and_reports_its_reason() {
     orders[3].nonce = orders[1].nonce + U256::from(1);
     let twice = orders[0].clone();
     orders.push(twice);
-    let call = create(&scene, &orders);
-    let receipt = scene.send(&scene.relayer, TxKind::Call(scene.deployment.settler), call.abi_encode()).await;
-    assert!(receipt.status());
+    let receipt = send(&scene, &create(&scene, &orders)).await;
     let failed: Vec<_> = failed(&receipt).into_iter().map(|(id, why)| (id, name(Some(why)))).collect();
     assert_eq!(failed, [(orders[1].id, "PermitExpired".into()), (orders[0].id, "WrongState".into())]);
-    let mut states = Vec::new();
-    for order in &orders[..4] {
-        states.push(state(&scene, order).await);
-    }
-    assert_eq!(states, [1, 0, 1, 1]);
+    assert_eq!(states(&scene, &orders[..4]).await, [1, 0, 1, 1]);
     assert_eq!(scene.balance(scene.deployment.escrow).await, 300);
 }
 
 #[tokio::test]
 async fn a_hostile_token_in_a_batch_harms_only_its_own_item() {
-    for oddity in [BURNS_GAS, REVERTS_WITH_MEGABYTES, REENTERS] {
+    let succeeds = [REENTERS, RETURNS_MEGABYTES];
+    let fails = [BURNS_GAS, REVERTS_WITH_MEGABYTES, IS_INVALID, REVERTS_WITH_NOTHING];
+    for oddity in fails.into_iter().chain(succeeds) {
         let scene = Scene::new().await;
         let mut orders = orders(&scene, 3).await;
-        let odd = scene.send(&scene.admin, TxKind::Create, OddToken::BYTECODE.clone()).await;
-        let odd = odd.contract_address.unwrap();
-        let mint = OddToken::mintCall { to: scene.maker.address(), value: U256::from(1_000) };
-        assert!(scene.succeeds(&scene.admin, odd, &mint).await);
-        let approve = OddToken::approveCall { spender: scene.deployment.permit, value: U256::MAX };
-        assert!(scene.succeeds(&scene.maker, odd, &approve).await);
+        let odd = scene.odd_token().await;
         orders[1].token = odd;
         // The reentrant one cancels the first item and has the role for it; its own lock succeeds.
-        let role = scene.view(scene.deployment.settler, IntentSettler::RELAYER_ROLECall {}).await;
-        let grant = IntentSettler::grantRoleCall { role, account: odd };
-        assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &grant).await);
+        scene.make_relayer(scene.deployment.settler, odd).await;
         let back = scene.cancel_call(&orders[0]).abi_encode();
-        let turn = OddToken::turnCall { to: oddity, target: scene.deployment.settler, call: back.into() };
-        assert!(scene.succeeds(&scene.admin, odd, &turn).await);
-        if oddity != REENTERS {
+        scene.turn_to_call(odd, oddity, scene.deployment.settler, back).await;
+        if fails.contains(&oddity) {
             orders[2].nonce = orders[1].nonce;
         }
         let call = create(&scene, &orders);
-        let receipt =
-            scene.send(&scene.relayer, TxKind::Call(scene.deployment.settler), call.abi_encode()).await;
-        assert!(receipt.status(), "{oddity}");
-        let expected = if oddity == REENTERS { vec![] } else { vec![orders[1].id] };
+        let expected = [DONE, if fails.contains(&oddity) { FAILED } else { DONE }, DONE];
+        assert_eq!(simulated(&scene, &call).await, expected, "{oddity}");
+        let receipt = send(&scene, &call).await;
+        let expected = if fails.contains(&oddity) { vec![orders[1].id] } else { vec![] };
         let ids: Vec<B256> = failed(&receipt).into_iter().map(|(id, _)| id).collect();
         assert_eq!(ids, expected, "{oddity}");
         assert!(failed(&receipt).iter().all(|(_, reason)| reason.len() <= 132));
-        assert_eq!(state(&scene, &orders[0]).await, 1, "{oddity}");
-        assert_eq!(state(&scene, &orders[2]).await, 1, "{oddity}");
+        let states = states(&scene, &orders).await;
+        assert_eq!((states[0], states[2]), (1, 1), "{oddity}");
         assert!(!scene.view(odd, OddToken::reenteredCall {}).await);
     }
 }
 
 #[tokio::test]
-async fn with_too_little_gas_the_whole_batch_reverts_without_failed_items() {
+async fn with_too_little_gas_a_batch_ends_cleanly_before_the_item_it_has_no_gas_for() {
     let scene = Scene::new().await;
     let orders = orders(&scene, 4).await;
     let (at, call) = (scene.deployment.settler, create(&scene, &orders));
-    let mut reverted = 0;
-    for gas in (100_000..1_100_000).step_by(25_000) {
+    let whole = IntentSettler::createManyCall { atLeast: U256::from(4), ..call.clone() };
+    let (mut reverted, mut partly) = (0, 0);
+    for gas in (500_000..1_100_000).step_by(10_000) {
+        let refused = scene.revert_with_gas(scene.relayer.address(), at, &whole, gas).await;
         let receipt = scene.send_with_gas(&scene.relayer, at, &call, gas).await;
         assert_eq!(failed(&receipt), [], "with {gas}");
-        if receipt.status() {
-            assert_eq!(scene.balance(scene.deployment.escrow).await, 400);
+        let made = scene.balance(scene.deployment.escrow).await / 100;
+        if !receipt.status() {
+            assert_eq!((made, name(refused)), (0, "BatchOutOfGas".to_owned()), "with {gas}");
+            reverted += 1;
+            continue;
+        }
+        assert_eq!(refused.is_none(), made == 4, "with {gas}: {made}");
+        if made == 4 {
             break;
         }
-        reverted += 1;
-        assert_eq!(scene.balance(scene.deployment.escrow).await, 0);
+        partly += 1;
+        let expected: Vec<u8> = (0..4).map(|index| u8::from(index < made)).collect();
+        assert_eq!(states(&scene, &orders).await, expected, "in their order");
+        // The items that a batch had no gas for are carried out by the next one.
+        let receipt = send(&scene, &create(&scene, &orders[usize::try_from(made).unwrap()..])).await;
+        assert_eq!(failed(&receipt), []);
+        assert_eq!(scene.state(orders[3].id).await, 1);
+        break;
     }
-    assert!(reverted > 5);
-    assert_eq!(state(&scene, &orders[3]).await, 1, "never enough");
+    assert!(reverted > 2 && partly == 1, "{reverted} reverted, {partly} were made in part");
+}
+
+/// A token that burns the gas of its items costs them alone, wherever they are.
+#[tokio::test]
+async fn items_that_burn_their_gas_leave_the_rest_untried_at_worst() {
+    let scene = Scene::new().await;
+    let mut orders = orders(&scene, 8).await;
+    let odd = scene.odd_token().await;
+    let (first, others) = orders.split_at_mut(4);
+    for order in first.iter_mut() {
+        order.token = odd;
+    }
+    // None of them uses its nonce.
+    for (other, order) in others.iter_mut().zip(0_u64..) {
+        other.nonce = first[0].nonce + U256::from(order);
+    }
+    scene.turn(odd, IS_INVALID).await;
+    let at = scene.deployment.settler;
+    let call = create(&scene, &orders);
+    // Enough for eight items that go well, as in an estimate from before the token changed.
+    let receipt = scene.send_with_gas(&scene.relayer, at, &call, 1_200_000).await;
+    assert!(receipt.status(), "the batch does not revert");
+    let burnt = failed(&receipt).len();
+    assert!((1..4).contains(&burnt), "{burnt}");
+    let rest = create(&scene, &orders[4..]);
+    assert!(scene.send_with_gas(&scene.relayer, at, &rest, 1_200_000).await.status());
+    assert_eq!(states(&scene, &orders[4..]).await, [1; 4]);
 }
 
 #[tokio::test]
@@ -137,7 +187,7 @@ async fn payments_in_a_batch_are_each_made_once_or_not_at_all() {
         authorization: Bytes::new(),
     };
     let items = vec![item(1, 60), item(1, 1), item(2, 41), item(3, 40), late];
-    let call = Payouts::payManyCall { items, itemGas: U256::from(ITEM_GAS) };
+    let call = Payouts::payManyCall { items, itemGas: U256::from(ITEM_GAS), atLeast: U256::from(1) };
     let before = scene.balance(scene.maker.address()).await;
     let receipt = scene.send(&scene.relayer, TxKind::Call(scene.deployment.payouts), call.abi_encode()).await;
     let why: Vec<String> = failed(&receipt).into_iter().map(|(_, why)| name(Some(why))).collect();

@@ -7,10 +7,7 @@ use dvp_domain::chain::{BlockNumber, CommandKind};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow, NewSlot};
-use dvp_store::pool::pool_options;
 use serde_json::{Value, json};
-use std::pin::pin;
-use std::task::Poll;
 
 const CONTRACT: Address = Address::repeat_byte(0xc0);
 const ENTITY: B256 = B256::repeat_byte(0xe0);
@@ -50,7 +47,8 @@ fn logs() -> Vec<LogRow> {
     vec![log(1, Some(created)), log(2, None), log(3, Some(odd))]
 }
 
-async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
+/// A chain's first block, read.
+pub(crate) async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
     let start = Cursor {
         chain_id,
         head_number: BlockNumber(0),
@@ -84,15 +82,9 @@ async fn record(pool: &PgPool, from: &Cursor, blocks: &[BlockRow], logs: &[LogRo
 }
 
 async fn kept(pool: &PgPool, chain_id: i64) -> Vec<Value> {
-    let rows: Vec<(Value,)> = sqlx::query_as(
-        "select to_jsonb(log) - 'chain_id' - 'observed_at' from chain_log log where chain_id = $1
-         order by block_number, log_index",
-    )
-    .bind(chain_id)
-    .fetch_all(pool)
-    .await
-    .unwrap();
-    rows.into_iter().map(|(row,)| row).collect()
+    let rows = "select to_jsonb(log) - 'chain_id' - 'observed_at' from chain_log log where chain_id = $1
+                order by block_number, log_index";
+    sqlx::query_scalar(rows).bind(chain_id).fetch_all(pool).await.unwrap()
 }
 
 #[tokio::test]
@@ -167,50 +159,6 @@ async fn a_moved_transaction_keeps_its_command_when_the_event_is_reverted() {
     .await
     .unwrap();
     assert_eq!(reported, ("sent".to_owned(), true));
-}
-
-#[tokio::test]
-async fn a_dropped_write_of_a_range_leaves_nothing_behind() {
-    let database = TestDatabase::create().await;
-    let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
-    let start = begin(&pool, 1).await;
-    let blocks = [1, 2, 3].map(block);
-    let rows = logs();
-    let to = Cursor {
-        head_number: BlockNumber(3),
-        head_hash: blocks[2].hash,
-        facts_number: BlockNumber(3),
-        ..start.clone()
-    };
-    for polls in 0.. {
-        let done = {
-            let writing = async {
-                let mut tx = pool.begin().await.unwrap();
-                store::record_blocks(&mut tx, &start, &to, &blocks, &rows).await.unwrap();
-                tx
-            };
-            let mut writing = pin!(writing);
-            let mut polled = 0;
-            // Whatever its result, the transaction is dropped.
-            std::future::poll_fn(|context| {
-                polled += 1;
-                if polled > polls {
-                    Poll::Ready(false)
-                } else {
-                    writing.as_mut().poll(context).map(|_tx| true)
-                }
-            })
-            .await
-        };
-        assert_eq!(kept(&pool, 1).await, Vec::<Value>::new(), "after {polls} polls");
-        let mut conn = pool.acquire().await.unwrap();
-        assert_eq!(store::find_cursor(&mut conn, 1).await.unwrap().unwrap(), start);
-        if done {
-            break;
-        }
-    }
-    record(&pool, &start, &blocks, &rows).await;
-    assert_eq!(kept(&pool, 1).await.len(), 3);
 }
 
 #[tokio::test]

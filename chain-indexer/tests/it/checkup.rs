@@ -1,11 +1,9 @@
 //! The checks of a chain find each mistake of a configuration, and nothing on a chain that is right.
 
-use crate::support::{Scene, raw};
-use alloy::primitives::{Address, TxKind, U256};
-use alloy::sol_types::SolCall as _;
+use crate::support::{Scene, raw, set_balance};
+use alloy::primitives::{Address, U256};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up};
-use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use serde_json::json;
@@ -55,8 +53,7 @@ async fn only(
 /// A scene whose payer has funds.
 async fn funded() -> Scene {
     let scene = Scene::new().await;
-    let call = TestToken::mintCall { to: scene.solver.address(), amount: U256::from(5) };
-    assert!(scene.succeeds(&scene.admin, scene.token, &call).await);
+    scene.fund_solver(5).await;
     scene
 }
 
@@ -159,18 +156,12 @@ async fn a_pause_an_empty_account_a_late_clock_and_a_withdrawn_allowance_are_lac
 
     let () = raw(&scene.provider, "anvil_setBalance", json!([scene.relayer.address(), "0x1"])).await;
     only(&scene, &right, &expected, "gas", "has 1 wei, less than", false).await;
-    let () =
-        raw(&scene.provider, "anvil_setBalance", json!([scene.relayer.address(), "0x56bc75e2d63100000"]))
-            .await;
+    set_balance(&scene.provider, scene.relayer.address()).await;
 
     let call = TestToken::approveCall { spender: scene.deployment.payouts, value: U256::ZERO };
-    assert!(scene.send(&scene.solver, TxKind::Call(scene.token), call.abi_encode()).await.status());
+    assert!(scene.succeeds(&scene.solver, scene.token, &call).await);
     only(&scene, &right, &expected, "payers", "allows the payouts contract no USDC", false).await;
-    let again = TestToken::approveCall { spender: scene.deployment.payouts, value: U256::MAX };
-    assert!(scene.send(&scene.solver, TxKind::Call(scene.token), again.abi_encode()).await.status());
-    let none =
-        Payouts::setCapCall { payer: scene.solver.address(), token: scene.token, perDay: Default::default() };
-    assert!(scene.succeeds(&scene.admin, scene.deployment.payouts, &none).await);
+    scene.allow_payouts(scene.token, 0).await;
     only(&scene, &right, &expected, "payers", "no daily cap of USDC", false).await;
 
     let (now, mut aged) = (scene.now().await, right.clone());

@@ -1,17 +1,13 @@
 //! Swaps and returned funds: commands that end an order without settling its lock.
 
 use crate::support::{Chain, FUNDS, OPERATORS, Order, Running, Scene, key, swap_command};
-use alloy::primitives::{B256, Bytes, U256};
+use alloy::primitives::{Bytes, U256};
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_core::chain::expected::difference;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 
 fn cancel(order: &Order) -> ChainCommand {
     ChainCommand::Cancel { entity: order.id.to_string() }
-}
-
-fn fill(order: &Order) -> ChainCommand {
-    ChainCommand::Fill { entity: order.id.to_string(), payout_ref: B256::repeat_byte(0x99).to_string() }
 }
 
 /// The operators' signatures in descending order of their addresses, which is not the contract's order.
@@ -24,7 +20,7 @@ fn return_filled(scene: &Scene, order: &Order, by: [u8; 2], deadline: u64) -> Ch
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_swap_is_one_transaction_and_done_once_it_is_settled() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     chain.scene.fund_solver(1_000).await;
     let running = Running::start(&chain);
     let (order, receiver) = (chain.scene.order(1).await, key(0xcc).address());
@@ -44,7 +40,7 @@ async fn a_swap_is_one_transaction_and_done_once_it_is_settled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_swap_with_other_terms_is_reported_with_its_own_terms() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let scene = &chain.scene;
     scene.fund_solver(1_000).await;
     let (order, receiver) = (scene.order(1).await, key(0xcc).address());
@@ -64,7 +60,7 @@ async fn a_swap_with_other_terms_is_reported_with_its_own_terms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unfilled_lock_is_returned() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
@@ -77,11 +73,11 @@ async fn an_unfilled_lock_is_returned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filled_lock_is_returned_by_two_operators_and_never_by_a_cancel() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", fill(&order)).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.command("one", cancel(&order)).await;
     chain.state("one", "cancel", "failed").await;
     let refused = chain.facts(order.id).await;
@@ -96,11 +92,11 @@ async fn a_filled_lock_is_returned_by_two_operators_and_never_by_a_cancel() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_return_that_was_not_executed_in_time_fails() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", fill(&order)).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.fact(order.id, "filled").await;
     let deadline = chain.scene.now().await - 1;
     chain.command("one", return_filled(&chain.scene, &order, OPERATORS, deadline)).await;
@@ -111,15 +107,14 @@ async fn a_return_that_was_not_executed_in_time_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filled_lock_is_refunded_after_its_timelock() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", fill(&order)).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.state("one", "fill", "done").await;
     chain.command("one", ChainCommand::Refund { entity: order.id.to_string() }).await;
-    chain.scene.next_block_at(order.timelock).await;
-    chain.scene.mine().await;
+    chain.scene.mine_at(order.timelock).await;
     chain.state("one", "refund", "done").await;
     assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS);
     assert_eq!(chain.facts(order.id).await.last(), Some(&ChainFact::Refunded));

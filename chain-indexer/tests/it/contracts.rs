@@ -1,9 +1,11 @@
 //! The calls that the contracts permit and refuse, on a real node.
 
-use crate::support::{FUNDS, Scene, key};
+use crate::support::{FUNDS, Order, Scene, key};
 use alloy::primitives::{B256, Bytes, TxKind, U256};
 use alloy::sol_types::{SolCall, SolError, SolEvent};
-use dvp_chain_indexer::contracts::{anchor, escrow, permit, settler, token};
+use dvp_chain_indexer::contracts::{anchor, escrow, permit, settler};
+use dvp_chain_indexer::deploy::{DeployPlan, TokenSpec, deploy};
+use dvp_chain_indexer::rpc;
 use escrow::{Escrow, Orders as EscrowTerms};
 use permit::Permit;
 use settler::IntentSettler;
@@ -37,7 +39,7 @@ async fn an_intent_goes_from_created_to_settled_and_the_solver_is_paid() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
     let before = scene.view(at, IntentSettler::seqCall {}).await;
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    scene.lock(&order).await;
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
     assert_eq!(scene.balance(scene.deployment.escrow).await, 100);
 
@@ -45,8 +47,7 @@ async fn an_intent_goes_from_created_to_settled_and_the_solver_is_paid() {
     let refused = scene.revert_of(scene.relayer.address(), at, &early).await;
     assert!(is::<Escrow::WrongState>(refused), "settled before it was filled");
 
-    let fill = scene.fill_call(&order);
-    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
+    scene.fill(&order).await;
     let guess = IntentSettler::settleCall { preimage: order.id, ..scene.settle_call(&order) };
     let refused = scene.revert_of(scene.relayer.address(), at, &guess).await;
     assert!(is::<Escrow::WrongPreimage>(refused));
@@ -63,20 +64,6 @@ async fn an_intent_goes_from_created_to_settled_and_the_solver_is_paid() {
     assert_eq!(seqs, [before + 3], "created, filled, settled");
     assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, before + 3);
     assert_eq!(scene.view(scene.deployment.escrow, Escrow::seqCall {}).await, 2);
-}
-
-#[tokio::test]
-async fn a_settle_copied_by_another_account_still_settles() {
-    let scene = Scene::new().await;
-    let (at, order) = (scene.deployment.settler, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
-    let fill = scene.fill_call(&order);
-    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
-    let release = scene.release_call(&order);
-    assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &release).await);
-    let settle = scene.settle_call(&order);
-    assert!(scene.succeeds(&scene.relayer, at, &settle).await);
-    assert_eq!(scene.balance(scene.solver.address()).await, 100);
 }
 
 #[tokio::test]
@@ -103,8 +90,7 @@ async fn a_permit_is_valid_once_for_its_spender_until_its_deadline() {
     above.amount = U256::from(101);
     assert!(is::<Permit::AmountAbovePermit>(refusal(&above, scene.signed(&above)).await));
 
-    let call = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, at, &call).await);
+    scene.lock(&order).await;
     let mut replay = order.clone();
     replay.id = key(9).address().into_word();
     assert!(is::<Permit::InvalidNonce>(refusal(&replay, scene.signed(&order)).await));
@@ -135,44 +121,47 @@ async fn only_the_named_spender_pulls_with_a_permit() {
 }
 
 #[tokio::test]
-async fn release_ends_one_second_before_the_timelock_and_refund_begins_at_it() {
+async fn at_every_second_around_the_timelock_either_release_or_refund_is_open() {
     let scene = Scene::new().await;
-    let (at, escrow) = (scene.deployment.settler, scene.deployment.escrow);
-    let (first, anyone) = (scene.order(1).await, &scene.admin);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&first, scene.signed(&first))).await);
-    let mut second = scene.order(2).await;
-    second.timelock = first.timelock;
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&second, scene.signed(&second))).await);
-    for order in [&first, &second] {
-        let unfilled = scene.revert_of(anyone.address(), escrow, &scene.release_call(order)).await;
-        assert!(is::<Escrow::WrongState>(unfilled), "released before it was filled");
-        assert!(scene.succeeds(&scene.relayer, at, &scene.fill_call(order)).await);
+    let (escrow, order) = (scene.deployment.escrow, scene.order(1).await);
+    scene.lock(&order).await;
+    let early = scene.revert_of(scene.admin.address(), escrow, &scene.release_call(&order)).await;
+    assert!(is::<Escrow::WrongState>(early), "released before it was filled");
+    scene.fill(&order).await;
+    for offset in -6_i64..=6 {
+        let timestamp = order.timelock.checked_add_signed(offset).unwrap();
+        let (before, is_late) = (offset < 0, offset >= 0);
+        scene
+            .undone(async || {
+                scene.next_block_at(timestamp).await;
+                let done = scene.succeeds(&scene.admin, escrow, &scene.release_call(&order)).await;
+                assert_eq!((done, scene.now().await), (before, timestamp), "{offset} s from the timelock");
+                assert_eq!(scene.balance(scene.solver.address()).await, if done { 100 } else { 0 });
+            })
+            .await;
+        scene
+            .undone(async || {
+                scene.next_block_at(timestamp).await;
+                let done = scene.succeeds(&scene.admin, escrow, &scene.refund_call(&order)).await;
+                assert_eq!((done, scene.now().await), (is_late, timestamp), "{offset} s from the timelock");
+                let held = scene.balance(scene.maker.address()).await;
+                assert_eq!(held, if done { FUNDS } else { FUNDS - 100 });
+            })
+            .await;
     }
-
-    let release = |order: &crate::support::Order| scene.release_call(order);
-    scene.next_block_at(first.timelock - 2).await;
-    assert!(!scene.succeeds(anyone, escrow, &scene.refund_call(&first)).await, "refunded early");
-    scene.next_block_at(first.timelock - 1).await;
-    assert!(scene.succeeds(anyone, escrow, &release(&first)).await, "not released in the last second");
-    scene.next_block_at(first.timelock).await;
-    assert!(!scene.succeeds(anyone, escrow, &release(&second)).await, "released at the timelock");
-    scene.next_block_at(first.timelock + 1).await;
-    assert!(scene.succeeds(anyone, escrow, &scene.refund_call(&second)).await);
-    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
-    assert_eq!(scene.balance(scene.solver.address()).await, 100);
 }
 
 #[tokio::test]
 async fn refund_is_open_exactly_from_the_timelock_on_and_ends_the_order() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    scene.lock(&order).await;
     scene.next_block_at(order.timelock).await;
     let refund = scene.refund_call(&order);
     assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &refund).await);
     assert!(!scene.succeeds(&scene.admin, scene.deployment.escrow, &refund).await, "refunded twice");
     assert!(!scene.succeeds(&scene.admin, at, &scene.cancel_call(&order)).await, "refunded twice");
-    assert_eq!(scene.view(at, IntentSettler::stateOfCall { intentId: order.id }).await, 4, "cancelled");
+    assert_eq!(scene.state(order.id).await, 4, "cancelled");
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
 }
 
@@ -182,8 +171,7 @@ async fn an_order_cannot_be_locked_after_its_lock_by() {
     let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
     let order = scene.order(1).await;
     let create = scene.create_call(&order, scene.signed(&order));
-    scene.next_block_at(order.lock_by).await;
-    scene.mine().await;
+    scene.mine_at(order.lock_by).await;
     assert!(scene.revert_of(relayer, at, &create).await.is_none(), "the last second is in time");
     scene.next_block_at(order.lock_by + 1).await;
     assert!(!scene.succeeds(&scene.relayer, at, &create).await);
@@ -195,23 +183,24 @@ async fn a_relayer_cannot_lock_funds_for_longer_than_the_contract_allows() {
     let scene = Scene::new().await;
     let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
     let order = scene.order(1).await;
-    let mut long = order.clone();
-    (long.fill_deadline, long.timelock) = (order.fill_deadline + 8 * 86_400, order.timelock + 9 * 86_400);
-    let refused = scene.revert_of(relayer, at, &scene.create_call(&long, scene.signed(&long))).await;
-    assert!(is::<IntentSettler::WindowTooLong>(refused));
-    let long = crate::support::Order { timelock: order.timelock + 61 * 86_400, ..order.clone() };
-    let refused = scene.revert_of(relayer, at, &scene.create_call(&long, scene.signed(&long))).await;
-    assert!(is::<IntentSettler::WindowTooLong>(refused));
-    let crossed = crate::support::Order { timelock: order.fill_deadline, ..order };
-    let refused = scene.revert_of(relayer, at, &scene.create_call(&crossed, scene.signed(&crossed))).await;
-    assert!(is::<IntentSettler::TimelockBeforeDeadline>(refused));
+    let of = |fill_deadline, timelock| Order { fill_deadline, timelock, ..order.clone() };
+    let refusal = async |order: Order| {
+        scene.revert_of(relayer, at, &scene.create_call(&order, scene.signed(&order))).await
+    };
+    let days = 86_400;
+    let long = of(order.fill_deadline + 8 * days, order.timelock + 9 * days);
+    assert!(is::<IntentSettler::WindowTooLong>(refusal(long).await));
+    let long = of(order.fill_deadline, order.timelock + 61 * days);
+    assert!(is::<IntentSettler::WindowTooLong>(refusal(long).await));
+    let crossed = of(order.fill_deadline, order.fill_deadline);
+    assert!(is::<IntentSettler::TimelockBeforeDeadline>(refusal(crossed).await));
 }
 
 #[tokio::test]
 async fn a_call_with_other_terms_than_the_locked_ones_is_refused() {
     let scene = Scene::new().await;
-    let (at, escrow, order) = (scene.deployment.settler, scene.deployment.escrow, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    let (escrow, order) = (scene.deployment.escrow, scene.order(1).await);
+    scene.lock(&order).await;
     let thief = scene.admin.address();
     let terms = scene.escrow_terms(&order);
     let others = [
@@ -232,60 +221,21 @@ async fn a_call_with_other_terms_than_the_locked_ones_is_refused() {
 }
 
 #[tokio::test]
-async fn only_a_relayer_returns_unfilled_funds_at_once() {
+async fn filling_ends_and_anybodys_cancelling_begins_at_the_fill_deadline() {
     let scene = Scene::new().await;
     let (at, order) = (scene.deployment.settler, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
-    let cancel = scene.cancel_call(&order);
-    let refused = scene.revert_of(scene.admin.address(), at, &cancel).await;
-    assert!(is::<IntentSettler::FillDeadlineNotPassed>(refused));
-    assert!(scene.succeeds(&scene.relayer, at, &cancel).await);
-    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
-    let filled = scene.order(2).await;
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&filled, scene.signed(&filled))).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.fill_call(&filled)).await);
-    let refused = scene.revert_of(scene.relayer.address(), at, &scene.cancel_call(&filled)).await;
-    assert!(is::<Escrow::WrongState>(refused), "a relayer cancelled what it had committed to");
-}
-
-#[tokio::test]
-async fn filling_ends_when_cancelling_begins() {
-    let scene = Scene::new().await;
-    let (at, order) = (scene.deployment.settler, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
-    scene.next_block_at(order.fill_deadline - 1).await;
-    scene.mine().await;
     let (relayer, anyone) = (scene.relayer.address(), scene.admin.address());
+    scene.lock(&order).await;
+    scene.mine_at(order.fill_deadline - 1).await;
     assert!(scene.revert_of(relayer, at, &scene.fill_call(&order)).await.is_none());
-    assert!(scene.revert_of(anyone, at, &scene.cancel_call(&order)).await.is_some());
-    scene.next_block_at(order.fill_deadline).await;
-    scene.mine().await;
+    let early = scene.revert_of(anyone, at, &scene.cancel_call(&order)).await;
+    assert!(is::<IntentSettler::FillDeadlineNotPassed>(early));
+    scene.mine_at(order.fill_deadline).await;
     let late = scene.revert_of(relayer, at, &scene.fill_call(&order)).await;
     assert!(is::<IntentSettler::FillDeadlinePassed>(late));
-    assert!(scene.revert_of(anyone, at, &scene.cancel_call(&order)).await.is_none());
-}
-
-#[tokio::test]
-async fn anyone_cancels_an_unfilled_intent_from_its_fill_deadline_on() {
-    let scene = Scene::new().await;
-    let (at, anyone) = (scene.deployment.settler, &scene.admin);
-    let order = scene.order(1).await;
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
-    let mut filled = scene.order(2).await;
-    filled.fill_deadline = order.fill_deadline;
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&filled, scene.signed(&filled))).await);
-    let fill = scene.fill_call(&filled);
-    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
-
-    let cancel = scene.cancel_call(&order);
-    scene.next_block_at(order.fill_deadline - 1).await;
-    assert!(!scene.succeeds(anyone, at, &cancel).await, "cancelled before the deadline");
-    scene.next_block_at(order.fill_deadline).await;
-    assert!(scene.succeeds(anyone, at, &cancel).await);
-    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
-    assert_eq!(scene.view(at, IntentSettler::stateOfCall { intentId: order.id }).await, 4);
-    let late = scene.cancel_call(&filled);
-    assert!(is::<Escrow::WrongState>(scene.revert_of(anyone.address(), at, &late).await));
+    assert!(scene.succeeds(&scene.admin, at, &scene.cancel_call(&order)).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
+    assert_eq!(scene.state(order.id).await, 4, "cancelled");
 }
 
 #[tokio::test]
@@ -318,25 +268,6 @@ async fn unauthorized_accounts_are_refused_and_receivers_are_listed() {
 }
 
 #[tokio::test]
-async fn a_token_that_keeps_a_fee_is_refused() {
-    let scene = Scene::new().await;
-    let artifact = include_str!("../../contracts/artifacts/FeeToken.json");
-    let artifact: serde_json::Value = serde_json::from_str(artifact).unwrap();
-    let code: Bytes = artifact["bytecode"].as_str().unwrap().parse().unwrap();
-    let fee_token = scene.send(&scene.admin, TxKind::Create, code).await.contract_address.unwrap();
-    let mint = token::TestToken::mintCall { to: scene.maker.address(), amount: U256::from(1_000) };
-    assert!(scene.succeeds(&scene.admin, fee_token, &mint).await);
-    let approve = token::TestToken::approveCall { spender: scene.deployment.permit, value: U256::MAX };
-    assert!(scene.succeeds(&scene.maker, fee_token, &approve).await);
-
-    let mut order = scene.order(1).await;
-    order.token = fee_token;
-    let create = scene.create_call(&order, scene.signed(&order));
-    let refused = scene.revert_of(scene.relayer.address(), scene.deployment.settler, &create).await;
-    assert!(is::<Escrow::AmountNotReceived>(refused));
-}
-
-#[tokio::test]
 async fn an_anchor_is_the_submitters_own_event_and_a_repeat_a_later_one() {
     let scene = Scene::new().await;
     let at = scene.deployment.anchor;
@@ -366,7 +297,6 @@ async fn an_anchor_is_the_submitters_own_event_and_a_repeat_a_later_one() {
 
 #[tokio::test]
 async fn deploying_again_with_the_record_changes_nothing() {
-    use dvp_chain_indexer::deploy::{self, DeployPlan, TokenSpec};
     let scene = Scene::new().await;
     let mut plan = DeployPlan {
         tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
@@ -374,14 +304,14 @@ async fn deploying_again_with_the_record_changes_nothing() {
         relayers: vec![scene.relayer.address()],
         ..DeployPlan::default()
     };
-    let before = dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number;
+    let before = rpc::head(&scene.provider).await.unwrap().number;
     let record = Some(scene.deployment.clone());
-    let again = deploy::deploy(&scene.node.rpc_url(), &scene.admin, &plan, record.clone()).await.unwrap();
+    let again = deploy(&scene.node.rpc_url(), &scene.admin, &plan, record.clone()).await.unwrap();
     assert_eq!(again, scene.deployment);
-    assert_eq!(dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number, before);
+    assert_eq!(rpc::head(&scene.provider).await.unwrap().number, before);
 
     plan.tokens.push(TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 });
-    let more = deploy::deploy(&scene.node.rpc_url(), &scene.admin, &plan, record).await.unwrap();
+    let more = deploy(&scene.node.rpc_url(), &scene.admin, &plan, record).await.unwrap();
     assert_eq!((more.escrow, more.tokens.len()), (scene.deployment.escrow, 2));
 }
 

@@ -32,8 +32,7 @@ fn swap(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> IntentS
 /// An order that was created.
 async fn created(scene: &Scene, id: u8) -> Order {
     let order = scene.order(id).await;
-    let create = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
+    scene.lock(&order).await;
     order
 }
 
@@ -54,7 +53,7 @@ async fn a_swap_moves_both_sides_at_once_and_emits_all_three_events() {
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
     assert_eq!(scene.balance(scene.solver.address()).await, 1_060);
     assert_eq!(scene.balance(scene.deployment.escrow).await, 0, "nothing was held");
-    assert_eq!(scene.view(at, IntentSettler::stateOfCall { intentId: order.id }).await, 3);
+    assert_eq!(scene.state(order.id).await, 3);
     assert_eq!(name(scene.revert_of(scene.relayer.address(), at, &call).await), "WrongState");
 }
 
@@ -117,12 +116,12 @@ async fn a_locked_order_is_never_paid_out_beside_its_settlement() {
         name(scene.revert_of(relayer, at, &pay(Payouts::Payment { id, ..scene.payment(1, 10) })).await)
     };
     assert_eq!(refusal(order.id).await, "LockedHere");
-    assert!(scene.succeeds(&scene.relayer, settler, &scene.fill_call(&order)).await);
+    scene.fill(&order).await;
     assert_eq!(refusal(order.id).await, "LockedHere");
-    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&order)).await);
+    scene.settle(&order).await;
     assert_eq!(refusal(order.id).await, "LockedHere");
     let cancelled = created(&scene, 2).await;
-    assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&cancelled)).await);
+    scene.cancel(&cancelled).await;
     assert_eq!(refusal(cancelled.id).await, "LockedHere");
     let swapped = scene.order(3).await;
     let call = swap(&scene, &swapped, key(0xcc).address(), 1);
@@ -157,8 +156,7 @@ async fn a_payer_pays_at_most_its_cap_a_day() {
     scene.set_cap(scene.token, 59).await;
     assert_eq!(refusal(2, 1).await, "CapExceeded", "a lower cap holds at once");
     scene.set_cap(scene.token, 100).await;
-    scene.next_block_at(noon + 43_200).await;
-    scene.mine().await;
+    scene.mine_at(noon + 43_200).await;
     assert_eq!(refusal(2, 100).await, "ok", "the next day");
     assert_eq!(refusal(2, 101).await, "CapExceeded");
     let other = Payouts::Payment { payer: scene.maker.address(), ..scene.payment(3, 1) };

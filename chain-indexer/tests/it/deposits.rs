@@ -2,13 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use crate::support::{Chain, Order, Running, Scene, eventually, raw};
-use alloy::primitives::{B256, U256};
+use crate::support::{Chain, Order, Running, Scene, until};
+use alloy::primitives::{Address, U256};
 use dvp_chain_indexer::contracts::coin::CoinGate;
 use dvp_domain::chain::{ChainCommand, CommandKind};
 use dvp_store::chain as store;
 use dvp_store::chain::commands;
-use serde_json::{Value, json};
 use std::time::Duration;
 
 /// An order of 100 wei of the coin, and its command.
@@ -21,12 +20,8 @@ async fn order(scene: &Scene, id: u8) -> (Order, ChainCommand) {
 
 /// Waits until the indexer has stored this many events of the gate.
 async fn gate_events(chain: &Chain, count: i64) {
-    eventually(&format!("{count} events of the gate"), async || {
-        let sql = "select count(*) from chain_log where deposit is not null and canonical";
-        let found: i64 = sqlx::query_scalar(sql).fetch_one(&chain.pool()).await.unwrap();
-        (found == count).then_some(())
-    })
-    .await;
+    let sql = "select count(*) from chain_log where deposit is not null and canonical";
+    until(&format!("{count} events of the gate"), async || chain.one::<i64>(sql).await == count).await;
 }
 
 /// Commands that the backlog and the alarms count.
@@ -40,7 +35,7 @@ async fn counted(chain: &Chain) -> (u64, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_locked_once_its_maker_has_deposited_enough_and_is_no_backlog_before() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let (order, command) = order(&chain.scene, 1).await;
     let maker = chain.scene.maker.address();
@@ -72,7 +67,7 @@ async fn an_order_is_locked_once_its_maker_has_deposited_enough_and_is_no_backlo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposit_before_the_command_counts_and_a_reclaimed_one_does_not() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let maker = chain.scene.maker.address();
     let (early, early_command) = order(&chain.scene, 1).await;
@@ -94,7 +89,7 @@ async fn a_deposit_before_the_command_counts_and_a_reclaimed_one_does_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_without_its_deposit_fails_after_the_lock_by_and_a_late_deposit_goes_back() {
-    let chain = Chain::new(Scene::of_yesterday().await).await;
+    let chain = Chain::of(Scene::of_yesterday().await).await;
     let running = Running::start(&chain);
     let (order, ChainCommand::Create(mut create)) = order(&chain.scene, 1).await else { unreachable!() };
     let maker = chain.scene.maker.address();
@@ -111,17 +106,17 @@ async fn an_order_without_its_deposit_fails_after_the_lock_by_and_a_late_deposit
     assert_eq!(failed[0]["code"], "lock_rejected", "{failed}");
     assert!(chain.attempts().await.is_empty(), "no transaction was made");
     let before = chain.scene.coin_of(order.maker.address()).await;
-    let to = B256::repeat_byte(0x77);
-    let reclaim = CoinGate::reclaimCall { id: order.id, to: alloy::primitives::Address::from_word(to) };
+    let to = Address::repeat_byte(0x77);
+    let reclaim = CoinGate::reclaimCall { id: order.id, to };
     assert!(chain.scene.succeeds(&chain.scene.maker, chain.scene.coin().gate, &reclaim).await);
     assert!(chain.scene.coin_of(order.maker.address()).await <= before);
-    assert_eq!(chain.scene.coin_of(alloy::primitives::Address::from_word(to)).await, U256::from(100));
+    assert_eq!(chain.scene.coin_of(to).await, U256::from(100));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposit_that_a_reorganization_removes_locks_nothing_until_it_is_there_again() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.confirmations = 4;
     let running = Running::start(&chain);
     let (order, command) = order(&chain.scene, 1).await;
@@ -130,13 +125,13 @@ async fn a_deposit_that_a_reorganization_removes_locks_nothing_until_it_is_there
     chain.mined(4).await;
     assert!(chain.scene.deposits(maker, order.id, 100).await);
     gate_events(&chain, 1).await;
-    let _: Value = raw(&chain.scene.provider, "anvil_reorg", json!([1, []])).await;
+    chain.reorg(1).await;
     chain.mined(6).await;
     gate_events(&chain, 0).await;
     assert!(chain.attempts().await.is_empty(), "the deposit was not deep enough");
     assert!(chain.scene.deposits(maker, order.id, 100).await);
     chain.mined(6).await;
-    chain.until_attempts(1).await;
+    chain.state_on_chain(order.id, 1).await;
     chain.mined(6).await;
     chain.fact(order.id, "created").await;
     running.stop().await;

@@ -2,47 +2,36 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw, vault};
-use alloy::primitives::{B256, TxKind, U256};
+use crate::support::node::Reader;
+use crate::support::{Chain, FUNDS, Order, Running, Scene, anchor, key, raw};
+use alloy::primitives::{B256, U256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::SolCall;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::contracts::token::TestToken;
-use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
-use dvp_chain_indexer::relayer::Relayer;
-use dvp_chain_indexer::{ChainWallets, rpc};
+use dvp_chain_indexer::ChainWallets;
+use dvp_chain_indexer::indexer::IndexError;
 use dvp_core::chain::{WalletFacts, WalletKey, WalletReader};
 use dvp_core::secrets::{MasterKey, Vault};
-use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
+use dvp_domain::chain::{ChainCommand, ChainFact};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn fill(order: &Order) -> ChainCommand {
-    ChainCommand::Fill { entity: order.id.to_string(), payout_ref: B256::repeat_byte(0x99).to_string() }
-}
-
-fn settle(order: &Order) -> ChainCommand {
-    ChainCommand::Settle { entity: order.id.to_string(), preimage: Some(order.preimage.to_string()) }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_created_filled_settled_and_anchored() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     let hash = B256::repeat_byte(0x5e);
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", fill(&order)).await;
-    chain.command("one", settle(&order)).await;
-    chain.command("one", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
+    chain.command("one", chain.scene.settle_command(&order)).await;
+    chain.command("one", anchor(0x5e)).await;
 
     chain.fact(hash, "anchored").await;
     chain.fact(order.id, "settled").await;
     let facts = chain.facts(order.id).await;
     let created = chain.scene.created(&order);
-    let filled = ChainFact::Filled { payout_ref: B256::repeat_byte(0x99).to_string() };
+    let filled = ChainFact::Filled { payout_ref: order.id.to_string() };
     assert_eq!(facts, [created, filled, ChainFact::Settled { swap: None }], "in this order, each once");
     assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
     assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS - 100);
@@ -59,13 +48,9 @@ fn master_key(id: &str, byte: u8) -> MasterKey {
 
 /// The number of rows, by table, that contain these bytes.
 async fn rows_with(chain: &Chain, bytes: &[u8]) -> Vec<(String, i64)> {
-    let tables: Vec<String> =
-        sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
-            .fetch_all(&chain.pool())
-            .await
-            .unwrap();
+    let tables = "select tablename::text from pg_tables where schemaname = 'public'";
     let mut found = Vec::new();
-    for table in tables {
+    for (table,) in chain.rows::<(String,)>(tables).await {
         // The names are the schema's own.
         let count = sqlx::AssertSqlSafe(format!(
             "select count(*) from {table} t where t::text ilike '%' || $1 || '%'"
@@ -81,13 +66,13 @@ async fn rows_with(chain: &Chain, bytes: &[u8]) -> Vec<(String, i64)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preimage_is_in_no_row_before_it_is_revealed_even_over_a_rotation() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let before = Vault::with_keys(vec![master_key("2025", 1)]).unwrap();
     let preimage = before.preimage("one", &before.hashlock("one")).unwrap();
     let order = Order { preimage: preimage.into(), ..chain.scene.order(1).await };
     let running = Running::start_with(&chain, Arc::new(before));
     chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", fill(&order)).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.state("one", "fill", "done").await;
     running.stop().await;
     chain.command("one", ChainCommand::Settle { entity: order.id.to_string(), preimage: None }).await;
@@ -113,48 +98,17 @@ async fn a_preimage_is_in_no_row_before_it_is_revealed_even_over_a_rotation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_in_tokens_is_made_once_and_reported() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let (id, receiver) = (B256::repeat_byte(0x77), key(0xbb).address());
-    let transfer = |amount: u64| {
-        ChainCommand::Transfer(Box::new(TransferCommand {
-            entity: id.to_string(),
-            payer: chain.scene.solver.address().to_string(),
-            receiver: receiver.to_string(),
-            token: chain.scene.token.to_string(),
-            amount: amount.to_string(),
-            not_after: u64::MAX,
-        }))
-    };
-    let mint = TestToken::mintCall { to: chain.scene.solver.address(), amount: U256::from(100) };
-    assert!(chain.scene.succeeds(&chain.scene.admin, chain.scene.token, &mint).await);
-    chain.command("one", transfer(40)).await;
+    let transfer = ChainCommand::Transfer(Box::new(chain.scene.transfer(id, receiver, 40)));
+    chain.scene.fund_solver(100).await;
+    chain.command("one", transfer.clone()).await;
     chain.fact(id, "transferred").await;
-    chain.command("again", transfer(40)).await;
+    chain.command("again", transfer.clone()).await;
     chain.state("again", "transfer", "done").await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
-    assert_eq!(chain.facts(id).await, [dvp_core::chain::expected::goal(&transfer(40))]);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payout_that_the_solver_cannot_cover_waits_until_it_can() {
-    let chain = Chain::new(Scene::new().await).await;
-    let running = Running::start(&chain);
-    let id = B256::repeat_byte(0x78);
-    let transfer = TransferCommand {
-        entity: id.to_string(),
-        payer: chain.scene.solver.address().to_string(),
-        receiver: key(0xbb).address().to_string(),
-        token: chain.scene.token.to_string(),
-        amount: "1".into(),
-        not_after: u64::MAX,
-    };
-    chain.command("one", ChainCommand::Transfer(Box::new(transfer))).await;
-    chain.troubled("one", "transfer").await;
-    assert_eq!(chain.facts(id).await, [], "nothing is final");
-    chain.scene.fund_solver(1).await;
-    chain.state("one", "transfer", "done").await;
+    assert_eq!(chain.facts(id).await, [dvp_core::chain::expected::goal(&transfer)]);
     running.stop().await;
 }
 
@@ -162,7 +116,7 @@ async fn a_payout_that_the_solver_cannot_cover_waits_until_it_can() {
 async fn with_one_second_blocks_a_lock_is_reported_in_few_blocks() {
     // Three, and what a busy machine adds.
     const WITHIN: Duration = Duration::from_secs(20);
-    let chain = Chain::new(Scene::with_block_time(Some(Duration::from_secs(1))).await).await;
+    let chain = Chain::of(Scene::with_block_time(Some(Duration::from_secs(1))).await).await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("order 1", chain.scene.create_command(&order)).await;
@@ -172,7 +126,7 @@ async fn with_one_second_blocks_a_lock_is_reported_in_few_blocks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_one_wallet_are_locked_in_the_order_of_their_permits() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let (first, mut second) = (chain.scene.order(1).await, chain.scene.order(2).await);
     second.nonce = first.nonce + U256::from(1);
@@ -185,20 +139,14 @@ async fn orders_of_one_wallet_are_locked_in_the_order_of_their_permits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_orders_share_the_window_and_each_is_locked_once() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let first = chain.scene.order(1).await;
     for id in 1..=40_u8 {
-        let mut order = first.clone();
-        order.id = B256::repeat_byte(id);
-        order.nonce = first.nonce + U256::from(id - 1);
+        let nonce = first.nonce + U256::from(id - 1);
+        let order = Order { id: B256::repeat_byte(id), nonce, ..first.clone() };
         chain.command(&format!("order-{id}"), chain.scene.create_command(&order)).await;
-        chain
-            .command(
-                &format!("order-{id}"),
-                ChainCommand::Anchor { content_hash: B256::repeat_byte(100 + id).to_string() },
-            )
-            .await;
+        chain.command(&format!("order-{id}"), anchor(100 + id)).await;
     }
     for id in 1..=40_u8 {
         chain.fact(B256::repeat_byte(100 + id), "anchored").await;
@@ -212,22 +160,15 @@ async fn many_orders_share_the_window_and_each_is_locked_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_can_never_succeed_fails_with_its_stable_code() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let scene = &chain.scene;
     let mut expired = scene.order(1).await;
     expired.permit_deadline = scene.now().await - 1;
     let mut used = scene.order(2).await;
     let spent = scene.order(9).await;
-    assert!(
-        scene
-            .succeeds(
-                &scene.other_relayer,
-                scene.deployment.settler,
-                &scene.create_call(&spent, scene.signed(&spent))
-            )
-            .await
-    );
+    let create = scene.create_call(&spent, scene.signed(&spent));
+    assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &create).await);
     used.nonce = spent.nonce;
     let mut poor = scene.order(3).await;
     (poor.amount, poor.permitted) = (U256::from(FUNDS * 2), U256::from(FUNDS * 2));
@@ -255,7 +196,7 @@ async fn a_command_that_can_never_succeed_fails_with_its_stable_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_goal_reached_by_another_account_needs_no_transaction() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let (scene, order) = (&chain.scene, chain.scene.order(1).await);
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &call).await);
@@ -268,7 +209,7 @@ async fn a_goal_reached_by_another_account_needs_no_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
@@ -277,8 +218,7 @@ async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
     let before = chain.logs("Created").await;
     chain.mined(1).await;
 
-    // The order's block and the one after it are replaced by empty ones; the node forgets the transaction.
-    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    chain.reorg(2).await;
     chain.until_canonical_elsewhere(&before[0]).await;
     let after = chain.logs("Created").await;
     assert_eq!(after.len(), 2, "the orphan stays");
@@ -286,30 +226,28 @@ async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
     assert!(after.iter().all(|log| log.tx_hash == before[0].tx_hash), "the same transaction");
     assert_eq!(chain.attempts().await.len(), 1);
     chain.state("one", "create", "done").await;
-    let state = IntentSettler::stateOfCall { intentId: order.id };
-    assert_eq!(chain.scene.view(chain.scene.deployment.settler, state).await, 1);
+    assert_eq!(chain.scene.state(order.id).await, 1);
 
     // The order continues.
-    chain.command("one", fill(&order)).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.fact(order.id, "filled").await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_newest_blocks_gets_the_same_transactions_again() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let running = Running::start(&chain);
     let (first, second) = (chain.scene.order(1).await, chain.scene.order(2).await);
     let snapshot: String = raw(&chain.scene.provider, "evm_snapshot", json!([])).await;
     chain.command("one", chain.scene.create_command(&first)).await;
     chain.fact(first.id, "created").await;
-    chain.command("one", fill(&first)).await;
+    chain.command("one", chain.scene.fill_command(&first)).await;
     chain.fact(first.id, "filled").await;
     chain.mined(2).await;
 
     assert!(raw::<bool>(&chain.scene.provider, "evm_revert", json!([snapshot])).await);
-    let state = IntentSettler::stateOfCall { intentId: first.id };
-    assert_eq!(chain.scene.view(chain.scene.deployment.settler, state).await, 0, "the tail is lost");
+    assert_eq!(chain.scene.state(first.id).await, 0, "the tail is lost");
 
     let mut second = second;
     second.nonce = first.nonce + U256::from(1);
@@ -325,25 +263,18 @@ async fn a_node_that_lost_its_newest_blocks_gets_the_same_transactions_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_signed_before_a_crash_are_sent_after_it() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
 
-    let before =
-        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
-    let lease = chain.lease("relayer-that-dies").await;
-    let head = rpc::head(&chain.scene.provider).await.unwrap();
-    before.sign_ready(&lease, &head).await.unwrap();
-    before.sign_ready(&lease, &head).await.unwrap();
-    drop(before);
+    for _ in 0..2 {
+        chain.sign_as(&chain.scene.relayer).await;
+    }
     let kept = chain.attempts().await;
     assert_eq!(kept.len(), 1, "signed once");
     let provider = &chain.scene.provider;
-    assert_eq!(
-        provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap(),
-        0,
-        "sent nothing"
-    );
+    let sent = provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap();
+    assert_eq!(sent, 0);
 
     let running = Running::start(&chain);
     chain.fact(order.id, "created").await;
@@ -354,10 +285,10 @@ async fn bytes_signed_before_a_crash_are_sent_after_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let provider = chain.scene.provider.clone();
     let order = chain.scene.order(1).await;
-    let _: serde_json::Value = raw(&provider, "evm_setAutomine", json!([false])).await;
+    chain.automine(false).await;
     let running = Running::start(&chain);
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.until_attempts(1).await;
@@ -368,7 +299,7 @@ async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
     let attempts = chain.until_attempts(2).await;
     assert!(attempts[1].max_fee >= attempts[0].max_fee + attempts[0].max_fee / 8);
     assert!(attempts[1].priority_fee >= attempts[0].priority_fee + attempts[0].priority_fee / 8);
-    let _: serde_json::Value = raw(&provider, "evm_setAutomine", json!([true])).await;
+    chain.automine(true).await;
     chain.mined(1).await;
     chain.fact(order.id, "created").await;
     assert_eq!(provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap(), 1);
@@ -377,27 +308,19 @@ async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.finality_margin = 0;
     chain.config.range_margin = 0;
     let scene = &chain.scene;
     let order = scene.order(1).await;
     chain.command("one", scene.create_command(&order)).await;
-    let call = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    scene.lock(&order).await;
     chain.mined(200).await;
-    let cancel = chain.scene.cancel_call(&order);
     scene.next_block_at(order.fill_deadline + 1_000).await;
-    assert!(
-        scene.send(&scene.admin, TxKind::Call(scene.deployment.settler), cancel.abi_encode()).await.status()
-    );
+    let cancel = scene.cancel_call(&order);
+    assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &cancel).await);
 
-    let lease = chain.lease("reader").await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    let mut steps = 0;
-    while indexer.step(&lease).await.unwrap() == Step::Advanced {
-        steps += 1;
-    }
+    let steps = Reader::new(&chain).await.read_to_the_head().await.len();
     assert!(steps < 30, "{steps} steps for over 200 blocks");
     let facts = chain.facts(order.id).await;
     let created = chain.scene.created(&order);
@@ -406,17 +329,15 @@ async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn facts_wait_for_the_confirmation_depth() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.confirmations = 3;
     let scene = &chain.scene;
     let order = scene.order(1).await;
     chain.command("one", scene.create_command(&order)).await;
-    let call = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
-    let lease = chain.lease("reader").await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    scene.lock(&order).await;
+    let mut reader = Reader::new(&chain).await;
     for blocks_above in 0..3 {
-        while indexer.step(&lease).await.unwrap() == Step::Advanced {}
+        reader.read_to_the_head().await;
         assert_eq!(chain.facts(order.id).await.len(), usize::from(blocks_above == 2));
         chain.mined(1).await;
     }
@@ -424,33 +345,19 @@ async fn facts_wait_for_the_confirmation_depth() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_reverts_final_blocks_is_halted() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.finality_margin = 0;
     chain.mined(10).await;
-    let lease = chain.lease("reader").await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    while indexer.step(&lease).await.unwrap() == Step::Advanced {}
-    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([6, []])).await;
-    let mut refused = indexer.step(&lease).await;
+    let mut reader = Reader::new(&chain).await;
+    reader.read_to_the_head().await;
+    chain.reorg(6).await;
+    let mut refused = reader.step().await;
     while matches!(refused, Err(IndexError::FinalityDoubted { .. })) {
-        refused = indexer.step(&lease).await;
+        refused = reader.step().await;
     }
     assert!(matches!(refused, Err(IndexError::Halted(_))), "{refused:?}");
-    let mut again = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    let refused = again.step(&lease).await;
+    let refused = Reader::new(&chain).await.step().await;
     assert!(matches!(refused, Err(IndexError::Halted(_))), "a restart forgets it: {refused:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_indexer_without_the_lease_writes_nothing() {
-    let chain = Chain::new(Scene::new().await).await;
-    let lease = chain.lease("reader").await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    indexer.step(&lease).await.unwrap();
-    lease.release(&chain.pool()).await.unwrap();
-    chain.mined(1).await;
-    let refused = indexer.step(&lease).await;
-    assert!(matches!(refused, Err(IndexError::Store(_))), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -474,8 +381,7 @@ async fn wallets_are_read_from_the_chain_or_reported_unavailable() {
         "the maker has funds, and approved the permit contract without limit"
     );
     assert_eq!(before.facts[1].allowance, 0);
-    let call = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    scene.lock(&order).await;
     let after = wallets.read(&requested).await.unwrap();
     assert!(after.head.number > before.head.number);
     let locked = WalletFacts { nonce: 1, balance: u128::from(FUNDS) - 100, ..funded };

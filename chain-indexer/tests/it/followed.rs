@@ -1,45 +1,30 @@
-//! Following chains: notifications over a websocket, two chains side by side, a start after an unobserved
-//! reorganization, and reverts that undo exactly what was written.
+//! Following chains: notifications over a websocket, two chains side by side, and reverts that undo exactly what was
+//! written.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, Running, Scene, eventually, raw};
+use crate::bulk::begin;
+use crate::support::node::Reader;
+use crate::support::{Chain, Running, Scene, anchor, eventually, until};
 use alloy::primitives::{Address, B256};
 use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
-use dvp_chain_indexer::indexer::{BackfillError, Indexer, Step, backfill};
+use dvp_chain_indexer::indexer::{BackfillError, backfill};
+use dvp_chain_indexer::sim::Rng;
 use dvp_chain_indexer::{rpc, run_indexer};
 use dvp_domain::chain::BlockNumber;
-use dvp_domain::chain::ChainCommand;
 use dvp_domain::reconcile::OnChain;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
 use serde_json::json;
-use sqlx::Row;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-async fn read_to_the_head(chain: &Chain, indexer: &mut Indexer) -> Vec<Step> {
-    let lease = chain.lease("reader").await;
-    let mut steps = Vec::new();
-    loop {
-        let step = indexer.step(&lease).await.unwrap();
-        if step == Step::Idle {
-            lease.release(&chain.pool()).await.unwrap();
-            return steps;
-        }
-        steps.push(step);
-    }
-}
-
 /// An awaited receipt, anchored.
 async fn anchored(chain: &Chain, byte: u8) {
-    let hash = B256::repeat_byte(byte);
-    chain.command(&format!("receipt {byte}"), ChainCommand::Anchor { content_hash: hash.to_string() }).await;
-    let call = ReceiptAnchor::anchorCall { contentHash: hash };
-    let scene = &chain.scene;
-    assert!(scene.succeeds(&scene.relayer, scene.deployment.anchor, &call).await);
+    chain.command(&format!("receipt {byte}"), anchor(byte)).await;
+    chain.scene.anchor(&chain.scene.relayer, byte).await;
 }
 
 /// Whether a process owns the chain's lease, and its fence.
@@ -54,24 +39,20 @@ async fn lease_of_the_chain(chain: &Chain) -> (bool, i64) {
 
 /// Waits until the chain has an owner of this fence or a later one, and this owner has read a block that is mined now.
 async fn followed_under(chain: &Chain, fence: i64) {
-    eventually("the chain has an owner", async || {
+    until("the chain has an owner", async || {
         let (is_held, present) = lease_of_the_chain(chain).await;
-        (is_held && present >= fence).then_some(())
+        is_held && present >= fence
     })
     .await;
     chain.mined(1).await;
     let head = rpc::head(&chain.scene.provider).await.unwrap().number;
-    eventually("the block is read", async || {
-        let mut conn = chain.pool().acquire().await.unwrap();
-        let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap();
-        cursor.filter(|cursor| cursor.head_number >= head).map(drop)
-    })
-    .await;
+    let is_read = async || chain.cursor().await.is_some_and(|cursor| cursor.head_number >= head);
+    until("the block is read", is_read).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_moves_to_another_process_when_its_owner_stops_or_dies() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.poll_interval = Duration::from_millis(50);
     let process = || {
         let shutdown = CancellationToken::new();
@@ -96,32 +77,28 @@ async fn a_chain_moves_to_another_process_when_its_owner_stops_or_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_notification_ends_the_wait_for_the_next_poll() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     // Without a notification the next poll would come long after this test has failed.
     chain.config.poll_interval = Duration::from_secs(3_600);
     chain.config.ws_url = Some(chain.scene.node.ws_url());
-    let shutdown = CancellationToken::new();
-    let indexing = tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone()));
+    let indexing = Running::indexer(&chain);
     for byte in 1..=3 {
         anchored(&chain, byte).await;
-        eventually("the block is read", async || {
+        until("the block is read", async || {
             // A block mined before the subscription exists causes no notification: the next one does.
             chain.mined(1).await;
             let head = rpc::head(&chain.scene.provider).await.unwrap().number;
-            let mut conn = chain.pool().acquire().await.unwrap();
-            let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap();
-            cursor.filter(|cursor| cursor.head_number + 1 >= head)
+            chain.cursor().await.is_some_and(|cursor| cursor.head_number + 1 >= head)
         })
         .await;
         chain.fact(B256::repeat_byte(byte), "anchored").await;
     }
-    shutdown.cancel();
-    indexing.await.unwrap().unwrap();
+    indexing.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_chains_are_followed_side_by_side_and_never_mixed() {
-    let one = Chain::new(Scene::new().await).await;
+    let one = Chain::new().await;
     let other = one.beside(Scene::on_chain(31_338).await);
     assert_ne!(one.config.chain_id, other.config.chain_id);
     let running = [Running::start(&one), Running::start(&other)];
@@ -130,72 +107,32 @@ async fn two_chains_are_followed_side_by_side_and_never_mixed() {
     other.command("two", other.scene.create_command(&second)).await;
     // The same receipt on both chains.
     let hash = B256::repeat_byte(0x77);
-    one.command("three", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
-    other.command("four", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+    one.command("three", anchor(0x77)).await;
+    other.command("four", anchor(0x77)).await;
     one.fact(first.id, "created").await;
     other.fact(second.id, "created").await;
     for (chain, reference) in [(&one, "three"), (&other, "four")] {
         chain.state(reference, "anchor", "done").await;
     }
-    let seen = sqlx::query("select chain_id, entity, count(*) from chain_fact group by 1, 2 order by 1, 2")
-        .fetch_all(&one.pool())
-        .await
-        .unwrap();
-    let seen: Vec<(i64, B256, i64)> =
-        seen.iter().map(|row| (row.get(0), B256::from_slice(row.get(1)), row.get(2))).collect();
-    assert_eq!(
-        seen,
-        [(31_337, first.id, 1), (31_337, hash, 1), (31_338, second.id, 1), (31_338, hash, 1)],
-        "each chain's own, once"
-    );
+    let seen = "select chain_id, entity, count(*) from chain_fact group by 1, 2 order by 1, 2";
+    let seen: Vec<(i64, Vec<u8>, i64)> = one.rows(seen).await;
+    let expected = [(31_337, first.id), (31_337, hash), (31_338, second.id), (31_338, hash)];
+    let expected = expected.map(|(chain, entity)| (chain, entity.to_vec(), 1));
+    assert_eq!(seen, expected, "each chain's own, once");
     // A reorganization of one chain does not affect the other.
-    let _: serde_json::Value = raw(&one.scene.provider, "anvil_reorg", json!([2, []])).await;
-    eventually("the reorg is seen", async || {
-        let sql = "select 1 from chain_block where chain_id = 31337 and not canonical";
-        sqlx::query(sql).fetch_optional(&one.pool()).await.unwrap()
-    })
-    .await;
-    let sql = "select count(*) from chain_block where chain_id = 31338 and not canonical";
-    let orphans: i64 = sqlx::query_scalar(sql).fetch_one(&one.pool()).await.unwrap();
-    assert_eq!(orphans, 0);
+    one.reorg(2).await;
+    let orphans = "select count(*) from chain_block where chain_id = 31337 and not canonical";
+    until("the reorg is seen", async || one.one::<i64>(orphans).await > 0).await;
+    let orphans = "select count(*) from chain_block where chain_id = 31338 and not canonical";
+    assert_eq!(one.one::<i64>(orphans).await, 0);
     for running in running {
         running.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reorg_while_the_indexer_was_stopped_is_unwound_at_its_start() {
-    let chain = Chain::new(Scene::new().await).await;
-    chain.mined(5).await;
-    anchored(&chain, 1).await;
-    chain.mined(2).await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    read_to_the_head(&chain, &mut indexer).await;
-    assert_eq!(chain.facts(B256::repeat_byte(1)).await.len(), 1);
-    drop(indexer);
-
-    // Meanwhile the chain abandoned those blocks, and continued without the event.
-    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([4, []])).await;
-    chain.mined(3).await;
-    anchored(&chain, 2).await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    let steps = read_to_the_head(&chain, &mut indexer).await;
-    assert_eq!(steps.iter().filter(|step| **step == Step::Unwound).count(), 1, "{steps:?}");
-    let canonical: Vec<Vec<u8>> =
-        sqlx::query_scalar("select entity from chain_fact where retracted_at is null order by id")
-            .fetch_all(&chain.pool())
-            .await
-            .unwrap();
-    assert_eq!(canonical, [B256::repeat_byte(2).to_vec()]);
-    let head = rpc::head(&chain.scene.provider).await.unwrap();
-    let mut conn = chain.pool().acquire().await.unwrap();
-    let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap();
-    assert_eq!((cursor.head_number, cursor.head_hash), (head.number, head.hash));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_backfill_reports_progress_and_is_refused_while_another_process_reads() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     (chain.config.finality_margin, chain.config.range_margin) = (0, 0);
     for byte in 1..=4 {
         anchored(&chain, byte).await;
@@ -220,47 +157,6 @@ async fn a_backfill_reports_progress_and_is_refused_while_another_process_reads(
     // Again, with nothing to do.
     let again = backfill(chain.pool(), chain.config.clone(), |_| {}, stop()).await.unwrap();
     assert_eq!((again.from, again.at, again.events), (head, head, 0));
-}
-
-#[tokio::test]
-async fn at_every_second_around_the_timelock_either_release_or_refund_is_open() {
-    let scene = Scene::new().await;
-    let (at, escrow, order) = (scene.deployment.settler, scene.deployment.escrow, scene.order(1).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
-    assert!(scene.succeeds(&scene.relayer, at, &scene.fill_call(&order)).await);
-    let (release, refund) = (scene.release_call(&order), scene.refund_call(&order));
-    for offset in -6_i64..=6 {
-        let timestamp = order.timelock.checked_add_signed(offset).unwrap();
-        let mut done = Vec::new();
-        for call in ["release", "refund"] {
-            let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
-            scene.next_block_at(timestamp).await;
-            done.push(match call {
-                "release" => scene.succeeds(&scene.admin, escrow, &release).await,
-                _ => scene.succeeds(&scene.admin, escrow, &refund).await,
-            });
-            assert_eq!(scene.now().await, timestamp);
-            assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
-        }
-        assert_eq!(done, [offset < 0, offset >= 0], "{offset} s from the timelock");
-    }
-}
-
-/// SplitMix64, so that a failure names its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }
 
 const CHAIN: u64 = 7;
@@ -315,8 +211,8 @@ fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64)
     let number = parent.head_number + 1;
     let row = BlockRow { number, hash, parent: parent.head_hash, timestamp: number.0, verified_by: "test" };
     let mut logs = Vec::new();
-    for log_index in 0..rng.below(4) {
-        let entity = usize::try_from(rng.below(4)).unwrap();
+    for log_index in 0..rng.between(0, 3) {
+        let entity = usize::try_from(rng.between(0, 3)).unwrap();
         let Some((event, kind)) = STEPS.get(stages[entity]).copied() else { continue };
         stages[entity] += 1;
         *seq += 1;
@@ -359,25 +255,7 @@ async fn reverting_blocks_undoes_exactly_what_they_wrote() {
             .execute(pool)
             .await
             .unwrap();
-        let start = Cursor {
-            chain_id: CHAIN,
-            head_number: BlockNumber(10),
-            head_hash: B256::repeat_byte(9),
-            final_number: BlockNumber(10),
-            facts_number: BlockNumber(10),
-            version: 0,
-            halted: None,
-        };
-        let first = BlockRow {
-            number: BlockNumber(10),
-            hash: start.head_hash,
-            parent: B256::ZERO,
-            timestamp: 10,
-            verified_by: "test",
-        };
-        let mut tx = pool.begin().await.unwrap();
-        store::insert_cursor(&mut tx, &start, &first).await.unwrap();
-        tx.commit().await.unwrap();
+        let start = begin(pool, CHAIN).await;
         for (entity, kind) in (1..=4_u8).flat_map(|entity| ["create", "fill", "settle"].map(|k| (entity, k)))
         {
             sqlx::query(
@@ -392,13 +270,14 @@ async fn reverting_blocks_undoes_exactly_what_they_wrote() {
             .await
             .unwrap();
         }
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let (mut cursor, mut stages, mut seq) = (start, [0; 4], 0);
         // The projections at each height of the present chain.
         let mut heights = vec![(cursor.clone(), stages, seq, projected(pool).await)];
         for _ in 0..14 {
-            if rng.below(3) == 0 && heights.len() > 1 {
-                let back = usize::try_from(rng.below(u64::try_from(heights.len()).unwrap())).unwrap();
+            if rng.between(0, 2) == 0 && heights.len() > 1 {
+                let back =
+                    usize::try_from(rng.between(0, u64::try_from(heights.len()).unwrap() - 1)).unwrap();
                 heights.truncate(back + 1);
                 let (to, ..) = &heights[back];
                 let mut tx = pool.begin().await.unwrap();
@@ -426,7 +305,7 @@ async fn shown(chain: &Chain) -> Option<store::StatusRow> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_without_new_blocks_for_too_long_is_reported_as_stalled() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.stalled_after = Some(Duration::from_secs(1));
     let running = Running::start(&chain);
     let held = eventually("the alarm", async || {
@@ -445,10 +324,9 @@ async fn a_chain_without_new_blocks_for_too_long_is_reported_as_stalled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reported_head_is_never_below_the_last_block_read() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     chain.mined(3).await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    read_to_the_head(&chain, &mut indexer).await;
+    Reader::new(&chain).await.read_to_the_head().await;
     let head = rpc::head(&chain.scene.provider).await.unwrap().number;
     let mut conn = chain.pool().acquire().await.unwrap();
     // As it was reported before the last block was read.

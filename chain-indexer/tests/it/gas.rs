@@ -98,14 +98,16 @@ impl Bench {
     async fn creates(&mut self, orders: &[Order], whose: &str) -> u64 {
         let scene = &self.scene;
         let items = orders.iter().map(|order| scene.create_params(order, scene.signed(order))).collect();
-        let call = IntentSettler::createManyCall { items, itemGas: U256::from(ITEM_GAS) };
+        let call =
+            IntentSettler::createManyCall { items, itemGas: U256::from(ITEM_GAS), atLeast: U256::from(1) };
         let (size, to) = (orders.len(), scene.deployment.settler);
         self.measure(&format!("createMany of {size}{whose}"), size, to, &call).await
     }
 
     async fn swaps(&mut self, orders: &[Order], whose: &str) -> u64 {
         let items = orders.iter().map(|order| self.scene.swap_params(order, self.output(order))).collect();
-        let call = IntentSettler::swapManyCall { items, itemGas: U256::from(ITEM_GAS) };
+        let call =
+            IntentSettler::swapManyCall { items, itemGas: U256::from(ITEM_GAS), atLeast: U256::from(1) };
         let (size, to) = (orders.len(), self.scene.deployment.settler);
         self.measure(&format!("swapMany of {size}{whose}"), size, to, &call).await
     }
@@ -120,14 +122,19 @@ impl Bench {
             order: self.scene.terms(order),
             payoutRef: keccak256(order.id),
         });
-        let call = IntentSettler::fillManyCall { items: items.collect(), itemGas: item_gas };
+        let call =
+            IntentSettler::fillManyCall { items: items.collect(), itemGas: item_gas, atLeast: U256::from(1) };
         let fill = self.measure(&format!("fillMany of {size}"), size, to, &call).await;
         let items = orders.iter().map(|order| IntentSettler::SettleParams {
             intentId: order.id,
             order: self.scene.terms(order),
             preimage: order.preimage,
         });
-        let call = IntentSettler::settleManyCall { items: items.collect(), itemGas: item_gas };
+        let call = IntentSettler::settleManyCall {
+            items: items.collect(),
+            itemGas: item_gas,
+            atLeast: U256::from(1),
+        };
         let settle = self.measure(&format!("settleMany of {size}"), size, to, &call).await;
         create + fill + settle + self.anchors(&orders).await
     }
@@ -146,10 +153,15 @@ impl Bench {
             },
             authorization: Default::default(),
         });
-        let call = Payouts::payManyCall { items: items.collect(), itemGas: U256::from(ITEM_GAS) };
-        let to = self.scene.deployment.payouts;
-        self.measure(&format!("payMany of {size}"), size, to, &call).await;
+        let items = items.collect();
+        self.pay_many(&format!("payMany of {size}"), items).await;
         self.next += size;
+    }
+
+    async fn pay_many(&mut self, what: &str, items: Vec<Payouts::PayParams>) {
+        let (size, to) = (items.len(), self.scene.deployment.payouts);
+        let call = Payouts::payManyCall { items, itemGas: U256::from(ITEM_GAS), atLeast: U256::from(1) };
+        self.measure(what, size, to, &call).await;
     }
 
     /// Orders in the coin: deposits, locks and payments.
@@ -173,9 +185,7 @@ impl Bench {
             payment: Payouts::Payment { token, id: digest(5_000_000 + number), ..self.scene.payment(1, 7) },
             authorization: Default::default(),
         });
-        let call = Payouts::payManyCall { items: items.collect(), itemGas: U256::from(ITEM_GAS) };
-        self.measure(&format!("payMany of {FULL}, in the coin"), FULL, self.scene.deployment.payouts, &call)
-            .await;
+        self.pay_many(&format!("payMany of {FULL}, in the coin"), items.collect()).await;
     }
 
     async fn singles(&mut self) {

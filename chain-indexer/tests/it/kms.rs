@@ -2,13 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use crate::support::signing::{LIMIT, Tasks, anchor, anchor_call, chain_of, deployment, sender};
-use crate::support::{eventually, key, vault};
+use crate::support::key;
+use crate::support::signing::{LIMIT, anchor_call, deployment, sender};
 use alloy::consensus::TxEnvelope;
 use alloy::eips::eip2718::Decodable2718;
 use alloy::primitives::{Address, keccak256};
-use alloy::providers::Provider;
-use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::signing::{
     Account, AwsCredentials, AwsKmsConfig, GcpCredentials, GcpKmsConfig, SignError,
 };
@@ -159,54 +157,4 @@ async fn callers_prove_who_they_are_by_keys_or_by_their_role() {
     let error = Account::gcp_kms(GcpKmsConfig { credentials, ..gcp(&kms, key.address()) }).unwrap_err();
     assert_eq!(error.field, "service_account");
     assert!(!error.to_string().contains("hidden"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_lie_of_a_service_is_stored_and_other_accounts_take_over() {
-    let key = key(0x62);
-    let chain = chain_of(key.address()).await;
-    let kms = Kms::start(key.clone()).await;
-    let [account, _] = both(&kms, key.address());
-    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account.clone(), vault()).unwrap();
-    let lease = chain.lease("signer").await;
-    chain.command("one", anchor(1)).await;
-    for lie in KmsAnswer::LIES {
-        kms.answer(lie);
-        let before = kms.signed();
-        eventually(&format!("a transaction is signed wrongly: {lie:?}"), async || {
-            relayer.turn(&lease).await.unwrap();
-            (kms.signed() > before || lie == KmsAnswer::NoJson).then_some(())
-        })
-        .await;
-        let stored: i64 =
-            sqlx::query_scalar("select count(*) from tx_attempt").fetch_one(&chain.pool()).await.unwrap();
-        assert_eq!(stored, 0, "{lie:?}");
-    }
-    drop(relayer);
-
-    kms.answer(KmsAnswer::Hang);
-    let limit = Duration::from_millis(500);
-    let hanging = Account::gcp_kms(GcpKmsConfig { time_limit: limit, ..gcp(&kms, key.address()) }).unwrap();
-    let local: Account = chain.scene.relayer.clone().into();
-    let tasks = Tasks::start(&chain, vec![hanging, local]);
-    for byte in 2..=8 {
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-    }
-    chain.state("one", "anchor", "done").await;
-    for byte in 2..=8 {
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-    }
-    let provider = &chain.scene.provider;
-    assert_eq!(provider.get_transaction_count(key.address()).await.unwrap(), 0);
-    // It comes back by itself, and takes its share.
-    kms.answer(KmsAnswer::HighS);
-    let mut byte = 100;
-    eventually("the service is used again", async || {
-        byte += 1;
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-        (provider.get_transaction_count(key.address()).await.unwrap() > 0).then_some(())
-    })
-    .await;
-    tasks.stop().await;
 }

@@ -2,6 +2,8 @@
 
 mod across;
 mod administration;
+mod anchors;
+mod apart;
 mod balanced;
 mod batches;
 mod bulk;

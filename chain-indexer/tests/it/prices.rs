@@ -6,18 +6,12 @@ use crate::support::{Scene, raw};
 use alloy::primitives::{I256, U256};
 use dvp_chain_indexer::ChainPrices;
 use dvp_chain_indexer::contracts::feed;
-use dvp_chain_indexer::deploy::{self, DeployPlan, MarketPlan, TokenSpec};
+use dvp_chain_indexer::deploy::{self, MarketPlan};
 use dvp_core::chain::{FeedReader as _, PoolReader as _};
 use serde_json::json;
 
 async fn market(scene: &Scene) -> (deploy::MarketContracts, MarketPlan) {
-    let plan = DeployPlan {
-        tokens: vec![TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 }],
-        ..DeployPlan::default()
-    };
-    let url = scene.node.rpc_url();
-    let deployed = deploy::deploy(&url, &scene.admin, &plan, Some(scene.deployment.clone())).await.unwrap();
-    let weth = deployed.tokens.iter().find(|token| token.symbol == "WETH").unwrap().address;
+    let (url, weth) = (scene.node.rpc_url(), scene.deploy_weth().await);
     let plan = MarketPlan {
         reserves: [(weth, U256::from(1_000_000_007_u64)), (scene.token, U256::from(3_000_000_000_001_u64))],
         feed_description: "WETH / USDC".into(),
@@ -78,8 +72,7 @@ async fn the_newest_block_of_any_endpoint_is_read_and_its_time_is_its_age() {
         assert!(over(&scenes).pair(&pool).await.unwrap().block.time >= stopped_at + 30);
     }
     // A node whose clock is wrong does not hide the others; alone it has no price.
-    let _: serde_json::Value = raw(&live.provider, "evm_increaseTime", json!([3600])).await;
-    let _: serde_json::Value = raw(&live.provider, "evm_mine", json!([])).await;
+    live.pass(3_600).await;
     assert_eq!(over(&[&live, &frozen]).latest_round(&feed).await.unwrap().block.time, stopped_at);
     assert!(over(&[&live]).latest_round(&feed).await.is_err());
 }

@@ -1,16 +1,14 @@
 //! Commands in batches: commands that fail alone, that are retried, and that must not be carried out any more.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
-use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, raw, vault};
+use crate::support::odd::{IS_INVALID, NONE};
+use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw, until, vault};
 use alloy::primitives::{B256, U256, keccak256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
-use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
-use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact, TransferCommand};
+use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact};
 use dvp_store::chain as store;
 use dvp_store::chain::commands;
 use dvp_store::orders::operations;
@@ -18,27 +16,6 @@ use serde_json::json;
 
 fn anchor(number: u32) -> ChainCommand {
     ChainCommand::Anchor { content_hash: keccak256(number.to_be_bytes()).to_string() }
-}
-
-/// Orders of distinct wallets, with ids from `from` on.
-async fn orders(scene: &Scene, from: u8, count: u8) -> Vec<Order> {
-    let template = scene.order(1).await;
-    let mut orders = Vec::new();
-    for id in from..from + count {
-        let maker = scene.wallet(B256::repeat_byte(id), FUNDS).await;
-        orders.push(Order { id: B256::repeat_byte(id), maker, nonce: U256::ZERO, ..template.clone() });
-    }
-    orders
-}
-
-/// One turn of a relayer that signs waiting commands: nothing is sent.
-async fn signed(chain: &Chain, name: &str) {
-    let relayer =
-        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
-    let lease = chain.lease(name).await;
-    let head = rpc::head(&chain.scene.provider).await.unwrap();
-    relayer.sign_ready(&lease, &head).await.unwrap();
-    lease.release(&chain.pool()).await.unwrap();
 }
 
 async fn spend_all(scene: &Scene, maker: &PrivateKeySigner) {
@@ -49,22 +26,18 @@ async fn spend_all(scene: &Scene, maker: &PrivateKeySigner) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_commands_share_a_transaction_in_the_order_of_deadlines() {
-    let chain = Chain::new(Scene::new().await).await;
-    let orders = orders(&chain.scene, 0x10, 12).await;
+    let chain = Chain::new().await;
+    let orders = chain.scene.orders(0x10, 12).await;
     for number in 0..20 {
         chain.command(&format!("receipt {number}"), anchor(number)).await;
     }
     for order in &orders {
         chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
     }
-    signed(&chain, "one turn").await;
-    let slots: Vec<(String, i64)> = sqlx::query_as(
-        "select kind, count(*) from nonce_slot join slot_command using (chain_id, signer, nonce)
-         group by nonce, kind order by nonce",
-    )
-    .fetch_all(&chain.pool())
-    .await
-    .unwrap();
+    chain.sign_as(&chain.scene.relayer).await;
+    let slots = "select kind, count(*) from nonce_slot join slot_command using (chain_id, signer, nonce)
+                 group by nonce, kind order by nonce";
+    let slots: Vec<(String, i64)> = chain.rows(slots).await;
     assert_eq!(slots, [("create".to_owned(), 12), ("anchor".to_owned(), 20)]);
 
     let running = Running::start(&chain);
@@ -77,12 +50,12 @@ async fn waiting_commands_share_a_transaction_in_the_order_of_deadlines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_item_changes_nothing_for_the_others_and_is_judged_alone() {
-    let chain = Chain::new(Scene::new().await).await;
-    let orders = orders(&chain.scene, 0x20, 5).await;
+    let chain = Chain::new().await;
+    let orders = chain.scene.orders(0x20, 5).await;
     for order in &orders {
         chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
     }
-    signed(&chain, "one turn").await;
+    chain.sign_as(&chain.scene.relayer).await;
     // Between signature and block one wallet is emptied: the batch skips its order.
     spend_all(&chain.scene, &orders[2].maker).await;
     let running = Running::start(&chain);
@@ -96,16 +69,52 @@ async fn a_failing_item_changes_nothing_for_the_others_and_is_judged_alone() {
     running.stop().await;
 }
 
+/// Its token burns the gas of its items from the signature on: whole batches must neither revert nor fall apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn items_that_burn_their_gas_cost_their_own_orders_only() {
+    let chain = Chain::new().await;
+    let scene = &chain.scene;
+    let first = scene.odd_order(1).await;
+    let burning: Vec<Order> = (0..3_u8)
+        .map(|index| Order {
+            id: B256::repeat_byte(0x50 + index),
+            nonce: first.nonce + U256::from(index),
+            ..first.clone()
+        })
+        .collect();
+    let others = scene.orders(0x60, 9).await;
+    for order in burning.iter().chain(&others) {
+        chain.command(&order.id.to_string(), scene.create_command(order)).await;
+    }
+    chain.sign_as(&chain.scene.relayer).await;
+    assert_eq!(chain.attempts().await.len(), 1, "all in one transaction");
+    scene.turn(first.token, IS_INVALID).await;
+    let running = Running::start(&chain);
+    for order in &others {
+        chain.fact(order.id, "created").await;
+    }
+    assert!(chain.attempts().await.len() <= 3, "the others share transactions");
+    let blamed = "select count(*) from chain_command where state = 'done' and tries > 0";
+    assert_eq!(chain.one::<i64>(blamed).await, 0, "none of the others is blamed");
+    // Its wallet's later permits wait for the first one.
+    chain.troubled(&burning[0].id.to_string(), "create").await;
+    scene.turn(first.token, NONE).await;
+    for order in &burning {
+        chain.run("update chain_command set not_before = now() where state = 'pending'").await;
+        chain.fact(order.id, "created").await;
+    }
+    running.stop().await;
+}
+
 /// As after a reorganization that removed locks whose commitments were requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_on_an_abandoned_lock_are_abandoned_unless_the_engine_used_it() {
-    let chain = Chain::new(Scene::new().await).await;
-    let orders = orders(&chain.scene, 0x28, 3).await;
+    let chain = Chain::new().await;
+    let orders = chain.scene.orders(0x28, 3).await;
     for order in &orders {
         spend_all(&chain.scene, &order.maker).await;
         chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-        let (entity, payout_ref) = (order.id.to_string(), B256::repeat_byte(0x99).to_string());
-        chain.command(&order.id.to_string(), ChainCommand::Fill { entity, payout_ref }).await;
+        chain.command(&order.id.to_string(), chain.scene.fill_command(order)).await;
     }
     let acted_on = orders[2].id;
     sqlx::query(
@@ -117,13 +126,10 @@ async fn commands_on_an_abandoned_lock_are_abandoned_unless_the_engine_used_it()
     .execute(&chain.pool())
     .await
     .unwrap();
-    signed(&chain, "the locks are given up").await;
-    signed(&chain, "what needs them is looked at").await;
+    chain.sign_as(&chain.scene.relayer).await;
+    chain.sign_as(&chain.scene.relayer).await;
     let commands: Vec<(Vec<u8>, String, String)> =
-        sqlx::query_as("select entity, kind, state from chain_command order by kind, id")
-            .fetch_all(&chain.pool())
-            .await
-            .unwrap();
+        chain.rows("select entity, kind, state from chain_command order by kind, id").await;
     let reported: Vec<_> =
         commands.iter().map(|(id, kind, state)| (id[0], kind.as_str(), state.as_str())).collect();
     assert_eq!(
@@ -147,13 +153,13 @@ async fn commands_on_an_abandoned_lock_are_abandoned_unless_the_engine_used_it()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let scene = &chain.scene;
-    let orders = orders(scene, 0x30, 3).await;
+    let orders = scene.orders(0x30, 3).await;
     for order in &orders {
         chain.command(&order.id.to_string(), scene.create_command(order)).await;
     }
-    signed(&chain, "one turn").await;
+    chain.sign_as(&chain.scene.relayer).await;
     let funded = scene.provider.get_block_number().await.unwrap();
     spend_all(scene, &orders[1].maker).await;
     let running = Running::start(&chain);
@@ -161,7 +167,7 @@ async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
     chain.fact(orders[0].id, "created").await;
     // The blocks with the spending and with the batch are replaced by empty ones: the wallet has its funds again.
     let depth = scene.provider.get_block_number().await.unwrap() - funded;
-    let _: serde_json::Value = raw(&scene.provider, "anvil_reorg", json!([depth, []])).await;
+    chain.reorg(depth).await;
     for order in [&orders[0], &orders[2]] {
         chain.state_on_chain(order.id, 1).await;
         chain.state(&order.id.to_string(), "create", "done").await;
@@ -174,7 +180,7 @@ async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_refusal_is_retried_and_shown_to_operators() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let scene = &chain.scene;
     let order = scene.order(1).await;
     chain.command("one", scene.create_command(&order)).await;
@@ -198,9 +204,9 @@ async fn an_unknown_refusal_is_retried_and_shown_to_operators() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let scene = &chain.scene;
-    let _: serde_json::Value = raw(&scene.provider, "evm_setAutomine", json!([false])).await;
+    chain.automine(false).await;
     let hashes: Vec<Vec<u8>> =
         (0..20_000_u32).map(|number| keccak256(number.to_be_bytes()).to_vec()).collect();
     sqlx::query(
@@ -220,72 +226,43 @@ async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
         let count = "select count(*) from nonce_slot where kind = $1 and state = 'broadcast'";
         sqlx::query_scalar(count).bind(kind).fetch_one(&pool).await.unwrap()
     };
-    eventually("anchors are under way", async || (under_way("anchor").await > 0).then_some(())).await;
+    until("anchors are under way", async || under_way("anchor").await > 0).await;
     let order = scene.order(1).await;
     chain.command("one", scene.create_command(&order)).await;
-    eventually("the lock is under way", async || (under_way("create").await > 0).then_some(())).await;
+    until("the lock is under way", async || under_way("create").await > 0).await;
     chain.mined(1).await;
     chain.state_on_chain(order.id, 1).await;
     let waiting: i64 =
-        sqlx::query_scalar("select count(*) from chain_command where kind = 'anchor' and state = 'pending'")
-            .fetch_one(&pool)
-            .await
-            .unwrap();
+        chain.one("select count(*) from chain_command where kind = 'anchor' and state = 'pending'").await;
     assert!(waiting > 10_000, "{waiting} anchors wait still");
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_of_a_retired_account_are_broadcast_again() {
-    let chain = Chain::new(Scene::new().await).await;
-    let scene = &chain.scene;
-    chain.command("one", anchor(1)).await;
-    let retired =
-        Relayer::new(chain.pool(), chain.config.clone(), scene.other_relayer.clone(), vault()).unwrap();
-    let lease = chain.lease("retired").await;
-    let head = rpc::head(&scene.provider).await.unwrap();
-    retired.sign_ready(&lease, &head).await.unwrap();
-    drop(retired);
-    let running = Running::start(&chain);
-    chain.state("one", "anchor", "done").await;
-    assert_eq!(chain.attempts().await.len(), 1, "its own bytes were sent");
-    let used = scene.provider.get_transaction_count(scene.other_relayer.address()).await.unwrap();
-    assert_eq!(used, 1);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_nonce_that_cannot_be_repriced_is_used_by_its_old_bytes() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.fees.cap_wei = rpc::head(&chain.scene.provider).await.unwrap().base_fee.into();
-    let automine = async |on: bool| {
-        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
-    };
-    automine(false).await;
+    chain.automine(false).await;
     chain.command("one", anchor(1)).await;
-    signed(&chain, "signed").await;
+    chain.sign_as(&chain.scene.relayer).await;
     let lease = chain.lease("abandoned").await;
-    let account = chain.scene.relayer.clone();
-    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account.clone(), vault()).unwrap();
+    let mut relayer = chain.relayer();
     let mut fillers = Vec::new();
     for _ in 0..3 {
         let mut conn = chain.pool().acquire().await.unwrap();
-        store::abandon_slots(&mut conn, chain.config.chain_id, account.address()).await.unwrap();
+        let signer = chain.scene.relayer.address();
+        store::abandon_slots(&mut conn, chain.config.chain_id, signer).await.unwrap();
         drop(conn);
         relayer.turn(&lease).await.unwrap();
-        let (state, hash): (String, Vec<u8>) = sqlx::query_as(
-            "select state, hash from nonce_slot join tx_attempt using (chain_id, signer, nonce)
-             where nonce = 0 order by attempt desc limit 1",
-        )
-        .fetch_one(&chain.pool())
-        .await
-        .unwrap();
+        let newest = "select state, hash from nonce_slot join tx_attempt using (chain_id, signer, nonce)
+                      where nonce = 0 order by attempt desc limit 1";
+        let (state, hash): (String, Vec<u8>) = chain.rows(newest).await.remove(0);
         assert_eq!(state, "broadcast");
         fillers.push(hash);
     }
     assert_eq!((&fillers[0], &fillers[1]), (&fillers[1], &fillers[2]), "nothing may be paid more");
     lease.release(&chain.pool()).await.unwrap();
-    automine(true).await;
+    chain.automine(true).await;
     let running = Running::start(&chain);
     chain.state("one", "anchor", "done").await;
     running.stop().await;
@@ -293,25 +270,21 @@ async fn an_abandoned_nonce_that_cannot_be_repriced_is_used_by_its_old_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_withdrawn_fill_is_taken_out_of_its_transaction_and_the_lock_is_cancelled() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let order = chain.scene.order(1).await;
-    let entity = order.id.to_string();
-    let automine = async |on: bool| {
-        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
-    };
     let running = Running::start(&chain);
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.state("one", "create", "done").await;
-    automine(false).await;
-    chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref: entity.clone() }).await;
+    chain.automine(false).await;
+    chain.command("one", chain.scene.fill_command(&order)).await;
     chain.state("one", "fill", "sent").await;
     let mut conn = chain.pool().acquire().await.unwrap();
     commands::withdraw_fills(&mut conn, &["one"]).await.unwrap();
     drop(conn);
-    chain.command("one", ChainCommand::Cancel { entity }).await;
+    chain.command("one", ChainCommand::Cancel { entity: order.id.to_string() }).await;
     // The lock, the fill, the same nonce without it, and the cancel.
     chain.until_attempts(4).await;
-    automine(true).await;
+    chain.automine(true).await;
     chain.mined(1).await;
     chain.state_on_chain(order.id, 4).await;
     chain.state("one", "cancel", "done").await;
@@ -320,37 +293,24 @@ async fn a_withdrawn_fill_is_taken_out_of_its_transaction_and_the_lock_is_cancel
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() {
-    let mut chain = Chain::new(Scene::new().await).await;
+    let mut chain = Chain::new().await;
     chain.config.finality_margin = 0;
     chain.mined(3).await;
     let shared = chain.scene.provider.get_block_number().await.unwrap();
     let running = Running::start(&chain);
     let pool = chain.pool();
     // The shared block is indexed by then, and stays.
-    eventually("the head is read", async || {
-        let cursor =
-            store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();
-        cursor.filter(|cursor| cursor.head_number.0 >= shared)
-    })
-    .await;
+    let is_read = async || chain.cursor().await.is_some_and(|cursor| cursor.head_number.0 >= shared);
+    until("the head is read", is_read).await;
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.state("one", "create", "done").await;
     chain.mined(20).await;
-    eventually("the transaction is final", async || {
-        let count = "select count(*) from nonce_slot where state = 'final'";
-        let slots: i64 = sqlx::query_scalar(count).fetch_one(&pool).await.unwrap();
-        (slots == 1).then_some(())
-    })
-    .await;
+    let count = "select count(*) from nonce_slot where state = 'final'";
+    chain.mined_until("the transaction is final", async || chain.one::<i64>(count).await == 1).await;
     let head = chain.scene.provider.get_block_number().await.unwrap();
-    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([head - shared, []])).await;
-    eventually("the chain is halted", async || {
-        let cursor =
-            store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();
-        cursor.and_then(|cursor| cursor.halted)
-    })
-    .await;
+    chain.reorg(head - shared).await;
+    until("the chain is halted", async || chain.cursor().await.unwrap().halted.is_some()).await;
     chain.state_on_chain(order.id, 0).await;
     let mut tx = pool.begin().await.unwrap();
     assert!(store::resume(&mut tx, chain.config.chain_id, BlockNumber(shared), None).await.unwrap());
@@ -363,9 +323,8 @@ async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fees_are_recorded_at_new_blocks_and_age_while_there_is_none() {
-    let chain = Chain::new(Scene::new().await).await;
-    let mut relayer =
-        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
+    let chain = Chain::new().await;
+    let mut relayer = chain.relayer();
     let lease = chain.lease("fees").await;
     let recorded = async || {
         let fees = store::list_fees(&mut chain.pool().acquire().await.unwrap()).await.unwrap();
@@ -391,36 +350,22 @@ async fn fees_are_recorded_at_new_blocks_and_age_while_there_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_in_an_earlier_attempt_of_a_rebuilt_transaction_may_still_be_included() {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     chain.scene.fund_solver(100).await;
     let receiver = key(0xbb).address();
-    let payment = TransferCommand {
-        entity: B256::repeat_byte(0x71).to_string(),
-        payer: chain.scene.solver.address().to_string(),
-        receiver: receiver.to_string(),
-        token: chain.scene.token.to_string(),
-        amount: "40".into(),
-        not_after: u64::MAX,
-    };
+    let payment = chain.scene.transfer(B256::repeat_byte(0x71), receiver, 40);
     chain.command("one", ChainCommand::Transfer(Box::new(payment))).await;
-    signed(&chain, "signed").await;
+    chain.sign_as(&chain.scene.relayer).await;
     let pool = chain.pool();
-    let sealed: Vec<u8> = sqlx::query_scalar("select sealed from tx_attempt").fetch_one(&pool).await.unwrap();
+    let sealed: Vec<u8> = chain.one("select sealed from tx_attempt").await;
     let [payment] = chain.attempts().await.try_into().unwrap();
 
     // The account is taken out, its transaction is given up, and it comes back.
-    let account = chain.scene.relayer.clone();
     let mut conn = pool.acquire().await.unwrap();
-    store::abandon_slots(&mut conn, chain.config.chain_id, account.address()).await.unwrap();
-    sqlx::query("update chain_command set not_before = now() + interval '1 hour'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
-    let automine = async |on: bool| {
-        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
-    };
-    automine(false).await;
-    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account, vault()).unwrap();
+    store::abandon_slots(&mut conn, chain.config.chain_id, chain.scene.relayer.address()).await.unwrap();
+    chain.run("update chain_command set not_before = now() + interval '1 hour'").await;
+    chain.automine(false).await;
+    let mut relayer = chain.relayer();
     let lease = chain.lease("back").await;
     relayer.turn(&lease).await.unwrap();
     let [_, empty] = chain.attempts().await.try_into().unwrap();
@@ -436,7 +381,7 @@ async fn a_payment_in_an_earlier_attempt_of_a_rebuilt_transaction_may_still_be_i
     let bytes = vault().open(&format!("tx:{}", payment.hash), &sealed).unwrap();
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_dropTransaction", json!([empty.hash])).await;
     drop(chain.scene.provider.send_raw_transaction(&bytes).await.unwrap());
-    automine(true).await;
+    chain.automine(true).await;
     chain.mined(1).await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
     lease.release(&pool).await.unwrap();

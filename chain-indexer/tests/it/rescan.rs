@@ -3,38 +3,26 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, Scene};
-use alloy::eips::BlockId;
-use alloy::primitives::{Address, B256, LogData};
-use alloy::rpc::types::{Filter, Log, TransactionReceipt};
-use alloy::transports::TransportError;
-use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
+use crate::support::node::{Node, Reader};
+use crate::support::{Chain, anchor};
+use alloy::primitives::{B256, LogData};
+use alloy::rpc::types::Log;
 use dvp_chain_indexer::indexer::{
-    DifferenceKind as Kind, IndexError, Indexer, Rescan, RestoredBy, Step, rescan, rescan_over,
+    DifferenceKind as Kind, IndexError, Rescan, RestoredBy, rescan, rescan_over,
 };
-use dvp_chain_indexer::reader::{ChainReader, HttpReader};
-use dvp_chain_indexer::rpc::BlockHead;
-use dvp_domain::chain::{BlockNumber, ChainCommand};
+use dvp_domain::chain::BlockNumber;
 
 /// A chain with the anchors of three receipts of ours and of a stranger's, all read and final.
 async fn read() -> Chain {
-    let chain = Chain::new(Scene::new().await).await;
+    let chain = Chain::new().await;
     let scene = &chain.scene;
-    for byte in 1..=4 {
-        let hash = B256::repeat_byte(byte);
-        if byte < 4 {
-            let command = ChainCommand::Anchor { content_hash: hash.to_string() };
-            chain.command(&format!("receipt {byte}"), command).await;
-        }
-        let sender = if byte < 4 { &scene.relayer } else { &scene.maker };
-        let call = ReceiptAnchor::anchorCall { contentHash: hash };
-        assert!(scene.succeeds(sender, scene.deployment.anchor, &call).await);
+    for byte in 1..=3 {
+        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
+        scene.anchor(&scene.relayer, byte).await;
     }
+    scene.anchor(&scene.maker, 4).await;
     chain.mined(200).await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    let lease = chain.lease("reader").await;
-    while indexer.step(&lease).await.unwrap() != Step::Idle {}
-    lease.release(&chain.pool()).await.unwrap();
+    Reader::new(&chain).await.read_to_the_head().await;
     chain
 }
 
@@ -43,8 +31,14 @@ async fn again(chain: &Chain) -> Result<Rescan, IndexError> {
 }
 
 async fn run(chain: &Chain, statement: &'static str) {
-    let done = sqlx::query(statement).execute(&chain.pool()).await.unwrap();
-    assert_eq!(done.rows_affected(), 1, "{statement}");
+    assert_eq!(chain.run(statement).await, 1, "{statement}");
+}
+
+/// Runs a statement for the one row about a receipt.
+async fn change(chain: &Chain, statement: &str, byte: u8) {
+    let statement = format!("{statement} where entity = decode(repeat('{byte:02}', 32), 'hex')");
+    let done = sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&chain.pool()).await.unwrap();
+    assert_eq!(done.rows_affected(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,27 +56,14 @@ async fn each_changed_row_is_found_and_an_unchanged_database_agrees() {
     let found = again(&chain).await.unwrap();
     assert_eq!((found.count, found.strangers), (0, 1), "{found:?}");
 
-    run(&chain, "delete from chain_log where entity = decode(repeat('01', 32), 'hex')").await;
-    run(
-        &chain,
-        "update chain_log set tx_hash = decode(repeat('77', 32), 'hex') \
-         where entity = decode(repeat('02', 32), 'hex')",
-    )
-    .await;
-    run(
-        &chain,
-        "update chain_log set block_hash = decode(repeat('66', 32), 'hex') \
-         where entity = decode(repeat('03', 32), 'hex')",
-    )
-    .await;
-    run(
-        &chain,
-        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
-                                entity, seq) \
-         select chain_id, block_hash, 99, block_number, block_time, tx_hash, contract, 'Filled', entity, 1000 \
-         from chain_log where entity = decode(repeat('03', 32), 'hex')",
-    )
-    .await;
+    change(&chain, "delete from chain_log", 1).await;
+    change(&chain, "update chain_log set tx_hash = decode(repeat('77', 32), 'hex')", 2).await;
+    change(&chain, "update chain_log set block_hash = decode(repeat('66', 32), 'hex')", 3).await;
+    let foreign = "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, \
+                   event, entity, seq) \
+                   select chain_id, block_hash, 99, block_number, block_time, tx_hash, contract, \
+                   'Filled', entity, 1000 from chain_log";
+    change(&chain, foreign, 3).await;
     let found = again(&chain).await.unwrap();
     let kinds: Vec<(Kind, &str)> = found
         .differences
@@ -111,7 +92,7 @@ async fn each_changed_row_is_found_and_an_unchanged_database_agrees() {
     chain.config.rpc_url = "http://127.0.0.1:1/".to_owned();
     assert_eq!(again(&chain).await.unwrap().count, 4);
     chain.config.chain_id = 5;
-    sqlx::query("update chain_cursor set chain_id = 5").execute(&chain.pool()).await.unwrap();
+    run(&chain, "update chain_cursor set chain_id = 5").await;
     assert!(matches!(again(&chain).await, Err(IndexError::WrongChain { expected: 5, .. })));
 }
 
@@ -121,16 +102,12 @@ async fn restored(chain: &Chain) -> Result<Rescan, IndexError> {
     rescan(&chain.pool(), &chain.config, (None, None), JO, |_, _| ()).await
 }
 
-async fn count(chain: &Chain, statement: &'static str) -> i64 {
-    sqlx::query_scalar(statement).fetch_one(&chain.pool()).await.unwrap()
-}
-
 /// Every stored event but when it was observed.
 const STORED: &str =
     "select jsonb_agg(to_jsonb(l) - 'observed_at' order by block_number, log_index) from chain_log l";
 
 async fn stored(chain: &Chain) -> serde_json::Value {
-    sqlx::query_scalar(STORED).fetch_one(&chain.pool()).await.unwrap()
+    chain.one(STORED).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,13 +116,11 @@ async fn a_missing_event_is_restored_once_and_acted_upon_once() {
     let before = stored(&chain).await;
     assert_eq!(restored(&chain).await.unwrap().restored, [], "nothing is missing");
     // One was never acted upon: its fact is gone, and its command waits. One was.
-    run(&chain, "delete from chain_log where entity = decode(repeat('01', 32), 'hex')").await;
-    run(&chain, "delete from chain_fact where entity = decode(repeat('01', 32), 'hex')").await;
-    run(&chain, "update chain_command set state = 'sent' where entity = decode(repeat('01', 32), 'hex')")
-        .await;
-    run(&chain, "delete from chain_log where entity = decode(repeat('02', 32), 'hex')").await;
-    run(&chain, "update chain_fact set consumed_at = now() where entity = decode(repeat('02', 32), 'hex')")
-        .await;
+    change(&chain, "delete from chain_log", 1).await;
+    change(&chain, "delete from chain_fact", 1).await;
+    change(&chain, "update chain_command set state = 'sent'", 1).await;
+    change(&chain, "delete from chain_log", 2).await;
+    change(&chain, "update chain_fact set consumed_at = now()", 2).await;
     let found = restored(&chain).await.unwrap();
     assert_eq!((found.count, found.restored.len()), (2, 2), "{found:?}");
     assert_eq!(stored(&chain).await, before);
@@ -153,58 +128,43 @@ async fn a_missing_event_is_restored_once_and_acted_upon_once() {
         assert_eq!(chain.facts(B256::repeat_byte(byte)).await.len(), 1);
     }
     chain.state("receipt 1", "anchor", "done").await;
-    assert_eq!(count(&chain, "select count(*) from chain_fact where consumed_at is not null").await, 1);
-    let (operator, events): (String, i32) = sqlx::query_as(
-        "select operator, sum(jsonb_array_length(evidence -> 'events'))::int from operator_action \
-         where action = 'restore_events' and reference = 'chain:31337' group by operator",
-    )
-    .fetch_one(&chain.pool())
-    .await
-    .unwrap();
-    assert_eq!((operator.as_str(), events), ("jo", 2));
+    assert_eq!(chain.one::<i64>("select count(*) from chain_fact where consumed_at is not null").await, 1);
+    let by = "select operator, sum(jsonb_array_length(evidence -> 'events'))::int from operator_action \
+              where action = 'restore_events' and reference = 'chain:31337' group by operator";
+    assert_eq!(chain.rows::<(String, i32)>(by).await, [("jo".to_owned(), 2)]);
 
-    let actions = count(&chain, "select count(*) from operator_action").await;
+    let actions = chain.one::<i64>("select count(*) from operator_action").await;
     let again = restored(&chain).await.unwrap();
     assert_eq!((again.count, again.restored.len()), (0, 0), "{again:?}");
     assert_eq!(stored(&chain).await, before);
-    assert_eq!(count(&chain, "select count(*) from chain_fact").await, 3);
-    assert_eq!(count(&chain, "select count(*) from operator_action").await, actions);
+    assert_eq!(chain.one::<i64>("select count(*) from chain_fact").await, 3);
+    assert_eq!(chain.one::<i64>("select count(*) from operator_action").await, actions);
     // The indexer goes on.
     chain.mined(3).await;
-    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
-    let lease = chain.lease("reader").await;
-    while indexer.step(&lease).await.unwrap() != Step::Idle {}
+    Reader::new(&chain).await.read_to_the_head().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_events_are_never_overwritten() {
     let chain = read().await;
     // The chain has it at another place, so that it is missing there and foreign here.
-    run(&chain, "update chain_log set log_index = 77 where entity = decode(repeat('01', 32), 'hex')").await;
-    run(
-        &chain,
-        "update chain_log set tx_hash = decode(repeat('77', 32), 'hex') where entity = decode(repeat('02', 32), 'hex')",
-    )
-    .await;
+    change(&chain, "update chain_log set log_index = 77", 1).await;
+    change(&chain, "update chain_log set tx_hash = decode(repeat('77', 32), 'hex')", 2).await;
     // An orphan that was changed stands at the place of the event.
-    run(
-        &chain,
-        "update chain_log set canonical = false, fact = null where entity = decode(repeat('03', 32), 'hex')",
-    )
-    .await;
+    change(&chain, "update chain_log set canonical = false, fact = null", 3).await;
     let before = stored(&chain).await;
     let found = restored(&chain).await.unwrap();
     let kinds: Vec<Kind> = found.differences.iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [Kind::Missing, Kind::Foreign, Kind::Changed, Kind::Missing], "{found:?}");
     assert_eq!(found.restored, []);
     assert_eq!(stored(&chain).await, before);
-    assert_eq!(count(&chain, "select count(*) from operator_action").await, 0);
+    assert_eq!(chain.one::<i64>("select count(*) from operator_action").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_is_restored_on_a_halted_chain_or_before_anything_is_final() {
     let chain = read().await;
-    run(&chain, "delete from chain_log where entity = decode(repeat('01', 32), 'hex')").await;
+    change(&chain, "delete from chain_log", 1).await;
     run(
         &chain,
         "update chain_cursor set halted = 'final_block_changed', halted_detail = 'block 7', halted_at = now()",
@@ -219,47 +179,12 @@ async fn no_event_is_restored_on_a_halted_chain_or_before_anything_is_final() {
     assert!(found.to < found.from);
 }
 
-/// What an endpoint makes of a node's logs.
-type Lies = fn(Vec<Log>) -> Vec<Log>;
-
-/// An endpoint that invents an event, or omits one.
-struct Liar {
-    inner: HttpReader,
-    lies: Lies,
-}
-
-impl ChainReader for Liar {
-    async fn chain_id(&self) -> Result<u64, TransportError> {
-        self.inner.chain_id().await
-    }
-
-    async fn block(&self, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
-        self.inner.block(id).await
-    }
-
-    async fn blocks(&self, numbers: &[BlockNumber]) -> Result<Vec<Option<BlockHead>>, TransportError> {
-        self.inner.blocks(numbers).await
-    }
-
-    async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
-        Ok((self.lies)(self.inner.logs(filter).await?))
-    }
-
-    async fn seq(&self, contract: Address, at: B256) -> Result<u64, TransportError> {
-        self.inner.seq(contract, at).await
-    }
-
-    async fn receipts(&self, block: B256) -> Result<Option<Vec<TransactionReceipt>>, TransportError> {
-        self.inner.receipts(block).await
-    }
-}
-
 fn is_anchor(log: &Log, byte: u8) -> bool {
     log.topics().get(1) == Some(&B256::repeat_byte(byte))
 }
 
 /// The third receipt's anchor once more, of another hash.
-fn invents(mut logs: Vec<Log>) -> Vec<Log> {
+fn invents(logs: &mut Vec<Log>) {
     if let Some(log) = logs.iter().find(|log| is_anchor(log, 3)) {
         let mut invented = log.clone();
         let mut topics = log.topics().to_vec();
@@ -270,27 +195,29 @@ fn invents(mut logs: Vec<Log>) -> Vec<Log> {
         invented.log_index = log.log_index.map(|index| index + 40);
         logs.push(invented);
     }
-    logs
 }
 
-fn omits(mut logs: Vec<Log>) -> Vec<Log> {
+fn omits(logs: &mut Vec<Log>) {
     logs.retain(|log| !is_anchor(log, 1));
-    logs
 }
 
 /// The real event, with another number.
-fn alters(mut logs: Vec<Log>) -> Vec<Log> {
+fn alters(logs: &mut [Log]) {
     for log in logs.iter_mut().filter(|log| is_anchor(log, 1)) {
         let mut data = log.data().data.to_vec();
         *data.last_mut().unwrap() = 99;
         log.inner.data = LogData::new_unchecked(log.topics().to_vec(), data.into());
     }
-    logs
 }
 
-async fn restored_by(chain: &Chain, endpoints: &[Lies]) -> Rescan {
-    let inner = || HttpReader::new(&chain.scene.node.rpc_url()).unwrap();
-    let readers = endpoints.iter().map(|&lies| Liar { inner: inner(), lies }).collect();
+/// With endpoints that invent an event, or omit one, or are honest.
+async fn restored_by(chain: &Chain, endpoints: &[fn(&mut Vec<Log>)]) -> Rescan {
+    let lying = |lies: &fn(&mut Vec<Log>)| {
+        let node = Node::of(chain);
+        node.edit(*lies);
+        node
+    };
+    let readers = endpoints.iter().map(lying).collect();
     rescan_over(&chain.pool(), &chain.config, readers, (None, None), JO, |_, _| ()).await.unwrap()
 }
 
@@ -298,23 +225,20 @@ async fn restored_by(chain: &Chain, endpoints: &[Lies]) -> Rescan {
 async fn one_endpoint_alone_restores_nothing_where_there_are_two() {
     let mut chain = read().await;
     let before = stored(&chain).await;
-    for endpoints in [[invents as Lies, |logs| logs], [|logs| logs, invents]] {
+    type Lies = fn(&mut Vec<Log>);
+    let honest: Lies = |_| ();
+    let (invents, omits, alters): (Lies, Lies, Lies) = (invents, omits, |logs| alters(logs));
+    for endpoints in [[invents, honest], [honest, invents]] {
         let found = restored_by(&chain, &endpoints).await;
         assert_eq!((found.count, found.restored.len()), (0, 0), "{found:?}");
     }
-    assert_eq!(
-        restored_by(&chain, &[invents as Lies]).await.restored.len(),
-        1,
-        "it is seen when it is alone"
-    );
-    run(&chain, "delete from chain_log where entity = decode(repeat('09', 32), 'hex')").await;
+    assert_eq!(restored_by(&chain, &[invents]).await.restored.len(), 1, "it is seen when it is alone");
+    change(&chain, "delete from chain_log", 9).await;
     assert_eq!(stored(&chain).await, before);
 
     // A real event that is missing, which only one has, or has alike.
-    run(&chain, "delete from chain_log where entity = decode(repeat('01', 32), 'hex')").await;
-    for endpoints in
-        [[omits as Lies, |logs| logs], [|logs| logs, omits], [alters, |logs| logs], [|logs| logs, alters]]
-    {
+    change(&chain, "delete from chain_log", 1).await;
+    for endpoints in [[omits, honest], [honest, omits], [alters, honest], [honest, alters]] {
         assert_eq!(restored_by(&chain, &endpoints).await.restored, []);
     }
     chain.config.further_rpc_urls = vec!["http://127.0.0.1:1/".to_owned()];

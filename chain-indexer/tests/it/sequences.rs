@@ -2,7 +2,8 @@
 //!
 //! `DVP_CONTRACT_SEEDS=200` runs that many seeds instead of a few; a failure names its seed.
 
-use crate::support::{FUNDS, OPERATORS, Order, Scene, key, raw};
+use crate::support::odd::{OddToken, PAUSED};
+use crate::support::{FUNDS, OPERATORS, Order, Scene, key, raw, set_balance};
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use alloy::providers::Provider;
 use alloy::rpc::types::Filter;
@@ -14,14 +15,9 @@ use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::deploy::CoinContracts;
-use serde_json::json;
+use dvp_chain_indexer::sim::Rng;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-alloy::sol!(
-    #[derive(Debug)]
-    OddToken,
-    "contracts/artifacts/OddToken.json"
-);
 
 const SEEDS: u64 = 3;
 const STEPS: usize = 70;
@@ -29,29 +25,11 @@ const ORDERS: u8 = 8;
 const ITEM_GAS: u64 = 600_000;
 const LOCKED: u8 = 1;
 const FILLED: u8 = 2;
-const PAUSED: u8 = 5;
 /// Stands for the coin as a payment's token.
 const COIN: Address = Address::new(alloy::hex!("eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"));
 
-/// SplitMix64, so that a failure names its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % count
-    }
-
-    fn index(&mut self, count: usize) -> usize {
-        usize::try_from(self.below(u64::try_from(count).unwrap_or(1))).unwrap_or_default()
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
+fn one_in(rng: &mut Rng, count: u64) -> bool {
+    rng.between(1, count) == 1
 }
 
 /// A transaction, and for a batch the equivalent single calls.
@@ -78,38 +56,29 @@ impl World {
     async fn new(seed: u64) -> Self {
         let scene = Scene::new().await;
         let maker = scene.maker.address();
-        let odd = scene.send(&scene.admin, TxKind::Create, OddToken::BYTECODE.clone()).await;
-        let odd = odd.contract_address.unwrap_or_default();
-        for (to, value) in [(maker, FUNDS), (scene.solver.address(), FUNDS)] {
+        let odd = scene.odd_token().await;
+        for (to, value) in [(maker, FUNDS - 1_000), (scene.solver.address(), FUNDS)] {
             let mint = OddToken::mintCall { to, value: U256::from(value) };
             assert!(scene.succeeds(&scene.admin, odd, &mint).await);
         }
-        for (by, spender) in
-            [(&scene.maker, scene.deployment.permit), (&scene.solver, scene.deployment.payouts)]
-        {
-            let approve = OddToken::approveCall { spender, value: U256::MAX };
-            assert!(scene.succeeds(by, odd, &approve).await);
-        }
+        scene.allow_payouts(odd, 500).await;
         scene.fund_solver(FUNDS).await;
-        scene.set_cap(odd, 500).await;
-        let other_account = key(0xee).address();
-        let balance = U256::from(10).pow(U256::from(20));
-        let _: () = raw(&scene.provider, "anvil_setBalance", json!([other_account, balance])).await;
-        let mut rng = Rng(seed);
+        set_balance(&scene.provider, key(0xee).address()).await;
+        let mut rng = Rng::new(seed);
         let tokens = [scene.token, odd, scene.coin().wrapped];
         scene.fund_solver_in_coin(500).await;
         let start = scene.now().await;
         let mut orders = Vec::new();
         for id in 1..=ORDERS {
-            let fill_deadline = start + 60 + rng.below(200);
+            let fill_deadline = start + 60 + rng.between(0, 199);
             orders.push(Order {
                 id: keccak256([id]),
-                token: tokens[rng.index(3)],
-                amount: U256::from(50 + rng.below(50)),
+                token: *rng.pick(&tokens),
+                amount: U256::from(50 + rng.between(0, 49)),
                 permit_deadline: start + 100_000,
-                lock_by: start + 20 + rng.below(200),
+                lock_by: start + 20 + rng.between(0, 199),
                 fill_deadline,
-                timelock: fill_deadline + 1 + rng.below(200),
+                timelock: fill_deadline + 1 + rng.between(0, 199),
                 ..scene.order(id).await
             });
         }
@@ -117,18 +86,17 @@ impl World {
     }
 
     fn any(&mut self) -> Order {
-        let index = self.rng.index(self.orders.len());
-        self.orders[index].clone()
+        self.rng.pick(&self.orders).clone()
     }
 
     /// An authorized account, and sometimes an unauthorized one.
     fn caller(&mut self, rightful: &PrivateKeySigner) -> PrivateKeySigner {
-        if !self.rng.one_in(8) {
+        if !one_in(&mut self.rng, 8) {
             return rightful.clone();
         }
         let scene = &self.scene;
         let others = [&scene.maker, &scene.solver, &scene.admin, &scene.relayer, &key(0xee)];
-        others[self.rng.index(others.len())].clone()
+        (*self.rng.pick(&others)).clone()
     }
 
     fn is_coin(&self, order: &Order) -> bool {
@@ -138,13 +106,13 @@ impl World {
     /// The maker, or somebody else, deposits for an order or takes back what it has deposited.
     async fn deposit(&mut self) {
         let order = self.any();
-        let by = if self.rng.one_in(4) { key(0xee) } else { self.scene.maker.clone() };
-        if self.rng.one_in(3) {
+        let by = if one_in(&mut self.rng, 4) { key(0xee) } else { self.scene.maker.clone() };
+        if one_in(&mut self.rng, 3) {
             let call = CoinGate::reclaimCall { id: order.id, to: key(0xed).address() };
             let to = TxKind::Call(self.scene.coin().gate);
             self.passed += u32::from(self.scene.send(&by, to, call.abi_encode()).await.status());
         } else {
-            let wei = 1 + self.rng.below(150);
+            let wei = 1 + self.rng.between(0, 149);
             assert!(self.scene.deposits(by.address(), order.id, wei).await);
         }
         self.holds().await;
@@ -185,10 +153,10 @@ impl World {
     /// A batch of one kind, with repeated items.
     async fn batch(&mut self) -> Tx {
         let (to, item_gas) = (self.scene.deployment.settler, U256::from(ITEM_GAS));
-        let orders: Vec<Order> = (0..1 + self.rng.below(5)).map(|_| self.any()).collect();
+        let orders: Vec<Order> = (0..1 + self.rng.between(0, 4)).map(|_| self.any()).collect();
         let relayer = self.scene.relayer.clone();
         let mut singly: Vec<Vec<u8>> = Vec::new();
-        let input = match self.rng.below(4) {
+        let input = match self.rng.between(0, 3) {
             0 => {
                 let mut items = Vec::new();
                 for (ahead, order) in (0..).zip(&orders) {
@@ -197,7 +165,8 @@ impl World {
                 for params in items.clone() {
                     singly.push(IntentSettler::createCall { params }.abi_encode());
                 }
-                IntentSettler::createManyCall { items, itemGas: item_gas }.abi_encode()
+                IntentSettler::createManyCall { items, itemGas: item_gas, atLeast: U256::from(1) }
+                    .abi_encode()
             }
             1 => {
                 let mut items = Vec::new();
@@ -210,18 +179,19 @@ impl World {
                         payoutRef: order.id,
                     });
                 }
-                IntentSettler::fillManyCall { items, itemGas: item_gas }.abi_encode()
+                IntentSettler::fillManyCall { items, itemGas: item_gas, atLeast: U256::from(1) }.abi_encode()
             }
             2 => {
                 let mut items = Vec::new();
                 for order in &orders {
-                    let preimage = if self.rng.one_in(6) { B256::ZERO } else { order.preimage };
+                    let preimage = if one_in(&mut self.rng, 6) { B256::ZERO } else { order.preimage };
                     let call = IntentSettler::settleCall { preimage, ..self.scene.settle_call(order) };
                     singly.push(call.abi_encode());
                     let (id, terms) = (order.id, self.scene.terms(order));
                     items.push(IntentSettler::SettleParams { intentId: id, order: terms, preimage });
                 }
-                IntentSettler::settleManyCall { items, itemGas: item_gas }.abi_encode()
+                IntentSettler::settleManyCall { items, itemGas: item_gas, atLeast: U256::from(1) }
+                    .abi_encode()
             }
             _ => {
                 let mut items = Vec::new();
@@ -231,7 +201,7 @@ impl World {
                 for params in items.clone() {
                     singly.push(IntentSettler::swapCall { params }.abi_encode());
                 }
-                IntentSettler::swapManyCall { items, itemGas: item_gas }.abi_encode()
+                IntentSettler::swapManyCall { items, itemGas: item_gas, atLeast: U256::from(1) }.abi_encode()
             }
         };
         let singly = singly.into_iter().map(Bytes::from).collect();
@@ -244,7 +214,7 @@ impl World {
         let (relayer, other_account, admin) =
             (self.scene.relayer.clone(), key(0xee), self.scene.admin.clone());
         let scene = &self.scene;
-        let (by, to, input) = match self.rng.below(12) {
+        let (by, to, input) = match self.rng.between(0, 11) {
             0 | 1 => {
                 let params = self.create_params(&order, 0).await;
                 (relayer, settler, IntentSettler::createCall { params }.abi_encode())
@@ -255,8 +225,8 @@ impl World {
             6 => (other_account, escrow, scene.release_call(&order).abi_encode()),
             7 => (other_account, escrow, scene.refund_call(&order).abi_encode()),
             8 => {
-                let by = if self.rng.one_in(2) { OPERATORS } else { [0xb1, 0xee] };
-                let deadline = self.start + self.rng.below(500);
+                let by = if one_in(&mut self.rng, 2) { OPERATORS } else { [0xb1, 0xee] };
+                let deadline = self.start + self.rng.between(0, 499);
                 (other_account, settler, scene.return_call(&order, by, deadline).abi_encode())
             }
             9 => {
@@ -267,11 +237,11 @@ impl World {
             }
             10 => {
                 let accounts = [scene.maker.address(), scene.solver.address()];
-                let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(3)]);
+                let (account, token) = (*self.rng.pick(&accounts), *self.rng.pick(&self.tokens));
                 (other_account, escrow, Escrow::withdrawCall { account, token }.abi_encode())
             }
             _ => {
-                let call = if self.rng.one_in(3) {
+                let call = if one_in(&mut self.rng, 3) {
                     IntentSettler::pauseCall {}.abi_encode()
                 } else {
                     IntentSettler::unpauseCall {}.abi_encode()
@@ -285,8 +255,8 @@ impl World {
     /// The odd token freezes an account, pauses, or becomes correct.
     async fn misbehave(&mut self) {
         let scene = &self.scene;
-        let account = [scene.maker.address(), scene.solver.address()][self.rng.index(2)];
-        let call = match self.rng.below(4) {
+        let account = *self.rng.pick(&[scene.maker.address(), scene.solver.address()]);
+        let call = match self.rng.between(0, 3) {
             0 => OddToken::freezeCall { account, to: true }.abi_encode(),
             1 => OddToken::freezeCall { account, to: false }.abi_encode(),
             2 => turn(PAUSED),
@@ -296,14 +266,14 @@ impl World {
     }
 
     async fn step(&mut self) {
-        if self.rng.one_in(8) {
+        if one_in(&mut self.rng, 8) {
             return self.misbehave().await;
         }
-        if self.rng.one_in(6) {
+        if one_in(&mut self.rng, 6) {
             return self.deposit().await;
         }
-        let pass = if self.rng.one_in(4) { self.rng.below(40) } else { 0 };
-        let tx = if self.rng.one_in(3) { self.batch().await } else { self.single().await };
+        let pass = if one_in(&mut self.rng, 4) { self.rng.between(0, 39) } else { 0 };
+        let tx = if one_in(&mut self.rng, 3) { self.batch().await } else { self.single().await };
         let at = self.scene.now().await + 1 + pass;
         if !tx.singly.is_empty() {
             self.batch_is_its_items(&tx, at).await;
@@ -344,21 +314,17 @@ impl World {
         let scene = &self.scene;
         let mut pictures = Vec::new();
         for inputs in [std::slice::from_ref(&tx.input), &tx.singly] {
-            let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
-            for (number, input) in (0..).zip(inputs) {
+            let run = async || {
                 // Each call would take a second: the clock is held still.
-                let step: u64 = if number == 0 { at } else { scene.now().await };
-                let _: serde_json::Value =
-                    raw(&scene.provider, "anvil_setBlockTimestampInterval", json!([0])).await;
-                if number == 0 {
-                    scene.next_block_at(step).await;
+                let _: Value = raw(&scene.provider, "anvil_setBlockTimestampInterval", json!([0])).await;
+                scene.next_block_at(at).await;
+                for input in inputs {
+                    let _receipt = scene.send(&tx.from, TxKind::Call(tx.to), input.clone()).await;
                 }
-                let _receipt = scene.send(&tx.from, TxKind::Call(tx.to), input.clone()).await;
-            }
-            let _: serde_json::Value =
-                raw(&scene.provider, "anvil_removeBlockTimestampInterval", json!([])).await;
-            pictures.push(self.picture().await);
-            assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
+                let _: Value = raw(&scene.provider, "anvil_removeBlockTimestampInterval", json!([])).await;
+                self.picture().await
+            };
+            pictures.push(scene.undone(run).await);
         }
         assert_eq!(pictures[0], pictures[1], "a batch is not what its items are one by one");
     }

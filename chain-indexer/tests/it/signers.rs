@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use crate::support::signing::{LIMIT, Tasks, anchor, anchor_call, chain_of, deployment, sender};
-use crate::support::{Chain, eventually, key, vault};
+use crate::support::signing::{LIMIT, anchor_call, chain_of, deployment, sender};
+use crate::support::{Chain, Running, anchor, eventually, key, until, vault};
 use alloy::primitives::{Address, B256, Bytes, TxKind, keccak256};
 use alloy::providers::Provider;
 use alloy::sol_types::SolCall;
@@ -182,8 +182,7 @@ async fn a_remote_signer_that_lies_or_hangs_is_found_out() {
 }
 
 async fn stored(chain: &Chain) -> i64 {
-    let count = "select count(*) from tx_attempt";
-    sqlx::query_scalar(count).fetch_one(&chain.pool()).await.unwrap()
+    chain.one("select count(*) from tx_attempt").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,15 +193,15 @@ async fn an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_
     let account = Account::remote(&remote(&signer, key.address())).unwrap();
 
     // Not one lie reaches the database.
-    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account.clone(), vault()).unwrap();
+    let mut relayer = chain.relayer_of(account.clone());
     let lease = chain.lease("signer").await;
     chain.command("one", anchor(1)).await;
     for lie in Manner::LIES {
         signer.answer(lie);
         let before = signer.signed();
-        eventually(&format!("a transaction is signed wrongly: {lie:?}"), async || {
+        until(&format!("a transaction is signed wrongly: {lie:?}"), async || {
             relayer.turn(&lease).await.unwrap();
-            (signer.signed() > before).then_some(())
+            signer.signed() > before
         })
         .await;
         assert_eq!(stored(&chain).await, 0, "{lie:?}");
@@ -212,9 +211,7 @@ async fn an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_
     signer.change_policy(|policy| policy.functions.clear());
     let reason = eventually("the refusal is recorded", async || {
         relayer.turn(&lease).await.unwrap();
-        let reason: Option<String> =
-            sqlx::query_scalar("select trouble from chain_command").fetch_one(&chain.pool()).await.unwrap();
-        reason
+        chain.one::<Option<String>>("select trouble from chain_command").await
     })
     .await;
     assert!(reason.contains("contract_not_allowed"), "{reason}");
@@ -223,17 +220,12 @@ async fn an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_
 
     let allowed = policy(&chain.scene.deployment);
     signer.change_policy(|policy| *policy = allowed);
-    let tasks = Tasks::start(&chain, vec![account]);
-    for byte in 2..=5 {
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-    }
+    let tasks = Running::of(&chain, vec![account], vault());
     let order = chain.scene.order(9).await;
     chain.command("two", chain.scene.create_command(&order)).await;
+    chain.anchors(2..=5).await;
     chain.state("one", "anchor", "done").await;
     chain.state("two", "create", "done").await;
-    for byte in 2..=5 {
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-    }
     let nonce = chain.scene.provider.get_transaction_count(key.address()).await.unwrap();
     assert!(nonce >= 2, "{nonce} transactions");
     tasks.stop().await;
@@ -248,23 +240,17 @@ async fn other_accounts_take_over_from_a_signer_that_hangs_until_it_answers_agai
     let hanging = Account::remote(&config).unwrap();
     signer.answer(Manner::Hang);
     let local: Account = chain.scene.relayer.clone().into();
-    let tasks = Tasks::start(&chain, vec![hanging, local]);
-    for byte in 1..=8 {
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-    }
-    for byte in 1..=8 {
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-    }
+    let tasks = Running::of(&chain, vec![hanging, local], vault());
+    chain.anchors(1..=8).await;
     let provider = &chain.scene.provider;
     assert_eq!(provider.get_transaction_count(key.address()).await.unwrap(), 0);
     // It comes back by itself, and takes its share.
     signer.answer(Manner::Honest);
     let mut byte = 100;
-    eventually("the signer is used again", async || {
+    until("the signer is used again", async || {
         byte += 1;
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-        (provider.get_transaction_count(key.address()).await.unwrap() > 0).then_some(())
+        chain.anchors(std::iter::once(byte)).await;
+        provider.get_transaction_count(key.address()).await.unwrap() > 0
     })
     .await;
     tasks.stop().await;
@@ -284,7 +270,7 @@ async fn a_signature_holds_no_connection_of_the_database() {
     let mut relayer = Relayer::new(pool.clone(), chain.config.clone(), account, vault()).unwrap();
     let lease = chain.lease("signer").await;
     let turning = tokio::spawn(async move { relayer.turn(&lease).await });
-    eventually("the signature is waited for", async || (signer.signed() > 0).then_some(())).await;
+    until("the signature is waited for", async || signer.signed() > 0).await;
     let one: i32 = sqlx::query_scalar("select 1").fetch_one(&pool).await.unwrap();
     assert_eq!(one, 1);
     let open: i64 = sqlx::query_scalar(

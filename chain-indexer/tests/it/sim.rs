@@ -4,10 +4,22 @@
 
 use dvp_chain_indexer::sim::{Outcome, RelayOutcome, SimDatabase, run_relay_seed, run_seed};
 
-async fn run(from: u64, count: u64) -> Vec<Outcome> {
+async fn relay(seeds: impl IntoIterator<Item = u64>) -> Vec<RelayOutcome> {
     let database = SimDatabase::create().await.unwrap();
     let mut outcomes = Vec::new();
-    for seed in from..from + count {
+    for seed in seeds {
+        match Box::pin(run_relay_seed(&database, seed)).await {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    outcomes
+}
+
+async fn run(seeds: impl IntoIterator<Item = u64>) -> Vec<Outcome> {
+    let database = SimDatabase::create().await.unwrap();
+    let mut outcomes = Vec::new();
+    for seed in seeds {
         match run_seed(&database, seed).await {
             Ok(outcome) => outcomes.push(outcome),
             Err(broken) => panic!("seed {seed}: {broken}"),
@@ -18,7 +30,7 @@ async fn run(from: u64, count: u64) -> Vec<Outcome> {
 
 #[tokio::test]
 async fn rows_are_the_chains_and_facts_final_or_retracted_under_all_faults() {
-    let outcomes = run(1, 25).await;
+    let outcomes = run(1..=25).await;
     let unwound = outcomes.iter().filter(|o| o.unwound > 0).count();
     assert!(unwound > 0, "no chain forked under us");
     let sum = |of: fn(&Outcome) -> u32| outcomes.iter().map(of).sum::<u32>();
@@ -29,32 +41,20 @@ async fn rows_are_the_chains_and_facts_final_or_retracted_under_all_faults() {
 /// answer mistaken for a node without the finalized tag.
 #[tokio::test]
 async fn seeds_that_violated_a_condition_satisfy_it() {
-    for seed in [1_518, 5_855] {
-        run(seed, 1).await;
-    }
+    run([1_518, 5_855]).await;
 }
 
 #[tokio::test]
 async fn every_command_takes_effect_once_and_no_nonce_is_stuck_under_all_faults() {
-    let database = SimDatabase::create().await.unwrap();
-    let mut sum = RelayOutcome::default();
-    for seed in 1..=15 {
-        match Box::pin(run_relay_seed(&database, seed)).await {
-            Ok(outcome) => sum.add(&outcome),
-            Err(broken) => panic!("seed {seed}: {broken}"),
-        }
-    }
-    assert!(sum.reorgs > 0 && sum.errors > 0 && sum.disturbed > 0, "nothing went wrong: {sum:?}");
-    assert!(sum.commands > sum.transactions / 2, "nothing was batched: {sum:?}");
+    let outcomes = relay(1..=15).await;
+    let sum = |of: fn(&RelayOutcome) -> u32| outcomes.iter().map(of).sum::<u32>();
+    assert!(sum(|o| o.reorgs) > 0 && sum(|o| o.errors) > 0 && sum(|o| o.disturbed) > 0, "nothing went wrong");
+    let sum = |of: fn(&RelayOutcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    assert!(sum(|o| o.commands) > sum(|o| o.transactions) / 2, "nothing was batched");
 }
 
 /// A reorganization removed a lock whose next command was inserted already, and the wallet was empty by then.
 #[tokio::test]
 async fn commands_on_an_abandoned_lock_come_to_their_end() {
-    let database = SimDatabase::create().await.unwrap();
-    for seed in [206, 1_212, 1_457] {
-        if let Err(broken) = Box::pin(run_relay_seed(&database, seed)).await {
-            panic!("seed {seed}: {broken}");
-        }
-    }
+    relay([206, 1_212, 1_457]).await;
 }

@@ -1,9 +1,6 @@
 //! Every call in every state at every time has the result in the committed table.
 
-use crate::support::{OPERATORS, Order, Scene, at_epoch, expect, name, raw};
-use alloy::primitives::TxKind;
-use alloy::sol_types::SolCall;
-use serde_json::{Value, json};
+use crate::support::{OPERATORS, Order, Scene, at_epoch, expect, name};
 use std::fmt::Write;
 
 /// Every call of the two contracts that moves funds, by an authorized account.
@@ -32,25 +29,22 @@ async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
 
 /// The transactions that lead to a state.
 async fn reach(scene: &Scene, order: &Order, state: &str) {
-    let settler = scene.deployment.settler;
-    let send = async |input: Vec<u8>| {
-        assert!(scene.send(&scene.relayer, TxKind::Call(settler), input).await.status(), "{state}");
-    };
     if state != "none" {
-        send(scene.create_call(order, scene.signed(order)).abi_encode()).await;
+        scene.lock(order).await;
     }
     if matches!(state, "filled" | "settled" | "filled, released" | "returned") {
-        send(scene.fill_call(order).abi_encode()).await;
+        scene.fill(order).await;
     }
     match state {
-        "settled" => {
-            send(scene.settle_call(order).abi_encode()).await;
-        }
+        "settled" => scene.settle(order).await,
         "cancelled" => {
             scene.next_block_at(order.fill_deadline).await;
-            send(scene.cancel_call(order).abi_encode()).await;
+            scene.cancel(order).await;
         }
-        "returned" => send(scene.return_call(order, OPERATORS, order.timelock).abi_encode()).await,
+        "returned" => {
+            let back = scene.return_call(order, OPERATORS, order.timelock);
+            assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &back).await);
+        }
         "filled, released" => {
             let release = scene.release_call(order);
             assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &release).await);
@@ -59,30 +53,34 @@ async fn reach(scene: &Scene, order: &Order, state: &str) {
     }
 }
 
+/// What every call would do in a state, from when it is reached.
+async fn rows(scene: &Scene, state: &str) -> String {
+    let order = scene.order(1).await;
+    let order = Order { lock_by: order.fill_deadline, ..order };
+    reach(scene, &order, state).await;
+    let times = [
+        ("in time", order.fill_deadline - 1),
+        ("from the fill deadline", order.fill_deadline + 1),
+        ("before the timelock", order.timelock - 1),
+        ("at the timelock", order.timelock),
+    ];
+    let (now, mut rows) = (scene.now().await, String::new());
+    for (when, time) in times.into_iter().filter(|(_, time)| *time > now) {
+        scene.mine_at(time).await;
+        for (call, outcome) in calls(scene, &order).await {
+            writeln!(rows, "{state:18} {when:23} {call:9} {outcome}").unwrap_or_default();
+        }
+    }
+    rows
+}
+
 #[tokio::test]
 async fn every_call_in_every_state_does_what_the_table_says() {
     let scene = at_epoch().await;
     let mut table = String::new();
     for state in ["none", "created", "filled", "settled", "cancelled", "returned", "filled, released"] {
-        let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
-        let order = scene.order(1).await;
-        let order = Order { lock_by: order.fill_deadline, ..order };
-        reach(&scene, &order, state).await;
-        let times = [
-            ("in time", order.fill_deadline - 1),
-            ("from the fill deadline", order.fill_deadline + 1),
-            ("before the timelock", order.timelock - 1),
-            ("at the timelock", order.timelock),
-        ];
-        let now = scene.now().await;
-        for (when, time) in times.into_iter().filter(|(_, time)| *time > now) {
-            scene.next_block_at(time).await;
-            let _: Value = raw(&scene.provider, "evm_mine", json!([])).await;
-            for (call, outcome) in calls(&scene, &order).await {
-                writeln!(table, "{state:18} {when:23} {call:9} {outcome}").unwrap_or_default();
-            }
-        }
-        assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
+        let rows = scene.undone(async || rows(&scene, state).await).await;
+        table.push_str(&rows);
     }
     expect("contracts/states.txt", &table);
 }

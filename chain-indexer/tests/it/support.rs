@@ -7,49 +7,34 @@ use alloy::primitives::aliases::U112;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::types::TransactionReceipt;
-use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::{SolCall, SolConstructor, SolInterface, SolStruct, eip712_domain};
+use alloy::sol_types::{SolCall, SolConstructor, SolInterface};
+use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
 use dvp_chain_indexer::contracts::coin::CoinGate;
-use dvp_chain_indexer::contracts::escrow::{self, Escrow};
+use dvp_chain_indexer::contracts::escrow::Escrow;
 use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
+use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::test_coin::TestCoin;
-use dvp_chain_indexer::contracts::{permit, settler, token};
+use dvp_chain_indexer::contracts::{permit, token};
 use dvp_chain_indexer::deploy::{
     self, CapSpec, CoinContracts, DeployPlan, Deployment, TokenGrant, TokenSpec, WrappedCoin,
 };
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{Fees, Unsigned, sign};
 use dvp_core::context::now;
-use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
 pub(crate) mod answers;
 mod chain;
+pub(crate) mod node;
+pub(crate) mod odd;
+mod orders;
 pub(crate) mod signing;
 
-pub(crate) use chain::{Chain, Running, swap_command, vault};
-
-alloy::sol! {
-    /// The structure that a wallet signs.
-    struct PermitSingle {
-        address token;
-        uint256 amount;
-        address spender;
-        uint256 nonce;
-        uint256 deadline;
-    }
-
-    /// The structure that two operators sign.
-    struct ReturnFunds {
-        bytes32 intentId;
-        uint256 deadline;
-    }
-}
+pub(crate) use chain::{Chain, Running, anchor, swap_command, vault};
+pub(crate) use orders::Order;
 
 /// The maker's initial balance of the token.
 pub(crate) const FUNDS: u64 = 1_000_000_000;
@@ -105,13 +90,12 @@ impl Scene {
         let url = node.rpc_url();
         let provider = rpc::connect(&url).unwrap();
         if let Some(chain_id) = chain_id {
-            let _: serde_json::Value = raw(&provider, "anvil_setChainId", json!([chain_id])).await;
+            let _: Value = raw(&provider, "anvil_setChainId", json!([chain_id])).await;
         }
         let (admin, relayer, maker, solver) = (key(0xa1), key(0xa2), key(0xa3), key(0xa4));
         let other_relayer = key(0xa5);
         for signer in [&admin, &relayer, &other_relayer, &maker, &solver] {
-            let balance = U256::from(10).pow(U256::from(20));
-            let _: () = raw(&provider, "anvil_setBalance", json!([signer.address(), balance])).await;
+            set_balance(&provider, signer.address()).await;
         }
         let plan = DeployPlan {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
@@ -148,6 +132,7 @@ impl Scene {
         self.view(self.token, token::TestToken::balanceOfCall { account }).await.to()
     }
 
+    /// The next of the maker's permits.
     pub(crate) async fn permit_nonce(&self) -> U256 {
         self.permit_nonce_of(self.maker.address()).await
     }
@@ -232,14 +217,52 @@ impl Scene {
     /// Gives the solver wrapped coin with coin behind it, which the payouts contract may pay up to a cap.
     pub(crate) async fn fund_solver_in_coin(&self, wei: u64) {
         let CoinContracts { wrapped, .. } = self.coin();
-        assert!(
-            self.send_coin(self.solver.address(), wrapped, TestCoin::depositCall {}.abi_encode(), wei)
-                .await
-                .status()
-        );
+        let deposit = TestCoin::depositCall {}.abi_encode();
+        assert!(self.send_coin(self.solver.address(), wrapped, deposit, wei).await.status());
+        self.allow_payouts(wrapped, wei).await;
+    }
+
+    /// The payouts contract may pay the solver's tokens, so many a day.
+    pub(crate) async fn allow_payouts(&self, token: Address, per_day: u64) {
         let approve = token::TestToken::approveCall { spender: self.deployment.payouts, value: U256::MAX };
-        assert!(self.succeeds(&self.solver, wrapped, &approve).await);
-        self.set_cap(wrapped, wei).await;
+        assert!(self.succeeds(&self.solver, token, &approve).await);
+        self.set_cap(token, per_day).await;
+    }
+
+    /// From now on the account may call this contract as a relayer.
+    pub(crate) async fn make_relayer(&self, at: Address, account: Address) {
+        let role = self.view(at, IntentSettler::RELAYER_ROLECall {}).await;
+        let grant = IntentSettler::grantRoleCall { role, account };
+        assert!(self.succeeds(&self.admin, at, &grant).await);
+    }
+
+    /// The relayer locks the order's funds.
+    pub(crate) async fn lock(&self, order: &Order) {
+        let create = self.create_call(order, self.signed(order));
+        assert!(self.succeeds(&self.relayer, self.deployment.settler, &create).await);
+    }
+
+    pub(crate) async fn fill(&self, order: &Order) {
+        assert!(self.succeeds(&self.relayer, self.deployment.settler, &self.fill_call(order)).await);
+    }
+
+    pub(crate) async fn settle(&self, order: &Order) {
+        assert!(self.succeeds(&self.relayer, self.deployment.settler, &self.settle_call(order)).await);
+    }
+
+    pub(crate) async fn cancel(&self, order: &Order) {
+        assert!(self.succeeds(&self.relayer, self.deployment.settler, &self.cancel_call(order)).await);
+    }
+
+    /// The account anchors the hash of this byte.
+    pub(crate) async fn anchor(&self, by: &PrivateKeySigner, byte: u8) {
+        let call = ReceiptAnchor::anchorCall { contentHash: B256::repeat_byte(byte) };
+        assert!(self.succeeds(by, self.deployment.anchor, &call).await);
+    }
+
+    /// `IntentSettler.State` of an order.
+    pub(crate) async fn state(&self, id: B256) -> u8 {
+        self.view(self.deployment.settler, IntentSettler::stateOfCall { intentId: id }).await
     }
 
     /// Whether the call was mined and succeeded.
@@ -275,163 +298,31 @@ impl Scene {
     }
 
     pub(crate) async fn mine(&self) {
-        let _: serde_json::Value = raw(&self.provider, "evm_mine", json!([])).await;
+        let _: Value = raw(&self.provider, "evm_mine", json!([])).await;
+    }
+
+    /// Lets so many seconds pass until the next block, which is made now.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        let _: Value = raw(&self.provider, "evm_increaseTime", json!([seconds])).await;
+        self.mine().await;
     }
 
     pub(crate) async fn next_block_at(&self, timestamp: u64) {
-        let _: serde_json::Value = raw(&self.provider, "evm_setNextBlockTimestamp", json!([timestamp])).await;
+        let _: Value = raw(&self.provider, "evm_setNextBlockTimestamp", json!([timestamp])).await;
     }
 
-    /// An order of the maker that the contracts would accept now.
-    pub(crate) async fn order(&self, id: u8) -> Order {
-        let now = self.now().await;
-        Order {
-            id: B256::repeat_byte(id),
-            maker: self.maker.clone(),
-            token: self.token,
-            amount: U256::from(100),
-            permitted: U256::from(100),
-            nonce: self.permit_nonce().await,
-            permit_deadline: now + 3600,
-            lock_by: now + 300,
-            fill_deadline: now + 600,
-            timelock: now + 1200,
-            preimage: B256::repeat_byte(id ^ 0xff),
-        }
+    /// Makes the next block, at this time.
+    pub(crate) async fn mine_at(&self, timestamp: u64) {
+        self.next_block_at(timestamp).await;
+        self.mine().await;
     }
 
-    /// This amount of the scene's token for a receiver.
-    pub(crate) fn output(&self, receiver: Address, amount: u64) -> Orders::Output {
-        Orders::Output { token: self.token, receiver, amount: U256::from(amount), agreed: TERMS }
-    }
-
-    pub(crate) fn sign(&self, by: &PrivateKeySigner, order: &Order, spender: Address) -> Vec<u8> {
-        let domain = eip712_domain! {
-            name: "Permit",
-            version: "1",
-            chain_id: self.deployment.chain_id,
-            verifying_contract: self.deployment.permit,
-        };
-        let message = PermitSingle {
-            token: order.token,
-            amount: order.permitted,
-            spender,
-            nonce: order.nonce,
-            deadline: U256::from(order.permit_deadline),
-        };
-        by.sign_hash_sync(&message.eip712_signing_hash(&domain)).unwrap().as_bytes().to_vec()
-    }
-
-    /// The maker's own signature for the escrow.
-    pub(crate) fn signed(&self, order: &Order) -> Vec<u8> {
-        self.sign(&order.maker, order, self.deployment.escrow)
-    }
-
-    pub(crate) fn create_call(&self, order: &Order, signature: Vec<u8>) -> IntentSettler::createCall {
-        IntentSettler::createCall { params: self.create_params(order, signature) }
-    }
-
-    pub(crate) fn create_params(&self, order: &Order, signature: Vec<u8>) -> IntentSettler::CreateParams {
-        IntentSettler::CreateParams {
-            intentId: order.id,
-            order: self.terms(order),
-            lockBy: order.lock_by,
-            permit: permit_input(order, signature),
-        }
-    }
-
-    /// The output of swapping the maker's input: the same amount of the same token, to the receiver.
-    pub(crate) fn swap_params(&self, order: &Order, output: Orders::Output) -> IntentSettler::SwapParams {
-        IntentSettler::SwapParams {
-            intentId: order.id,
-            maker: order.maker.address(),
-            solver: self.solver.address(),
-            token: order.token,
-            amount: order.amount,
-            lockBy: order.lock_by,
-            output,
-            permit: permit_input(order, self.signed(order)),
-        }
-    }
-
-    /// The terms of every call about the order.
-    pub(crate) fn terms(&self, order: &Order) -> Orders::Order {
-        Orders::Order {
-            maker: order.maker.address(),
-            solver: self.solver.address(),
-            token: order.token,
-            amount: order.amount,
-            fillDeadline: order.fill_deadline,
-            timelock: order.timelock,
-            hashlock: order.hashlock(),
-            terms: TERMS,
-        }
-    }
-
-    /// The same for the escrow's own calls.
-    pub(crate) fn escrow_terms(&self, order: &Order) -> escrow::Orders::Order {
-        let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
-            self.terms(order);
-        escrow::Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms }
-    }
-
-    pub(crate) fn fill_call(&self, order: &Order) -> IntentSettler::fillCall {
-        IntentSettler::fillCall { intentId: order.id, order: self.terms(order), payoutRef: order.id }
-    }
-
-    pub(crate) fn settle_call(&self, order: &Order) -> IntentSettler::settleCall {
-        IntentSettler::settleCall { intentId: order.id, order: self.terms(order), preimage: order.preimage }
-    }
-
-    pub(crate) fn cancel_call(&self, order: &Order) -> IntentSettler::cancelCall {
-        IntentSettler::cancelCall { intentId: order.id, order: self.terms(order) }
-    }
-
-    pub(crate) fn release_call(&self, order: &Order) -> Escrow::releaseCall {
-        Escrow::releaseCall { id: order.id, order: self.escrow_terms(order), preimage: order.preimage }
-    }
-
-    pub(crate) fn refund_call(&self, order: &Order) -> Escrow::refundCall {
-        Escrow::refundCall { id: order.id, order: self.escrow_terms(order) }
-    }
-
-    /// A payment to the maker by the solver.
-    pub(crate) fn payment(&self, id: u8, amount: u64) -> Payouts::Payment {
-        Payouts::Payment {
-            id: B256::repeat_byte(id),
-            payer: self.solver.address(),
-            receiver: self.maker.address(),
-            token: self.token,
-            amount: U256::from(amount),
-            notAfter: u64::MAX,
-        }
-    }
-
-    /// Signed by these two, in the order of their addresses.
-    pub(crate) fn return_call(
-        &self,
-        order: &Order,
-        by: [u8; 2],
-        deadline: u64,
-    ) -> IntentSettler::returnFilledCall {
-        let domain = eip712_domain! {
-            name: "IntentSettler",
-            version: "1",
-            chain_id: self.deployment.chain_id,
-            verifying_contract: self.deployment.settler,
-        };
-        let message = ReturnFunds { intentId: order.id, deadline: U256::from(deadline) };
-        let hash = message.eip712_signing_hash(&domain);
-        let mut signers = by.map(key);
-        signers.sort_by_key(PrivateKeySigner::address);
-        let [first, second] = signers.map(|signer| signer.sign_hash_sync(&hash).unwrap().as_bytes().to_vec());
-        IntentSettler::returnFilledCall {
-            intentId: order.id,
-            order: self.terms(order),
-            deadline: U256::from(deadline),
-            first: first.into(),
-            second: second.into(),
-        }
+    /// Runs something and takes back what it did to the chain.
+    pub(crate) async fn undone<T>(&self, run: impl AsyncFnOnce() -> T) -> T {
+        let snapshot: String = raw(&self.provider, "evm_snapshot", json!([])).await;
+        let result = run().await;
+        assert!(raw::<bool>(&self.provider, "evm_revert", json!([snapshot])).await);
+        result
     }
 
     pub(crate) async fn mint(&self, token: Address, to: Address, amount: u64) {
@@ -444,6 +335,15 @@ impl Scene {
         self.mint(self.token, self.solver.address(), amount).await;
     }
 
+    /// Another token of the deployment.
+    pub(crate) async fn deploy_weth(&self) -> Address {
+        let weth = TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 };
+        let plan = DeployPlan { tokens: vec![weth], ..DeployPlan::default() };
+        let (url, record) = (self.node.rpc_url(), Some(self.deployment.clone()));
+        let deployed = deploy::deploy(&url, &self.admin, &plan, record).await.unwrap();
+        deployed.tokens.iter().find(|token| token.symbol == "WETH").unwrap().address
+    }
+
     /// Another token, which the solver holds and may pay with.
     pub(crate) async fn second_token(&self, amount: u64) -> Address {
         let args = token::TestToken::constructorCall {
@@ -454,17 +354,14 @@ impl Scene {
         let code = [token::TestToken::BYTECODE.as_ref(), &args.abi_encode()].concat();
         let at = self.send(&self.admin, TxKind::Create, code).await.contract_address.unwrap();
         self.mint(at, self.solver.address(), amount).await;
-        let approve = token::TestToken::approveCall { spender: self.deployment.payouts, value: U256::MAX };
-        assert!(self.succeeds(&self.solver, at, &approve).await);
-        self.set_cap(at, amount).await;
+        self.allow_payouts(at, amount).await;
         at
     }
 
     /// A wallet with funds, which has approved the permit contract.
     pub(crate) async fn wallet(&self, seed: B256, amount: u64) -> PrivateKeySigner {
         let wallet = PrivateKeySigner::from_bytes(&seed).unwrap();
-        let balance = U256::from(10).pow(U256::from(20));
-        let _: () = raw(&self.provider, "anvil_setBalance", json!([wallet.address(), balance])).await;
+        set_balance(&self.provider, wallet.address()).await;
         self.mint(self.token, wallet.address(), amount).await;
         let approve = token::TestToken::approveCall { spender: self.deployment.permit, value: U256::MAX };
         assert!(self.succeeds(&wallet, self.token, &approve).await);
@@ -472,85 +369,16 @@ impl Scene {
     }
 }
 
-/// The digest of the agreed terms of every test order.
-pub(crate) const TERMS: B256 = B256::repeat_byte(0x7e);
-
-fn permit_input(order: &Order, signature: Vec<u8>) -> settler::Escrow::PermitInput {
-    settler::Escrow::PermitInput {
-        amount: order.permitted,
-        nonce: order.nonce,
-        deadline: U256::from(order.permit_deadline),
-        signature: signature.into(),
-    }
-}
-
-impl Scene {
-    /// The order as the engine inserts it. A permit signed for less than the amount is a forgery: it claims more.
-    pub(crate) fn create_command(&self, order: &Order) -> ChainCommand {
-        ChainCommand::Create(Box::new(CreateCommand {
-            entity: order.id.to_string(),
-            maker: order.maker.address().to_string(),
-            solver: self.solver.address().to_string(),
-            token: order.token.to_string(),
-            amount: order.amount.to_string(),
-            lock_by: order.lock_by,
-            fill_deadline: order.fill_deadline,
-            timelock: order.timelock,
-            hashlock: order.hashlock().to_string(),
-            terms: TERMS.to_string(),
-            permit: Some(PermitArgs {
-                amount: order.amount.max(order.permitted).to_string(),
-                nonce: order.nonce.to_string(),
-                deadline: order.permit_deadline,
-                signature: Bytes::from(self.signed(order)).to_string(),
-            }),
-        }))
-    }
-}
-
-impl Scene {
-    /// The fact of the order's lock.
-    pub(crate) fn created(&self, order: &Order) -> ChainFact {
-        let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
-            self.terms(order);
-        let lock = LockTerms {
-            maker: maker.to_string(),
-            solver: solver.to_string(),
-            token: token.to_string(),
-            fill_deadline: fillDeadline,
-            hashlock: hashlock.to_string(),
-            terms: terms.to_string(),
-        };
-        ChainFact::Created { timelock, amount: amount.to_string(), lock: Box::new(lock) }
-    }
-}
-
-/// The terms of one test order.
-#[derive(Clone)]
-pub(crate) struct Order {
-    pub(crate) id: B256,
-    pub(crate) maker: PrivateKeySigner,
-    pub(crate) token: Address,
-    pub(crate) amount: U256,
-    pub(crate) permitted: U256,
-    pub(crate) nonce: U256,
-    pub(crate) permit_deadline: u64,
-    pub(crate) lock_by: u64,
-    pub(crate) fill_deadline: u64,
-    pub(crate) timelock: u64,
-    pub(crate) preimage: B256,
-}
-
-impl Order {
-    pub(crate) fn hashlock(&self) -> B256 {
-        B256::from_slice(&Sha256::digest(self.preimage))
-    }
+/// Gives the account coin for gas.
+pub(crate) async fn set_balance(provider: &DynProvider, account: Address) {
+    let balance = U256::from(10).pow(U256::from(20));
+    let _: () = raw(provider, "anvil_setBalance", json!([account, balance])).await;
 }
 
 pub(crate) async fn raw<R: serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + Unpin + 'static>(
     provider: &DynProvider,
     method: &'static str,
-    params: serde_json::Value,
+    params: Value,
 ) -> R {
     provider.raw_request(method.into(), params).await.unwrap()
 }
@@ -562,9 +390,14 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "not in 30 s: {what}");
+        assert!(Instant::now() < deadline, "not in two minutes: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Repeats until it is so, and fails when it is not in time.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    eventually(what, async || is_so().await.then_some(())).await;
 }
 
 /// The name of a revert; `ok` without one.
@@ -587,8 +420,7 @@ pub(crate) const EPOCH: u64 = 4_000_000_000;
 
 pub(crate) async fn at_epoch() -> Scene {
     let scene = Scene::new().await;
-    scene.next_block_at(EPOCH).await;
-    scene.mine().await;
+    scene.mine_at(EPOCH).await;
     scene
 }
 

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use crate::support::signing::{LIMIT, Tasks, anchor, anchor_call, chain_of, deployment, sender};
+use crate::support::signing::{LIMIT, anchor_call, chain_of, deployment, sender};
+use crate::support::{Running, vault};
 use alloy::primitives::Address;
 use alloy::providers::Provider;
 use dvp_chain_indexer::signing::{Account, Pin, Pkcs11Config, SignError};
@@ -113,16 +114,11 @@ fn an_account_relays_by_a_token() {
         block_on(async {
             let address = softhsm::generate_key("relayer-1");
             let chain = chain_of(address).await;
-            let tasks = Tasks::start(&chain, vec![in_token("relayer-1", address, PIN)]);
+            let tasks = Running::of(&chain, vec![in_token("relayer-1", address, PIN)], vault());
             let order = chain.scene.order(9).await;
             chain.command("two", chain.scene.create_command(&order)).await;
-            for byte in 1..=4 {
-                chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-            }
+            chain.anchors(1..=4).await;
             chain.state("two", "create", "done").await;
-            for byte in 1..=4 {
-                chain.state(&format!("receipt {byte}"), "anchor", "done").await;
-            }
             assert!(chain.scene.provider.get_transaction_count(address).await.unwrap() >= 2);
             tasks.stop().await;
         });

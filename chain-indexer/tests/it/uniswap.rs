@@ -6,11 +6,11 @@
 use crate::support::Scene;
 use alloy::primitives::aliases::{I24, U24, U160};
 use alloy::primitives::{Address, Bytes, I256, TxKind, U256};
+use alloy::sol_types::SolCall;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedPool, check_up};
 use dvp_chain_indexer::contracts::caller::PoolCaller;
 use dvp_chain_indexer::contracts::pool::ConstantProductPool;
 use dvp_chain_indexer::contracts::token::TestToken;
-use dvp_chain_indexer::deploy::{DeployPlan, TokenSpec, deploy};
 use dvp_chain_indexer::{ChainConfig, ChainPrices};
 use dvp_core::chain::{PairReading, PoolReader as _};
 use dvp_core::liquidity::PoolKind;
@@ -19,9 +19,7 @@ use dvp_domain::liquidity::curve::{Pool, SwapDirection, TickPool, tick_price};
 use dvp_domain::money::{Minor, Ratio};
 use dvp_sandbox::embedded::npm::{self, Package};
 use dvp_sandbox::embedded::tools::Finder;
-use serde_json::{Value, json};
-
-use crate::support::raw;
+use serde_json::Value;
 
 alloy::sol! {
     interface Factory {
@@ -76,15 +74,9 @@ struct Market {
 impl Market {
     async fn new() -> Self {
         let scene = Scene::of_yesterday().await;
-        let plan = DeployPlan {
-            tokens: vec![TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 }],
-            ..DeployPlan::default()
-        };
-        let url = scene.node.rpc_url();
-        let deployed = deploy(&url, &scene.admin, &plan, Some(scene.deployment.clone())).await.unwrap();
-        let mut tokens = [scene.token, deployed.tokens.iter().find(|t| t.symbol == "WETH").unwrap().address];
+        let mut tokens = [scene.token, scene.deploy_weth().await];
         tokens.sort_unstable();
-        let prices = ChainPrices::over([url.as_str()]).unwrap();
+        let prices = ChainPrices::over([scene.node.rpc_url().as_str()]).unwrap();
         Self { scene, prices, tokens }
     }
 
@@ -94,17 +86,16 @@ impl Market {
     }
 
     async fn mint(&self, token: Address, to: Address, amount: U256) {
-        let call = TestToken::mintCall { to, amount };
-        assert!(self.scene.succeeds(&self.scene.admin, token, &call).await);
+        self.act(token, &TestToken::mintCall { to, amount }).await;
+    }
+
+    /// A call of the administrator.
+    async fn act(&self, to: Address, call: &impl SolCall) {
+        assert!(self.scene.succeeds(&self.scene.admin, to, call).await);
     }
 
     async fn balance(&self, token: Address, account: Address) -> U256 {
         self.scene.view(token, TestToken::balanceOfCall { account }).await
-    }
-
-    async fn pass(&self, seconds: u64) {
-        let _: Value = raw(&self.scene.provider, "evm_increaseTime", json!([seconds])).await;
-        let _: Value = raw(&self.scene.provider, "evm_mine", json!([])).await;
     }
 
     async fn pair(&self, pair: Address) -> PairReading {
@@ -147,14 +138,14 @@ impl Market {
             [(0, 1_u128), (0, 3_019), (1, 12_345_678), (1, 999_999_999_999), (0, 40_000_000), (1, 7)]
         {
             self.swap_pair(pair, paid, input).await;
-            self.pass(20).await;
+            self.scene.pass(20).await;
             let read = self.pair(pair).await;
             history.add(read.state.at(read.block.time).unwrap());
         }
         // The sums that we extend to a block are what the contract has after a trade in a block of that time.
         let before = self.pair(pair).await;
         let next = before.block.time + 5;
-        let _: Value = raw(&self.scene.provider, "evm_setNextBlockTimestamp", json!([next])).await;
+        self.scene.next_block_at(next).await;
         let sync = ConstantProductPool::syncCall {};
         assert!(self.scene.succeeds(&self.scene.maker, pair, &sync).await);
         let after = self.pair(pair).await;
@@ -173,12 +164,12 @@ async fn a_v2_pair_gives_what_we_compute_to_the_unit() {
     let factory = market.create(factory).await;
     let [token_a, token_b] = market.tokens;
     let create = Factory::createPairCall { tokenA: token_a, tokenB: token_b };
-    assert!(market.scene.succeeds(&market.scene.admin, factory, &create).await);
+    market.act(factory, &create).await;
     let pair = market.scene.view(factory, Factory::getPairCall { tokenA: token_a, tokenB: token_b }).await;
     market.mint(token_a, pair, U256::from(1_000_000_007_u64)).await;
     market.mint(token_b, pair, U256::from(3_000_000_000_001_u64)).await;
     let mint = Pair::mintCall { to: market.scene.admin.address() };
-    assert!(market.scene.succeeds(&market.scene.admin, pair, &mint).await);
+    market.act(pair, &mint).await;
     let read = market.pair(pair).await;
     assert_eq!((read.state.reserve0, read.state.reserve1), (1_000_000_007, 3_000_000_000_001));
     assert_eq!(read.tokens, market.tokens.map(|token| format!("{token:#x}")));
@@ -193,7 +184,7 @@ async fn the_sandboxs_pool_speaks_the_interface_of_a_v2_pair() {
     let pair = market.create([ConstantProductPool::BYTECODE.to_vec(), arguments].concat()).await;
     market.mint(token0, pair, U256::from(1_000_000_007_u64)).await;
     market.mint(token1, pair, U256::from(3_000_000_000_001_u64)).await;
-    assert!(market.scene.succeeds(&market.scene.admin, pair, &ConstantProductPool::syncCall {}).await);
+    market.act(pair, &ConstantProductPool::syncCall {}).await;
     market.trade_in(pair).await;
 }
 
@@ -210,13 +201,13 @@ impl Concentrated {
         let factory = market.create(v3_factory()).await;
         let ([token_a, token_b], fee) = (market.tokens, U24::from(3_000));
         let create = Factory::createPoolCall { tokenA: token_a, tokenB: token_b, fee };
-        assert!(market.scene.succeeds(&market.scene.admin, factory, &create).await);
+        market.act(factory, &create).await;
         let call = Factory::getPoolCall { tokenA: token_a, tokenB: token_b, fee };
         let pool = market.scene.view(factory, call).await;
         // A price of about 3000, between two ticks.
         let price = U160::from(54_u8) * (U160::from(1_u8) << 96) + U160::from(987_654_321_u64);
         let initialize = Pool3::initializeCall { sqrtPriceX96: price };
-        assert!(market.scene.succeeds(&market.scene.admin, pool, &initialize).await);
+        market.act(pool, &initialize).await;
         let caller = market.create(PoolCaller::BYTECODE.to_vec()).await;
         for token in market.tokens {
             market.mint(token, caller, U256::from(1_u8) << 120).await;
@@ -232,7 +223,7 @@ impl Concentrated {
         ] {
             let (lower, upper) = (I24::try_from(lower).unwrap(), I24::try_from(upper).unwrap());
             let call = PoolCaller::mintCall { pool, lower, upper, amount };
-            assert!(this.market.scene.succeeds(&this.market.scene.admin, caller, &call).await);
+            this.market.act(caller, &call).await;
         }
         this
     }
@@ -300,7 +291,7 @@ async fn a_v3_pool_gives_and_takes_what_we_compute_to_the_unit() {
             let input = whole / 10 * [9, 8, 7, 6][usize::try_from(round).unwrap()];
             let before = one.read(1).await.state.tick;
             let call = one.call(direction, signed(input));
-            assert!(one.market.scene.succeeds(&one.market.scene.admin, one.caller, &call).await);
+            one.market.act(one.caller, &call).await;
             let state = one.read(1).await.state;
             let (low, high) = (before.min(state.tick), before.max(state.tick));
             crossed += state.net.range(low + 1..=high).count();
@@ -313,7 +304,7 @@ async fn a_v3_pool_gives_and_takes_what_we_compute_to_the_unit() {
 async fn the_average_of_a_v3_pool_needs_observations_over_the_window() {
     let one = Concentrated::new().await;
     let spot = one.read(1).await.state.tick;
-    one.market.pass(600).await;
+    one.market.scene.pass(600).await;
     let read = one.read(600).await;
     assert_eq!(read.average_tick, Some(spot), "one observation reaches back while nobody trades");
     let near = |average: Ratio, ours: Ratio| {
@@ -325,18 +316,17 @@ async fn the_average_of_a_v3_pool_needs_observations_over_the_window() {
         assert!(near(average, one.ours(direction).await.spot()), "{direction:?}");
     }
     let trade = one.call(SwapDirection::ZeroForOne, signed(200_000));
-    let admin = &one.market.scene.admin;
-    assert!(one.market.scene.succeeds(admin, one.caller, &trade).await);
+    one.market.act(one.caller, &trade).await;
     assert_eq!(one.read(600).await.average_tick, None, "the trade overwrote the only observation");
     let grow = Pool3::increaseObservationCardinalityNextCall { next: 10 };
-    assert!(one.market.scene.succeeds(admin, one.pool, &grow).await);
-    one.market.pass(1).await;
-    assert!(one.market.scene.succeeds(admin, one.caller, &trade).await);
-    one.market.pass(700).await;
+    one.market.act(one.pool, &grow).await;
+    one.market.scene.pass(1).await;
+    one.market.act(one.caller, &trade).await;
+    one.market.scene.pass(700).await;
     let before = one.read(600).await;
     assert_eq!(before.average_tick, Some(before.state.tick));
     let trade = one.call(SwapDirection::ZeroForOne, signed(2_000_000));
-    assert!(one.market.scene.succeeds(admin, one.caller, &trade).await);
+    one.market.act(one.caller, &trade).await;
     let after = one.read(600).await;
     assert!(after.state.tick < before.state.tick - 10, "{} {}", after.state.tick, before.state.tick);
     let (average, was) = (after.average_tick.unwrap(), before.state.tick);
@@ -347,7 +337,7 @@ async fn the_average_of_a_v3_pool_needs_observations_over_the_window() {
 async fn the_checks_of_a_chain_find_what_is_wrong_with_a_pool() {
     let one = Concentrated::new().await;
     let scene = &one.market.scene;
-    one.market.pass(600).await;
+    one.market.scene.pass(600).await;
     let config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
     let [token0, token1] = one.market.tokens;
     let right = ExpectedPool {
@@ -366,7 +356,7 @@ async fn the_checks_of_a_chain_find_what_is_wrong_with_a_pool() {
     let (is_contradiction, said) = found(&right).await.unwrap_err();
     assert!(!is_contradiction && said.contains("keeps 1 observations"), "{said}");
     let grow = Pool3::increaseObservationCardinalityNextCall { next: 1_000 };
-    assert!(scene.succeeds(&scene.admin, one.pool, &grow).await);
+    one.market.act(one.pool, &grow).await;
     assert_eq!(found(&right).await, Ok("tokens and averages of pool".to_owned()));
     let long = ExpectedPool { window_secs: 86_400, ..right.clone() };
     let (is_contradiction, said) = found(&long).await.unwrap_err();

@@ -1,13 +1,12 @@
 //! An operator's own ways to sign in.
 
 use askama::Template;
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
+use axum::extract::Path;
 use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use dvp_core::operators::{new_token, token_hash};
-use dvp_store::operators::challenges::Purpose;
-use dvp_store::operators::{ConsoleAction, passkeys, passwords, sessions};
+use axum::response::{Html, IntoResponse as _, Redirect};
+use dvp_core::operators::accounts::{new_token, token_hash};
+use dvp_store::operators::accounts::challenges::Purpose;
+use dvp_store::operators::accounts::{ConsoleAction, passkeys, passwords, sessions};
 use dvp_store::{Acquire as _, StoreError};
 use serde::Deserialize;
 use tracing::warn;
@@ -18,6 +17,7 @@ use crate::error::{PageError, sentence};
 use crate::operator::Operator;
 use crate::passkeys::{MOST, NewAnswer, PasskeyError, RelyingParty};
 use crate::qr::QrImage;
+use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;
 use crate::view::{Moment, Page};
 
@@ -55,10 +55,7 @@ struct Passkey {
     is_last: bool,
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     page(&console, &operator, None, String::new()).await
 }
 
@@ -67,7 +64,7 @@ pub(crate) async fn page(
     operator: &Operator,
     pending: Option<Pending>,
     problem: String,
-) -> Result<Response, PageError> {
+) -> Reply {
     let mut conn = console.reading().await?;
     let rows = passkeys::list(&mut conn, &operator.id, i64::try_from(MOST).unwrap_or(i64::MAX)).await?;
     drop(conn);
@@ -80,7 +77,7 @@ pub(crate) async fn page(
         is_last,
     });
     let page = AccountPage {
-        page: Page::of(Some(operator), "", "Your account"),
+        page: operator.page("", "Your account"),
         script: assets::passkeys(),
         roles: crate::view::role_words(&operator.roles),
         sessions: super::operators::address(&operator.name),
@@ -96,7 +93,7 @@ pub(crate) async fn page(
 }
 
 /// A challenge as JSON, or the reason why there is none as text.
-pub(crate) fn challenge(made: Result<String, PasskeyError>) -> Result<Response, PageError> {
+pub(crate) fn challenge(made: Result<String, PasskeyError>) -> Reply {
     match made {
         Ok(json) => Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response()),
         Err(PasskeyError::Store(error)) => Err(error.into()),
@@ -105,10 +102,7 @@ pub(crate) fn challenge(made: Result<String, PasskeyError>) -> Result<Response, 
 }
 
 /// A challenge for a passkey of the operator, who is authenticated again with it.
-pub(crate) async fn step_up_challenge(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn step_up_challenge(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.acting().await?;
     challenge(match RelyingParty::of(&console.settings) {
         Ok(party) => party.challenge(&mut conn, Purpose::StepUp(&operator.id)).await,
@@ -117,10 +111,7 @@ pub(crate) async fn step_up_challenge(
 }
 
 /// A challenge for a new passkey.
-pub(crate) async fn registration_challenge(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn registration_challenge(Visit { console, operator }: Visit) -> Reply {
     if !operator.may_register() {
         return Ok((StatusCode::CONFLICT, NOT_NOW).into_response());
     }
@@ -144,13 +135,8 @@ pub(crate) struct NewPasskeyForm {
 }
 
 /// Adds a passkey.
-pub(crate) async fn register(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<NewPasskeyForm>, FormRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn register(Visit { console, operator }: Visit, Sent(form): Sent<NewPasskeyForm>) -> Reply {
     const ROUTE: &str = "POST /account/passkeys";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     if !operator.may_register() {
         let mut conn = console.acting().await?;
         operator.record(&mut conn, ConsoleAction::Refused, ROUTE, "the session is not recent enough").await?;
@@ -202,11 +188,7 @@ async fn add(
 }
 
 /// Removes a passkey, unless it is the last way to sign in, and ends the operator's other sessions.
-pub(crate) async fn remove(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn remove(Visit { console, operator }: Visit, Path(id): Path<String>) -> Reply {
     const ROUTE: &str = "POST /account/passkeys/{id}/remove";
     let mut conn = console.acting().await?;
     let mut tx = conn.begin().await.map_err(StoreError::from)?;
@@ -226,5 +208,5 @@ pub(crate) async fn remove(
     sessions::end_other_sessions(&mut tx, &operator.id, &operator.session).await?;
     operator.record(&mut tx, ConsoleAction::Removed, ROUTE, &format!("passkey {name}")).await?;
     tx.commit().await.map_err(StoreError::from)?;
-    Ok(Redirect::to("/account").into_response())
+    lead_to("/account")
 }

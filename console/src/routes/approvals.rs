@@ -3,28 +3,24 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Extension, Form, Path, Query, State};
-use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use chrono::{DateTime, Utc};
-use dvp_core::approvals as core_approvals;
-use dvp_core::instructions;
-use dvp_core::invitations;
-use dvp_core::operations::EXECUTION;
-use dvp_core::requests::is_same_operator;
+use axum::extract::Path;
+use axum::response::{Html, IntoResponse as _};
+use dvp_core::operators::approvals as core_approvals;
+use dvp_core::operators::invitations;
+use dvp_core::operators::operations::EXECUTION;
+use dvp_core::operators::requests::is_same_operator;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::approvals::{self, Approval, Filter};
-use dvp_store::changes::Subject;
-use dvp_store::operators::{ConsoleAction, sessions};
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::sessions;
+use dvp_store::operators::approvals::{self, Approval, Filter};
 use dvp_store::orders::executions;
-use dvp_store::partners;
+use dvp_store::partners::registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::PageError;
 use crate::lines::ApprovalLine;
-use crate::operator::Operator;
-use crate::state::Console;
+use crate::request::{self, Asked, Reply, Sent, Visit, lead_to};
 use crate::view::{self, Moment, Page};
 
 const ROWS: usize = 50;
@@ -49,17 +45,12 @@ struct ApprovalsPage {
     older: Option<String>,
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<ApprovalsQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<ApprovalsQuery>) -> Reply {
     let state = STATES.into_iter().find(|state| *state == query.state);
     if state.is_none() && !query.state.is_empty() {
         return Err(PageError::Invalid(format!("There is no state {}.", query.state)));
     }
-    let before = (!query.before.is_empty()).then(|| cursor(&query.before)).transpose()?;
+    let before = (!query.before.is_empty()).then(|| request::placed(&query.before)).transpose()?;
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     let mut conn = console.reading().await?;
     let mut rows = approvals::list(&mut conn, &Filter { state, kind: None, before, limit }).await?;
@@ -67,26 +58,17 @@ pub(crate) async fn list(
     let has_more = rows.len() > ROWS;
     rows.truncate(ROWS);
     let older = rows.last().filter(|_| has_more).map(|row| {
-        let state = state.map(|state| format!("state={state}&")).unwrap_or_default();
-        format!("/approvals?{state}before={}.{}", row.requested_at.timestamp_micros(), view::segment(&row.id))
+        let before = view::place(row.requested_at, &row.id);
+        view::address("/approvals", &[("state", &query.state), ("before", &before)])
     });
     let page = ApprovalsPage {
-        page: Page::of(Some(&operator), "Approvals", "Approvals").live(&[Subject::Approvals]),
+        page: operator.page("Approvals", "Approvals").live(&[Subject::Approvals]),
         states: STATES.map(|one| (one, state == Some(one))).into(),
         is_all: state.is_none(),
         rows: rows.iter().map(ApprovalLine::from).collect(),
         older,
     };
     Ok(Html(page.render()?).into_response())
-}
-
-fn cursor(text: &str) -> Result<(DateTime<Utc>, &str), PageError> {
-    let parsed = text
-        .split_once('.')
-        .and_then(|(micros, id)| Some((DateTime::<Utc>::from_timestamp_micros(micros.parse().ok()?)?, id)));
-    parsed.ok_or_else(|| {
-        PageError::Invalid("This page of the list cannot be found: begin at the newest.".to_owned())
-    })
 }
 
 #[derive(Template)]
@@ -110,11 +92,7 @@ struct ApprovalPage {
     may_make_link: bool,
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
     let request = find(&mut conn, &id).await?;
     let subject = match request.kind.as_str() {
@@ -125,19 +103,15 @@ pub(crate) async fn show(
         invitations::may_make_link(&request, &operator.name) && !sessions::has_link(&mut conn, &id).await?;
     let mut ids = Vec::new();
     find_partners(&request.details, &mut ids);
-    let names = partners::list_names(&mut conn, &ids).await?;
-    let other_cells = instructions::find_other_cells(&mut conn, &request).await?.unwrap_or_default();
+    let names = registry::list_names(&mut conn, &ids).await?;
     drop(conn);
-    let mut fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
-    if !other_cells.is_empty() {
-        fields.push(("Also in cells".to_owned(), other_cells.join(", ")));
-    }
+    let fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
     let is_open = request.state == "pending" && !request.is_expired;
     let is_own = is_same_operator(&request.maker, &operator.name);
     let may_approve = operator.may(crate::navigation::APPROVAL);
     let moved_to = subject.map(|execution| execution.version).filter(|version| *version != request.version);
     let page = ApprovalPage {
-        page: Page::of(Some(&operator), "Approvals", format!("Request {id}")).live(&[Subject::Approvals]),
+        page: operator.page("Approvals", format!("Request {id}")).live(&[Subject::Approvals]),
         evidence: request.evidence.clone(),
         expires: request.expires_at.into(),
         decided: request.decided_at.map(Moment::from),
@@ -202,7 +176,6 @@ fn fields(details: &Value, decimals: &dyn Fn(&str) -> u8) -> Vec<(String, String
                 let shown = asset.map(|asset| format!("{} {asset}", view::amount(&minor, decimals(asset))));
                 all.push(("Amount".to_owned(), shown.unwrap_or_else(|| format!("{minor} minor units"))));
             }
-            ("transfer", Value::Object(_)) => all.extend(fields(value, decimals)),
             ("settings", Value::Object(settings)) => {
                 all.extend(settings.iter().filter_map(|(name, value)| {
                     let shown = changed(name, value, before.and_then(|before| before.get(name)))?;
@@ -251,7 +224,6 @@ fn label(name: &str) -> String {
         "clientCompId" => return "Peer's CompID".to_owned(),
         "serviceCompId" => return "Our CompID".to_owned(),
         "defaultApplVerId" => return "DefaultApplVerID".to_owned(),
-        "waitingOnly" => return "Only for orders that wait here; the partner is in cell".to_owned(),
         "allowedSources" => return "Networks of the peer".to_owned(),
         _ => {}
     }
@@ -273,53 +245,43 @@ pub(crate) struct Decision {
     note: String,
 }
 
-type DecisionForm = Result<Form<Decision>, FormRejection>;
-
 pub(crate) async fn approve(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    form: DecisionForm,
-) -> Result<Response, PageError> {
-    let decision = read(form)?;
+    Sent(decision): Sent<Decision>,
+) -> Reply {
     let mut conn = console.acting().await?;
     let request = find(&mut conn, &id).await?;
     let done = match check(&request, &decision) {
         Ok(()) => core_approvals::approve(&mut conn, &id, &operator.name, decision.note.trim()).await,
-        Err(error) => return refuse(&mut conn, &operator, "POST /approvals/{id}/approve", &id, error).await,
+        Err(error) => return operator.refuse(&mut conn, "POST /approvals/{id}/approve", &id, error).await,
     };
     match done {
-        Ok(_) => Ok(Redirect::to(&format!("/approvals/{}", view::segment(&id))).into_response()),
-        Err(error) => refuse(&mut conn, &operator, "POST /approvals/{id}/approve", &id, error.into()).await,
+        Ok(_) => lead_to(&view::approval(&id)),
+        Err(error) => operator.refuse(&mut conn, "POST /approvals/{id}/approve", &id, error).await,
     }
 }
 
 pub(crate) async fn deny(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    form: DecisionForm,
-) -> Result<Response, PageError> {
+    Sent(decision): Sent<Decision>,
+) -> Reply {
     const ROUTE: &str = "POST /approvals/{id}/deny";
-    let decision = read(form)?;
     let mut conn = console.acting().await?;
     let request = find(&mut conn, &id).await?;
     let is_own = is_same_operator(&request.maker, &operator.name);
     if !is_own && !operator.may(&[OperatorRole::Approver]) {
         let error = PageError::Forbidden(crate::navigation::APPROVAL);
-        return refuse(&mut conn, &operator, ROUTE, &id, error).await;
+        return operator.refuse(&mut conn, ROUTE, &id, error).await;
     }
     if let Err(error) = check(&request, &decision) {
-        return refuse(&mut conn, &operator, ROUTE, &id, error).await;
+        return operator.refuse(&mut conn, ROUTE, &id, error).await;
     }
     match core_approvals::deny(&mut conn, &id, &operator.name, decision.note.trim()).await {
-        Ok(_) => Ok(Redirect::to(&format!("/approvals/{}", view::segment(&id))).into_response()),
-        Err(error) => refuse(&mut conn, &operator, ROUTE, &id, error.into()).await,
+        Ok(_) => lead_to(&view::approval(&id)),
+        Err(error) => operator.refuse(&mut conn, ROUTE, &id, error).await,
     }
-}
-
-fn read(form: DecisionForm) -> Result<Decision, PageError> {
-    form.map(|Form(decision)| decision).map_err(|error| PageError::Invalid(error.to_string()))
 }
 
 /// The decision is about the request as the operator saw it.
@@ -331,18 +293,6 @@ fn check(request: &Approval, decision: &Decision) -> Result<(), PageError> {
             "The request is about another version than the one you saw: look again.".to_owned(),
         ))
     }
-}
-
-/// Records a decision that was not carried out.
-async fn refuse(
-    conn: &mut dvp_store::PgConnection,
-    operator: &Operator,
-    route: &str,
-    id: &str,
-    error: PageError,
-) -> Result<Response, PageError> {
-    operator.record(conn, ConsoleAction::Refused, route, &format!("{id}: {error}")).await?;
-    Err(error)
 }
 
 #[cfg(test)]
@@ -359,10 +309,6 @@ mod tests {
         assert_eq!(shown(json!({"amount": "5"})), [pair("Amount", "5 minor units")]);
         let removed = json!({"amountMinor": null, "asset": "USD"});
         assert_eq!(shown(removed), [pair("Asset", "USD")]);
-        let transfer =
-            json!({"action": "send", "refusal": "{}", "transfer": {"amountMinor": "500", "asset": "USD"}});
-        let expected = [pair("Action", "send"), pair("Amount", "5.00 USD"), pair("Asset", "USD")];
-        assert_eq!(shown(transfer), expected);
     }
 
     #[test]
@@ -370,9 +316,8 @@ mod tests {
         let owner = json!({"partner": {"id": "ptn_1", "livemode": true}});
         let credit = json!({"operation": "adjustment", "account": {"available": owner}});
         let withdrawal = json!({"operation": "withdrawal", "owner": {"provider": "north"}});
-        let transfer = json!({"action": "send", "transfer": {"partner": {"id": "ptn_2", "livemode": false}}});
         let names = HashMap::from([("ptn_1".to_owned(), "acme".to_owned())]);
-        let all = [&credit, &withdrawal, &transfer].map(|details| {
+        let all = [&credit, &withdrawal].map(|details| {
             let mut ids = Vec::new();
             find_partners(details, &mut ids);
             let shown = fields(&named(details, &names), &|_| 2);
@@ -382,7 +327,6 @@ mod tests {
         let expected = [
             (vec!["ptn_1"], "Account: available partner acme (ptn_1); Operation: adjustment"),
             (vec![], "Operation: withdrawal; Owner: provider north"),
-            (vec!["ptn_2"], "Action: send; Partner: ptn_2"),
         ];
         assert_eq!(all, expected.map(|(ids, shown)| (ids, shown.to_owned())));
     }

@@ -1,19 +1,16 @@
 //! The audit log, the newest entries first, and its export.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
-use dvp_store::audit;
-use dvp_store::changes::Subject;
+use axum::extract::State;
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::audit;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
-use crate::operator::Operator;
+use crate::request::{Asked, Reply, Visit, file};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 /// Entries of a page, and of an export.
 const ROWS: i64 = 100;
@@ -28,8 +25,6 @@ pub(crate) struct AuditQuery {
     #[serde(default)]
     after: String,
 }
-
-type AuditFilter = Result<Query<AuditQuery>, QueryRejection>;
 
 fn number(text: &str, usual: i64) -> Result<i64, PageError> {
     if text.is_empty() {
@@ -47,12 +42,7 @@ fn named(entry: &Value, names: &[&str]) -> String {
         .unwrap_or_default()
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: AuditFilter,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn show(Visit { console, operator }: Visit, Asked(query): Asked<AuditQuery>) -> Reply {
     let before = number(&query.before, i64::MAX)?;
     let mut conn = console.reading().await?;
     let entries = audit::list_before(&mut conn, before, ROWS).await?;
@@ -81,19 +71,11 @@ pub(crate) async fn show(
         "Export",
         vec![("JSON lines, the oldest first", Cell::link("audit.jsonl", "/audit.jsonl"))],
     );
-    blocks::render(
-        Page::of(Some(&operator), "Audit", "Audit log").live(&[Subject::Audit]),
-        None,
-        vec![log, export],
-    )
+    blocks::render(operator.page("Audit", "Audit log").live(&[Subject::Audit]), None, vec![log, export])
 }
 
 /// Entries with their hashes, one JSON object a line, so that the chain of hashes can be computed again.
-pub(crate) async fn export(
-    State(console): State<Console>,
-    query: AuditFilter,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn export(State(console): State<Console>, Asked(query): Asked<AuditQuery>) -> Reply {
     let mut conn = console.reading().await?;
     let entries = audit::list(&mut conn, number(&query.after, 0)?, EXPORTED).await?;
     drop(conn);
@@ -106,9 +88,5 @@ pub(crate) async fn export(
         text.push_str(&line.to_string());
         text.push('\n');
     }
-    let headers = [
-        (header::CONTENT_TYPE, "application/jsonl; charset=utf-8"),
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"audit.jsonl\""),
-    ];
-    Ok((headers, text).into_response())
+    file("audit.jsonl", "application/jsonl", text.into())
 }

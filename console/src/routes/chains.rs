@@ -1,25 +1,22 @@
 //! Chains: how they are followed, the relayer's accounts, and commands that wait; operators resume a halted chain and have
 //! a command tried again.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{
     self, ChainFees, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow, WaitingFill,
 };
-use dvp_store::changes::Subject;
-use dvp_store::operators::ConsoleAction;
-use dvp_store::{Acquire as _, PgConnection, StoreError};
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::{Acquire as _, StoreError};
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::OPERATION;
-use crate::operator::Operator;
-use crate::state::{ChainLoad, Console};
-use crate::view::{self, Page};
+use crate::request::{Reply, Sent, Visit, lead_to};
+use crate::state::ChainLoad;
+use crate::view::{self};
 
 /// Commands of each list.
 const ROWS: i64 = 50;
@@ -27,10 +24,7 @@ const ROWS: i64 = 50;
 /// The decimals of a chain's own currency.
 const WEI: u8 = 18;
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.reading().await?;
     let chains = chain::list_statuses(&mut conn).await?;
     let accounts = chain::list_accounts(&mut conn).await?;
@@ -98,11 +92,7 @@ pub(crate) async fn show(
         list("Open commands, the oldest", "No command waits or is in a transaction.", &open),
         list("Failed commands, the latest", "No command failed for good.", &failed),
     ];
-    blocks::render(
-        Page::of(Some(&operator), "Chains", "Chains").live(&[Subject::Chains, Subject::Feed]),
-        None,
-        blocks,
-    )
+    blocks::render(operator.page("Chains", "Chains").live(&[Subject::Chains, Subject::Feed]), None, blocks)
 }
 
 fn number(number: u64) -> Cell {
@@ -212,12 +202,6 @@ pub(crate) struct ResumeForm {
     reason: String,
 }
 
-type Given<T> = Result<Form<T>, FormRejection>;
-
-fn read<T>(form: Given<T>) -> Result<T, PageError> {
-    form.map(|Form(form)| form).map_err(|error| PageError::Invalid(error.to_string()))
-}
-
 fn whole(text: &str) -> Result<u64, PageError> {
     let text = text.trim();
     text.parse().map_err(|_| PageError::Invalid(format!("{text} is no whole number.")))
@@ -232,13 +216,8 @@ fn given(reason: &str) -> Result<&str, PageError> {
 }
 
 /// Follows a halted chain again, from its newest block that was read before and is right.
-pub(crate) async fn resume(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Given<ResumeForm>,
-) -> Result<Response, PageError> {
+pub(crate) async fn resume(Visit { console, operator }: Visit, Sent(form): Sent<ResumeForm>) -> Reply {
     const ROUTE: &str = "POST /chains/resume";
-    let form = read(form)?;
     let (chain, block) = (whole(&form.chain)?, whole(&form.shared_block)?);
     let mut conn = console.acting().await?;
     let subject = format!("{chain}: from block {block}: {}", form.reason.trim());
@@ -249,7 +228,7 @@ pub(crate) async fn resume(
             if resumed {
                 operator.record(&mut tx, ConsoleAction::Acted, ROUTE, &subject).await?;
                 tx.commit().await.map_err(StoreError::from)?;
-                return Ok(Redirect::to("/chains").into_response());
+                return lead_to("/chains");
             }
             tx.rollback().await.map_err(StoreError::from)?;
             PageError::Conflict(format!(
@@ -259,7 +238,7 @@ pub(crate) async fn resume(
         }
         Err(error) => error,
     };
-    refuse(&mut conn, &operator, ROUTE, &subject, done).await
+    operator.refuse(&mut conn, ROUTE, &subject, done).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -269,13 +248,8 @@ pub(crate) struct RetryForm {
 }
 
 /// Looks at a waiting command now, or tries one again that was given up.
-pub(crate) async fn retry(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Given<RetryForm>,
-) -> Result<Response, PageError> {
+pub(crate) async fn retry(Visit { console, operator }: Visit, Sent(form): Sent<RetryForm>) -> Reply {
     const ROUTE: &str = "POST /chains/retry";
-    let form = read(form)?;
     let id = i64::try_from(whole(&form.command)?).unwrap_or(i64::MAX);
     let mut conn = console.acting().await?;
     let error = match given(&form.reason) {
@@ -284,7 +258,7 @@ pub(crate) async fn retry(
             let why = match chain::retry_command(&mut tx, id, &operator.name, reason).await? {
                 Retried::Now => {
                     tx.commit().await.map_err(StoreError::from)?;
-                    return Ok(Redirect::to("/chains").into_response());
+                    return lead_to("/chains");
                 }
                 Retried::Unknown => "does not exist",
                 Retried::Sent => "is in a transaction: nothing to do",
@@ -296,16 +270,5 @@ pub(crate) async fn retry(
         }
         Err(error) => error,
     };
-    refuse(&mut conn, &operator, ROUTE, &id.to_string(), error).await
-}
-
-async fn refuse(
-    conn: &mut PgConnection,
-    operator: &Operator,
-    route: &str,
-    subject: &str,
-    error: PageError,
-) -> Result<Response, PageError> {
-    operator.record(conn, ConsoleAction::Refused, route, &format!("{subject}: {error}")).await?;
-    Err(error)
+    operator.refuse(&mut conn, ROUTE, &id.to_string(), error).await
 }

@@ -1,17 +1,14 @@
 //! Decisions of an operator about an order that does not end by itself.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::extract::Path;
 use chrono::{DateTime, Utc};
-use dvp_core::operations::{
+use dvp_core::operators::operations::{
     self, Action, OperatorDecision, Resolution, ResolveError, resolve, resolve_as_maker,
 };
 use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_store::PgConnection;
-use dvp_store::operators::ConsoleAction;
 use dvp_store::orders::executions::{self, Execution};
 use serde::Deserialize;
 
@@ -19,11 +16,11 @@ use crate::blocks::{Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
 use crate::navigation::APPROVAL;
 use crate::operator::Operator;
-use crate::state::Console;
+use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::view;
 
 /// The decisions of the form. Returns and recalls have forms of their own.
-const DECISIONS: [(&str, &str); 15] = [
+const DECISIONS: [(&str, &str); 16] = [
     ("ask", "Query the rail now"),
     ("cancel", "Cancel: the order has not begun to settle"),
     ("release", "Release: settle although screening holds it"),
@@ -38,6 +35,7 @@ const DECISIONS: [(&str, &str); 15] = [
     ("mark_returned", "The bank returned the payment"),
     ("paid_again", "The returned payment was paid another way"),
     ("given_back", "The input of a returned payment was given back"),
+    ("close_conversion", "An unused conversion was unwound or taken over by treasury"),
     ("close_contradiction", "The bank's contradiction was resolved outside"),
 ];
 
@@ -65,7 +63,7 @@ pub(crate) fn form(execution: &Execution) -> FormBlock {
     let fields = vec![
         Field::hidden("version", execution.version.to_string()),
         choice,
-        Field::text("provider_reference", "Reference of the payment").optional(),
+        Field::text("provider_reference", "Reference of the payment or trade").optional(),
         Field::text("at", "Time of the payment (UTC)").optional(),
         Field::text("code", "Code of the failure").optional(),
         Field::text("reason", "Reason"),
@@ -109,10 +107,11 @@ impl DecisionForm {
             }
             "mark_returned" => {
                 let (provider_reference, at) = self.payment()?;
-                Action::MarkReturned { provider_reference, at, code: code("payment_returned") }
+                Action::MarkReturned { provider_reference, at, came: None, code: code("payment_returned") }
             }
             "paid_again" => self.resolved(Remedy::PaidAgain)?,
             "given_back" => self.resolved(Remedy::GivenBack)?,
+            "close_conversion" => Action::CloseConversion { provider_reference: self.payment()?.0 },
             "close_contradiction" => Action::CloseContradiction,
             other => return Err(PageError::Invalid(format!("There is no decision {other}."))),
         })
@@ -131,7 +130,9 @@ impl DecisionForm {
     fn payment(&self) -> Result<(String, DateTime<Utc>), PageError> {
         let reference = self.provider_reference.trim();
         if reference.is_empty() {
-            return Err(PageError::Invalid("This decision needs the reference of the payment.".to_owned()));
+            return Err(PageError::Invalid(
+                "This decision needs the reference of the payment or trade.".to_owned(),
+            ));
         }
         let at = self.at.trim();
         let unread = |_| PageError::Invalid("A time is written as 2026-01-31T09:00:00Z.".to_owned());
@@ -141,13 +142,11 @@ impl DecisionForm {
 }
 
 pub(crate) async fn decide(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(reference): Path<String>,
-    form: Result<Form<DecisionForm>, FormRejection>,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<DecisionForm>,
+) -> Reply {
     const ROUTE: &str = "POST /orders/{reference}/decisions";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let action = form.action()?;
     let mut conn = console.acting().await?;
     let decided = Decided { action, reason: &form.reason, evidence: &form.evidence };
@@ -185,7 +184,7 @@ pub(crate) async fn carry_out(
     reference: &str,
     decided: Result<Decided<'_>, PageError>,
     name: &str,
-) -> Result<Response, PageError> {
+) -> Reply {
     let done = match decided {
         Ok(Decided { action, reason, evidence }) => {
             let resolution = Resolution { reference, action, operator: &operator.name, reason, evidence };
@@ -199,15 +198,9 @@ pub(crate) async fn carry_out(
         Err(error) => Err(error),
     };
     match done {
-        Ok(OperatorDecision { approval: Some(request), .. }) => {
-            Ok(Redirect::to(&format!("/approvals/{}", view::segment(&request))).into_response())
-        }
-        Ok(_) => Ok(Redirect::to(&format!("/orders/{}", view::segment(reference))).into_response()),
-        Err(error) => {
-            let subject = format!("{reference}: {name}: {error}");
-            operator.record(conn, ConsoleAction::Refused, route, &subject).await?;
-            Err(error)
-        }
+        Ok(OperatorDecision { approval: Some(request), .. }) => lead_to(&view::approval(&request)),
+        Ok(_) => lead_to(&view::order(reference)),
+        Err(error) => operator.refuse(conn, route, &format!("{reference}: {name}"), error).await,
     }
 }
 

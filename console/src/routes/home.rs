@@ -1,16 +1,13 @@
 //! The home page: throughput, money in flight, what waits for operators, and the state of each part.
 
 use askama::Template;
-use axum::extract::{Extension, State};
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::{Html, IntoResponse as _};
 use dvp_store::chain::StatusRow;
-use dvp_store::changes::Subject;
-use dvp_store::overview::{FeedCounts, InFlight};
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::overview::{FeedCounts, InFlight};
 
-use crate::error::PageError;
 use crate::lines::{ApprovalLine, BreakLine, OrderLine};
-use crate::operator::Operator;
-use crate::state::Console;
+use crate::request::{Reply, Visit};
 use crate::view::{self, Page};
 
 /// What the page shows.
@@ -125,10 +122,7 @@ impl From<&StatusRow> for ChainLine {
     }
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let overview = console.overview().await?;
     let seconds = console.pulse.seconds();
     let minute = sum(seconds.iter().rev().take(RATE_SECONDS));
@@ -142,7 +136,7 @@ pub(crate) async fn show(
         link,
     };
     let page = HomePage {
-        page: Page::of(Some(&operator), "Home", "Home").live(&SHOWN),
+        page: operator.page("Home", "Home").live(&SHOWN),
         rate: per_second(minute.accepted),
         minute: Minute {
             accepted: view::count(minute.accepted),
@@ -158,6 +152,7 @@ pub(crate) async fn show(
             tile("Payment alarms", waiting.alarmed_payments, "bad", "/orders?view=alarmed"),
             tile("Held by screening", waiting.held_orders, "warn", "/orders?view=open&state=accepted"),
             tile("Breaks", waiting.breaks, "bad", "#breaks"),
+            tile("Set aside", waiting.set_aside, "bad", "/work"),
             tile("Pauses", waiting.pauses, "warn", ""),
         ],
         in_flight: overview.in_flight.iter().map(FlightLine::from).collect(),

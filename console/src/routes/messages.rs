@@ -1,21 +1,17 @@
 //! A FIX session's messages, from the archive: searched by MsgSeqNum, ClOrdID and time, a page at a time.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Path, Query, State};
-use axum::response::Response;
-use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
+use axum::extract::Path;
+use chrono::{DateTime, TimeDelta, Utc};
 use dvp_store::PgConnection;
-use dvp_store::changes::Subject;
+use dvp_store::database::changes::Subject;
 use dvp_store::fix::archive::{self, ArchivedMessage, Stretch, Wanted};
 use serde::Deserialize;
-use url::form_urlencoded::Serializer;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::PageError;
-use crate::operator::Operator;
+use crate::request::{self, Asked, Reply, Visit};
 use crate::routes::sessions;
-use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 /// Rows of a page, and of the session's own page.
 const ROWS: usize = 100;
@@ -52,25 +48,21 @@ impl MessagesQuery {
     }
 
     fn stretch(&self) -> Result<Stretch, PageError> {
-        let time = |text: &str| match text.trim() {
-            "" => Ok(None),
-            text => ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
-                .iter()
-                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
-                .map(|time| Some(time.and_utc()))
-                .ok_or_else(|| PageError::Invalid(format!("{text} is no time: YYYY-MM-DDThh:mm."))),
+        let place = |text: &str| -> Result<_, PageError> {
+            let (at, id) = request::placed(text)?;
+            let id = id.parse().map_err(|_| PageError::Invalid(format!("{id} is no message.")))?;
+            Ok((at, id))
         };
         Ok(Stretch {
-            from: time(&self.from)?.unwrap_or(DateTime::UNIX_EPOCH),
+            from: request::time(&self.from)?.unwrap_or(DateTime::UNIX_EPOCH),
             // Clocks of several processes write the archive.
-            until: time(&self.until)?.unwrap_or_else(|| Utc::now() + TimeDelta::days(1)),
-            before: Some(&self.before).filter(|text| !text.is_empty()).map(|text| place(text)).transpose()?,
+            until: request::time(&self.until)?.unwrap_or_else(|| Utc::now() + TimeDelta::days(1)),
+            before: (!self.before.is_empty()).then(|| place(&self.before)).transpose()?,
         })
     }
 
     fn older(&self, session: &str, last: &ArchivedMessage) -> String {
-        let before = format!("{}.{}", last.at.timestamp_micros(), last.id);
-        let mut query = Serializer::new(String::new());
+        let before = view::place(last.at, last.id);
         let fields = [
             ("seq", self.seq.as_str()),
             ("cl_ord_id", &self.cl_ord_id),
@@ -78,20 +70,8 @@ impl MessagesQuery {
             ("until", &self.until),
             ("before", &before),
         ];
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        format!("{}?{}", view::messages(session), query.finish())
+        view::address(&view::messages(session), &fields)
     }
-}
-
-fn place(text: &str) -> Result<(DateTime<Utc>, i64), PageError> {
-    let read = text.split_once('.').and_then(|(micros, id)| {
-        Some((DateTime::from_timestamp_micros(micros.parse().ok()?)?, id.parse().ok()?))
-    });
-    read.ok_or_else(|| {
-        PageError::Invalid("This page of the list cannot be found: begin at the newest.".to_owned())
-    })
 }
 
 /// The messages that a query finds, with the form that searches.
@@ -165,17 +145,15 @@ fn name(msg_type: &str) -> String {
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    query: Result<Query<MessagesQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Asked(query): Asked<MessagesQuery>,
+) -> Reply {
     let mut conn = console.reading().await?;
     sessions::find(&mut conn, &id).await?;
     let found = find(&mut conn, &id, &query, ROWS).await?;
     drop(conn);
-    let page = Page::of(Some(&operator), "FIX", format!("Messages of {id}"));
+    let page = operator.page("FIX", format!("Messages of {id}"));
     let page = if query == MessagesQuery::default() { page.live(&[Subject::Fix]) } else { page };
     let session = Cell::link("Session", sessions::address(&id));
     blocks::render(page, Some(session), vec![found])

@@ -1,21 +1,18 @@
 //! New FIX sessions, disabled ones that may log on again, and the addresses that a session's peer may come from. All are
 //! requests.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
-use dvp_core::credentials::CredentialError;
-use dvp_core::credentials::sessions::{self, NewSession};
-use dvp_core::requests::Maker;
+use axum::extract::Path;
+use dvp_core::operators::credentials::CredentialError;
+use dvp_core::operators::credentials::sessions::{self, NewSession};
+use dvp_core::operators::requests::Maker;
 use dvp_store::fix::settings::{self, FixSessionSettings};
-use dvp_store::operators::ConsoleAction;
+use dvp_store::operators::accounts::ConsoleAction;
 use serde::Deserialize;
 
 use crate::blocks::{Cell, Field, Form as FormBlock};
 use crate::error::PageError;
-use crate::operator::Operator;
-use crate::routes::credentials::{refuse, shown};
-use crate::state::Console;
+use crate::request::{Reply, Sent, Visit};
+use crate::routes::credentials::{CredentialForm, shown};
 use crate::view;
 
 const VERSIONS: [(&str, &str); 3] =
@@ -88,13 +85,8 @@ pub(crate) struct SessionForm {
 }
 
 /// Requests a session, and shows its password.
-pub(crate) async fn create(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<SessionForm>, FormRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn create(Visit { console, operator }: Visit, Sent(form): Sent<SessionForm>) -> Reply {
     const ROUTE: &str = "POST /fix";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let settings = FixSessionSettings {
         allowed_sources: networks(&form.allowed_sources)?,
         drop_copy: form.used_for == "drop_copy",
@@ -120,7 +112,7 @@ pub(crate) async fn create(
             let facts = vec![("Session", Cell::id(&session)), ("Password", Cell::id(password))];
             shown(&operator, "FIX", facts, &requested)
         }
-        Err(error) => refuse(&mut conn, &operator, ROUTE, form.client_comp_id.trim(), error.into()).await,
+        Err(error) => operator.refuse(&mut conn, ROUTE, form.client_comp_id.trim(), error).await,
     }
 }
 
@@ -135,13 +127,11 @@ pub(crate) struct SourcesForm {
 
 /// Requests the networks that a session's peer may come from.
 pub(crate) async fn set_sources(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(session): Path<String>,
-    form: Result<Form<SourcesForm>, FormRejection>,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<SourcesForm>,
+) -> Reply {
     const ROUTE: &str = "POST /fix/{session}/sources";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let allowed_sources = networks(&form.allowed_sources)?;
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
     let mut conn = console.acting().await?;
@@ -152,38 +142,18 @@ pub(crate) async fn set_sources(
         }
         None => Err(CredentialError::Unknown(format!("session {session}"))),
     };
-    match requested {
-        Ok(requested) => {
-            let at = format!("/approvals/{}", view::segment(&requested.approval.id));
-            Ok(Redirect::to(&at).into_response())
-        }
-        Err(error) => refuse(&mut conn, &operator, ROUTE, &session, error.into()).await,
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct EnableForm {
-    reason: String,
-    #[serde(default)]
-    evidence: String,
+    operator.requested(&mut conn, ROUTE, &session, requested).await
 }
 
 /// Requests that a disabled session may log on again.
 pub(crate) async fn enable(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(session): Path<String>,
-    form: Result<Form<EnableForm>, FormRejection>,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<CredentialForm>,
+) -> Reply {
     const ROUTE: &str = "POST /fix/{session}/enable";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
     let mut conn = console.acting().await?;
-    match sessions::request_enabling(&mut conn, &session, maker).await {
-        Ok(requested) => {
-            let at = format!("/approvals/{}", view::segment(&requested.approval.id));
-            Ok(Redirect::to(&at).into_response())
-        }
-        Err(error) => refuse(&mut conn, &operator, ROUTE, &session, error.into()).await,
-    }
+    let requested = sessions::request_enabling(&mut conn, &session, maker).await;
+    operator.requested(&mut conn, ROUTE, &session, requested).await
 }

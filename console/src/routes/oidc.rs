@@ -1,23 +1,23 @@
 //! Sign-in at an identity provider: the way there, and back.
 
 use askama::Template;
+use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{AppendHeaders, Html, IntoResponse as _, Redirect, Response};
-use dvp_core::operators::{new_token, token_hash};
-use dvp_store::operators::challenges::{self, Purpose};
-use dvp_store::operators::identities;
-use dvp_store::operators::sessions::SignInMethod;
+use axum::http::{HeaderValue, header};
+use axum::response::{AppendHeaders, Html, IntoResponse as _, Redirect};
+use dvp_core::operators::accounts::{new_token, token_hash};
+use dvp_store::operators::accounts::challenges::{self, Purpose};
+use dvp_store::operators::accounts::identities;
+use dvp_store::operators::accounts::sessions::SignInMethod;
 use dvp_store::{Acquire as _, StoreError};
 use serde::Deserialize;
 use std::time::Duration;
 
 use super::sign_in::{self, Begun};
-use crate::access::{self, Peer};
 use crate::cookies;
 use crate::error::{PageError, sentence};
 use crate::oidc::{OidcError, Pending, Provider};
+use crate::request::{Reply, Stranger};
 use crate::state::Console;
 use crate::view::Page;
 
@@ -32,22 +32,17 @@ pub(crate) struct Begin {
 }
 
 /// Sends the browser to the provider.
-pub(crate) async fn begin(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    query: Result<Query<Begin>, QueryRejection>,
-) -> Result<Response, PageError> {
-    if !console.challenges.count(access::source(peer, &console.settings.proxies, &headers)) {
+pub(crate) async fn begin(stranger: Stranger, query: Result<Query<Begin>, QueryRejection>) -> Reply {
+    if !stranger.console.challenges.count(stranger.source) {
         return Err(PageError::TooMany);
     }
     let Begin { next } = query.map(|Query(query)| query).unwrap_or_default();
-    match leave(&console, next.clone()).await {
+    match leave(&stranger.console, next.clone()).await {
         Ok((address, cookie)) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&address)).into_response()),
         Err(OidcError::Store(error)) => Err(error.into()),
         Err(error) => {
             tracing::warn!(%error, "a sign-in at the identity provider was not begun");
-            sign_in::page(&console, <_>::default(), next, sentence(&error.to_string()))
+            sign_in::page(&stranger.console, <_>::default(), next, sentence(&error.to_string()))
         }
     }
 }
@@ -90,25 +85,19 @@ struct ContinuePage {
 
 /// Takes the browser back from the provider. The session's cookie is not sent along redirects from another site, so the
 /// page leads on by itself.
-pub(crate) async fn callback(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    query: Result<Query<Callback>, QueryRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn callback(stranger: Stranger, query: Result<Query<Callback>, QueryRejection>) -> Reply {
     let Callback { code, state, error } = query.map(|Query(query)| query).unwrap_or_default();
-    let source = access::source(peer, &console.settings.proxies, &headers);
-    if !console.failures.has_room(source) {
+    if !stranger.console.failures.has_room(stranger.source) {
         return Err(PageError::TooMany);
     }
     let returned = async {
-        let pending = take(&console, &headers, &state).await?;
+        let pending = take(&stranger, &state).await?;
         if !error.is_empty() {
             return Err(OidcError::Refused(error.chars().take(100).collect()));
         }
-        let account = Provider::discover(&console.settings).await?.complete(&pending, code).await?;
+        let account = Provider::discover(&stranger.console.settings).await?.complete(&pending, code).await?;
         let token = new_token().map_err(|error| OidcError::Invalid(error.to_string()))?;
-        let mut conn = console.looking_up().await?;
+        let mut conn = stranger.console.looking_up().await?;
         let mut tx = conn.begin().await.map_err(StoreError::from)?;
         let email = account.verified_email.as_deref();
         let found = identities::find(&mut tx, &account.issuer, &account.subject, email).await?;
@@ -118,9 +107,8 @@ pub(crate) async fn callback(
             method: SignInMethod::Oidc,
             route: ROUTE,
             subject: &format!("account {}", account.subject),
-            source,
         };
-        let cookie = sign_in::begin(&console, &headers, &mut tx, &token, begun).await?;
+        let cookie = sign_in::begin(&stranger, &mut tx, &token, begun).await?;
         tx.commit().await.map_err(StoreError::from)?;
         Ok((cookie, pending.next))
     };
@@ -130,27 +118,23 @@ pub(crate) async fn callback(
                 page: Page::of(None, "", "Signed in"),
                 next: sign_in::local(&next).to_owned(),
             };
-            let cookies = [cookie, cookies::provider_cookie(&console, "")];
+            let cookies = [cookie, cookies::provider_cookie(&stranger.console, "")];
             let cookies = AppendHeaders(cookies.map(|cookie| (header::SET_COOKIE, cookie)));
             Ok((cookies, Html(view.render()?)).into_response())
         }
         Err(OidcError::Store(error)) => Err(error.into()),
-        Err(error) => {
-            let mut conn = console.looking_up().await?;
-            sign_in::fail(&console, &mut conn, "", ROUTE, source, &error.to_string()).await?;
-            sign_in::page(&console, <_>::default(), String::new(), sentence(&error.to_string()))
-        }
+        Err(error) => sign_in::failed(&stranger, "", ROUTE, String::new(), &error.to_string()).await,
     }
 }
 
 /// The sign-in that this browser began, which is taken out.
-async fn take(console: &Console, headers: &HeaderMap, state: &str) -> Result<Pending, OidcError> {
-    let mut conn = console.looking_up().await?;
+async fn take(stranger: &Stranger, state: &str) -> Result<Pending, OidcError> {
+    let mut conn = stranger.console.looking_up().await?;
     let sealed = challenges::take(&mut conn, &key(state), Purpose::Oidc).await?;
     let sealed = sealed.ok_or(OidcError::NotBegun)?;
-    let kept = console.vault.open(ROUTE, &sealed).map_err(|_| OidcError::NotBegun)?;
+    let kept = stranger.console.vault.open(ROUTE, &sealed).map_err(|_| OidcError::NotBegun)?;
     let pending: Pending =
         serde_json::from_slice(&kept).map_err(|error| OidcError::Invalid(error.to_string()))?;
-    let is_same_browser = cookies::provider_of(console, headers) == Some(pending.browser);
+    let is_same_browser = cookies::provider_of(&stranger.console, &stranger.headers) == Some(pending.browser);
     if is_same_browser { Ok(pending) } else { Err(OidcError::NotBegun) }
 }

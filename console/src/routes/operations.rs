@@ -1,22 +1,17 @@
 //! Operations of the ledger: an operator requests a posting, another one approves it.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
-use dvp_core::ledger_operations::{LedgerError, request};
-use dvp_core::requests::Maker;
+use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
+use dvp_core::operators::requests::{Maker, RequestedChange};
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
 use dvp_domain::ledger::{Claimant, Owner};
 use dvp_domain::money::Minor;
-use dvp_store::operators::ConsoleAction;
-use dvp_store::{PgConnection, partners};
+use dvp_store::{PgConnection, partners::registry};
 use serde::Deserialize;
 
 use crate::blocks::{Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
-use crate::operator::Operator;
+use crate::request::{Reply, Sent, Visit};
 use crate::state::Console;
-use crate::view;
 
 /// The operations, and which accounts each of them names.
 const OPERATIONS: [(&str, &str); 9] = [
@@ -97,7 +92,7 @@ impl OperationForm {
             Some(("provider", id)) => Ok(Named::Owner(Owner::Provider(id.to_owned()))),
             Some(("owed", id)) => Ok(Named::Owed(id.to_owned())),
             Some(("partner", name)) => {
-                let partner = partners::find_partner(conn, name).await?;
+                let partner = registry::find_partner(conn, name).await?;
                 let partner =
                     partner.ok_or_else(|| PageError::Invalid(format!("There is no partner {name}.")))?;
                 let livemode = console.settings.environment.is_live();
@@ -165,25 +160,16 @@ impl OperationForm {
     }
 }
 
-pub(crate) async fn make(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<OperationForm>, FormRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn make(Visit { console, operator }: Visit, Sent(form): Sent<OperationForm>) -> Reply {
     const ROUTE: &str = "POST /treasury/operations";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let mut conn = console.acting().await?;
     let operation = form.operation(&mut conn, &console).await?;
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
-    let error = match request(&mut conn, form.id.trim(), &operation, maker).await {
-        Ok(requested) => {
-            let at = format!("/approvals/{}", view::segment(&requested.approval.id));
-            return Ok(Redirect::to(&at).into_response());
-        }
-        Err(LedgerError::Store(error)) => return Err(error.into()),
-        Err(refused) => PageError::Conflict(sentence(&refused.to_string())),
+    let requested = match request(&mut conn, form.id.trim(), &operation, maker).await {
+        Ok(Requested { approval, repeated }) => Ok(RequestedChange { approval, repeated }),
+        Err(LedgerError::Store(error)) => Err(error.into()),
+        Err(refused) => Err(PageError::Conflict(sentence(&refused.to_string()))),
     };
-    let subject = format!("{}: {}: {error}", form.operation, form.id);
-    operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &subject).await?;
-    Err(error)
+    let subject = format!("{}: {}", form.operation, form.id);
+    operator.requested(&mut conn, ROUTE, &subject, requested).await
 }

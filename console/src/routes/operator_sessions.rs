@@ -1,12 +1,10 @@
 //! The sign-in sessions of an operator: itself and administrators see them, and end them.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
-use dvp_core::requests::is_same_operator;
+use axum::extract::Path;
+use dvp_core::operators::requests::is_same_operator;
 use dvp_store::PgConnection;
-use dvp_store::operators::sessions::{self, OpenSession};
-use dvp_store::operators::{ConsoleAction, OperatorRow};
+use dvp_store::operators::accounts::sessions::{self, OpenSession};
+use dvp_store::operators::accounts::{ConsoleAction, OperatorRow};
 use serde::Deserialize;
 
 use super::operators;
@@ -14,6 +12,7 @@ use crate::blocks::{Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::ADMINISTRATION;
 use crate::operator::Operator;
+use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;
 use crate::view::words;
 
@@ -61,28 +60,29 @@ pub(crate) struct EndForm {
     session: String,
 }
 
-type Given = Result<Form<EndForm>, FormRejection>;
-
 /// Ends a session of another operator.
 pub(crate) async fn end(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(name): Path<String>,
-    form: Given,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<EndForm>,
+) -> Reply {
     let mut conn = console.acting().await?;
     let shown = operators::find(&mut conn, &name).await?;
-    end_one(&mut conn, &operator, (&shown.id, &shown.name), "POST /operators/{name}/sessions/end", form).await
+    end_one(
+        &mut conn,
+        &operator,
+        (&shown.id, &shown.name),
+        "POST /operators/{name}/sessions/end",
+        &form.session,
+    )
+    .await
 }
 
 /// Ends a session of one's own.
-pub(crate) async fn end_own(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Given,
-) -> Result<Response, PageError> {
+pub(crate) async fn end_own(Visit { console, operator }: Visit, Sent(form): Sent<EndForm>) -> Reply {
     let mut conn = console.acting().await?;
-    end_one(&mut conn, &operator, (&operator.id, &operator.name), "POST /account/sessions/end", form).await
+    end_one(&mut conn, &operator, (&operator.id, &operator.name), "POST /account/sessions/end", &form.session)
+        .await
 }
 
 async fn end_one(
@@ -90,11 +90,11 @@ async fn end_one(
     operator: &Operator,
     (id, name): (&str, &str),
     route: &str,
-    form: Given,
-) -> Result<Response, PageError> {
-    let Form(EndForm { session }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
-    if sessions::end_open(conn, id, session.trim()).await? {
-        operator.record(conn, ConsoleAction::Acted, route, &format!("{name}: {}", session.trim())).await?;
+    session: &str,
+) -> Reply {
+    let session = session.trim();
+    if sessions::end_open(conn, id, session).await? {
+        operator.record(conn, ConsoleAction::Acted, route, &format!("{name}: {session}")).await?;
     }
-    Ok(Redirect::to(&operators::address(name)).into_response())
+    lead_to(&operators::address(name))
 }

@@ -1,20 +1,18 @@
 //! Operators and their roles. An administrator can disable another one, and requests what gives an operator more than
 //! it has.
 
-use axum::extract::{Extension, Path, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
-use dvp_core::operators::{self as core_operators, OperatorError};
-use dvp_core::requests::is_same_operator;
-use dvp_store::changes::Subject;
-use dvp_store::operators::{self, ConsoleAction, OperatorRow};
+use axum::extract::Path;
+use dvp_core::operators::accounts::{self as core_operators, OperatorError};
+use dvp_core::operators::requests::is_same_operator;
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::{self, ConsoleAction, OperatorRow};
 
 use super::{invitations, operator_sessions};
 use crate::blocks::{self, Block, Cell, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::ADMINISTRATION;
-use crate::operator::Operator;
-use crate::state::Console;
-use crate::view::{self, Page};
+use crate::request::{Reply, Visit, lead_to};
+use crate::view::{self};
 
 const ROWS: i64 = 500;
 
@@ -26,12 +24,9 @@ fn state(row: &OperatorRow) -> Cell {
     Cell::state(if row.disabled_at.is_none() { "enabled" } else { "disabled" })
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn list(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.reading().await?;
-    let all = operators::list(&mut conn, "", ROWS).await?;
+    let all = accounts::list(&mut conn, "", ROWS).await?;
     drop(conn);
     let rows = all.iter().map(|row| {
         vec![
@@ -48,18 +43,10 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         parts.push(Block::forms("Invite an operator", vec![invitations::invite_form()]));
     }
-    blocks::render(
-        Page::of(Some(&operator), "Operators", "Operators").live(&[Subject::Operators]),
-        None,
-        parts,
-    )
+    blocks::render(operator.page("Operators", "Operators").live(&[Subject::Operators]), None, parts)
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(name): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
     let shown = find(&mut conn, &name).await?;
     let sessions = operator_sessions::block(&mut conn, &console, &operator, &shown).await?;
@@ -81,7 +68,8 @@ pub(crate) async fn show(
     parts.insert(0, block);
     parts.extend(sessions);
     let state = state(&shown);
-    let page = Page::of(Some(&operator), "Operators", format!("Operator {}", shown.name))
+    let page = operator
+        .page("Operators", format!("Operator {}", shown.name))
         .live(&[Subject::Operators, Subject::Audit]);
     blocks::render(page, Some(state), parts)
 }
@@ -94,11 +82,7 @@ pub(crate) async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Resu
 }
 
 /// Ends the operator's sessions and links, and refuses new ones.
-pub(crate) async fn disable(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(name): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn disable(Visit { console, operator }: Visit, Path(name): Path<String>) -> Reply {
     const ROUTE: &str = "POST /operators/{name}/disable";
     let mut conn = console.acting().await?;
     let shown = find(&mut conn, &name).await?;
@@ -106,8 +90,8 @@ pub(crate) async fn disable(
         operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &name).await?;
         return Err(PageError::Conflict("Another administrator disables you.".to_owned()));
     }
-    if operators::set_disabled(&mut conn, &shown.id, true).await? {
+    if accounts::set_disabled(&mut conn, &shown.id, true).await? {
         operator.record(&mut conn, ConsoleAction::Acted, ROUTE, &shown.name).await?;
     }
-    Ok(Redirect::to(&address(&shown.name)).into_response())
+    lead_to(&address(&shown.name))
 }

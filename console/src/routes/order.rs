@@ -1,12 +1,12 @@
 //! An order: its terms, its state, and everything that happened to it.
 
 use askama::Template;
-use axum::extract::{Extension, Path, State};
-use axum::response::{Html, IntoResponse as _, Response};
-use dvp_core::operations::EXECUTION;
-use dvp_store::approvals;
-use dvp_store::changes::Subject;
-use dvp_store::operators::ConsoleAction;
+use axum::extract::Path;
+use axum::response::{Html, IntoResponse as _};
+use dvp_core::operators::operations::EXECUTION;
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::operators::approvals;
 use dvp_store::orders::bank_messages::{self, BankMessage};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::{operations, receipts};
@@ -16,10 +16,9 @@ use crate::blocks::Form;
 use crate::error::PageError;
 use crate::lines::ApprovalLine;
 use crate::navigation::{OPERATION, PERSONAL};
-use crate::operator::Operator;
+use crate::request::{Reply, Visit};
 use crate::routes::recalls::AtBank;
 use crate::routes::{decisions, recalls, returns};
-use crate::state::Console;
 use crate::timeline::{self, Happening};
 use crate::view::{self, Moment, Page};
 
@@ -58,11 +57,7 @@ async fn load(conn: &mut PgConnection, reference: &str) -> Result<Execution, Pag
     found.ok_or_else(|| PageError::NotFound(format!("order {reference}")))
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(reference): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit, Path(reference): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
     let execution = load(&mut conn, &reference).await?;
     let history = operations::load_history(&mut conn, &reference).await?;
@@ -77,7 +72,7 @@ pub(crate) async fn show(
     let documents =
         operator.may(PERSONAL).then(|| format!("/orders/{}/documents", view::segment(&reference)));
     let page = OrderPage {
-        page: Page::of(Some(&operator), "Orders", format!("Order {reference}")).live(&[
+        page: operator.page("Orders", format!("Order {reference}")).live(&[
             Subject::Feed,
             Subject::Approvals,
             Subject::Breaks,
@@ -110,17 +105,13 @@ pub(crate) async fn show(
 fn terms_of(execution: &Execution) -> Vec<Term> {
     let terms = &execution.terms;
     let request = &terms.request;
-    let found = |name, value: &str| Term {
-        name,
-        value: value.to_owned(),
-        link: Some(format!("/search?q={}", view::segment(value))),
-    };
+    let found = |name, value: &str| Term { name, value: value.to_owned(), link: Some(view::found(value)) };
     let plain = |name, value: String| Term { name, value, link: None };
     let mut all = vec![
         Term {
             name: "Partner",
             value: terms.partner_id.to_string(),
-            link: Some(format!("/search?q={}", view::segment(&terms.partner_id.to_string()))),
+            link: Some(view::found(&terms.partner_id.to_string())),
         },
         found("Intent", &request.intent_id),
     ];
@@ -155,11 +146,7 @@ struct MessageLine {
 }
 
 /// The stored documents, personal data included. The look is an entry of the audit log, which is written first.
-pub(crate) async fn documents(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(reference): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn documents(Visit { console, operator }: Visit, Path(reference): Path<String>) -> Reply {
     let mut conn = console.acting().await?;
     let execution = load(&mut conn, &reference).await?;
     operator.record(&mut conn, ConsoleAction::Read, "GET /orders/{reference}/documents", &reference).await?;
@@ -182,17 +169,16 @@ pub(crate) async fn documents(
         file: message.file,
     };
     let messages = messages.into_iter().map(line).collect();
-    let page = Page::of(Some(&operator), "Orders", format!("Documents of {reference}"));
+    let page = operator.page("Orders", format!("Documents of {reference}"));
     Ok(Html(DocumentsPage { page, reference, documents, messages }.render()?).into_response())
 }
 
 /// The text of a message to or from the bank about the order. A file of the bank may name other orders, too. The look
 /// is an entry of the audit log, which is written first.
 pub(crate) async fn bank_document(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path((reference, digest)): Path<(String, String)>,
-) -> Result<Response, PageError> {
+) -> Reply {
     let mut conn = console.acting().await?;
     load(&mut conn, &reference).await?;
     let bytes =
@@ -202,7 +188,7 @@ pub(crate) async fn bank_document(
     let found = bank_messages::find_document(&mut conn, &reference, &bytes).await?;
     let content = found.ok_or_else(|| PageError::NotFound(format!("document {digest} of {reference}")))?;
     drop(conn);
-    let page = Page::of(Some(&operator), "Orders", format!("Document of {reference}"));
+    let page = operator.page("Orders", format!("Document of {reference}"));
     let documents = vec![("Message", content)];
     Ok(Html(DocumentsPage { page, reference, documents, messages: Vec::new() }.render()?).into_response())
 }

@@ -1,22 +1,20 @@
 //! The list of orders: filters in the address, a page at a time, and the same rows as CSV.
 
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::{Uri, header};
-use axum::response::{Html, IntoResponse as _, Response};
-use chrono::{DateTime, NaiveDate, Utc};
-use dvp_core::statements::csv::field;
+use axum::extract::{Query, State};
+use axum::http::Uri;
+use axum::response::{Html, IntoResponse as _};
+use chrono::NaiveDate;
+use dvp_core::ledger::statements::csv::field;
 use dvp_domain::settlement::State as Settlement;
-use dvp_store::changes::Subject;
+use dvp_store::database::changes::Subject;
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
-use dvp_store::{order_views, partners};
+use dvp_store::{operators::order_views, partners::registry};
 use serde::Deserialize;
-use url::form_urlencoded::Serializer;
 
 use crate::error::PageError;
 use crate::lines::OrderLine;
-use crate::operator::Operator;
+use crate::request::{self, Asked, Reply, Visit, file};
 use crate::state::Console;
 use crate::view::{self, Page};
 
@@ -59,7 +57,7 @@ impl OrdersQuery {
         let from = some(&self.from).map(day).transpose()?.and_then(midnight);
         let until = some(&self.until).map(day).transpose()?;
         let until = until.and_then(|day| day.succ_opt()).and_then(midnight);
-        let before = some(&self.before).map(cursor).transpose()?;
+        let before = some(&self.before).map(request::placed).transpose()?;
         Ok(OrderFilter {
             view,
             partner: some(&self.partner),
@@ -93,7 +91,6 @@ impl OrdersQuery {
 
     /// The address of a path with this filter.
     fn address(&self, path: &str, before: &str) -> String {
-        let mut query = Serializer::new(String::new());
         let fields = [
             ("view", self.view.as_str()),
             ("partner", &self.partner),
@@ -102,25 +99,12 @@ impl OrdersQuery {
             ("until", &self.until),
             ("before", before),
         ];
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        let query = query.finish();
-        if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+        view::address(path, &fields)
     }
 }
 
 fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
-}
-
-fn cursor(text: &str) -> Result<(DateTime<Utc>, &str), PageError> {
-    let parsed = text.split_once('.').and_then(|(micros, reference)| {
-        Some((DateTime::<Utc>::from_timestamp_micros(micros.parse().ok()?)?, reference))
-    });
-    parsed.ok_or_else(|| {
-        PageError::Invalid("This page of the list cannot be found: begin at the newest.".to_owned())
-    })
 }
 
 /// The rows of a page, and whether older ones follow.
@@ -131,7 +115,7 @@ async fn read(console: &Console, query: &OrdersQuery) -> Result<(Vec<OrderRow>, 
     let has_more = rows.len() > ROWS;
     rows.truncate(ROWS);
     let last = rows.last().filter(|_| has_more);
-    let next = last.map(|row| format!("{}.{}", row.accepted_at.timestamp_micros(), row.reference));
+    let next = last.map(|row| view::place(row.accepted_at, &row.reference));
     Ok((rows, next))
 }
 
@@ -161,15 +145,10 @@ struct OrdersPage {
     csv: String,
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<OrdersQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<OrdersQuery>) -> Reply {
     let (rows, next) = read(&console, &query).await?;
     let mut conn = console.reading().await?;
-    let partners = partners::list_partners(&mut conn, "", PARTNERS).await?;
+    let partners = registry::list_partners(&mut conn, "", PARTNERS).await?;
     let saved = order_views::list(&mut conn, &operator.name).await?;
     drop(conn);
     let view_of = |view: OrderView| {
@@ -184,7 +163,7 @@ pub(crate) async fn list(
         chosen: *state == query.state,
     });
     let page = OrdersPage {
-        page: Page::of(Some(&operator), "Orders", "Orders").live(&[Subject::Feed]),
+        page: operator.page("Orders", "Orders").live(&[Subject::Feed]),
         views: OrderView::ALL.map(view_of).into(),
         states: states.collect(),
         partners: partners.into_iter().map(|row| (row.name.clone(), row.name == query.partner)).collect(),
@@ -206,11 +185,7 @@ pub(crate) async fn list(
 }
 
 /// The rows of the page with the same address, as CSV (RFC 4180).
-pub(crate) async fn export(
-    State(console): State<Console>,
-    query: Result<Query<OrdersQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn export(State(console): State<Console>, Asked(query): Asked<OrdersQuery>) -> Reply {
     let (rows, _) = read(&console, &query).await?;
     let mut text = "reference,accepted_at,partner,client_reference,intent_id,state,input,input_asset,output,output_asset,\
                     waits_for,alarm\r\n"
@@ -236,15 +211,13 @@ pub(crate) async fn export(
         text.push_str(&fields.join(","));
         text.push_str("\r\n");
     }
-    let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"orders.csv\""),
-    ];
-    Ok((headers, text).into_response())
+    file("orders.csv", "text/csv", text.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use chrono::{DateTime, Utc};
+
     use super::*;
 
     #[test]

@@ -1,14 +1,12 @@
 //! Partners with their keys, sessions' and endpoints' owners; an administrator disables and enables them.
 
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Extension, Form, Path, Query, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Redirect};
 use chrono::{DateTime, Utc};
-use dvp_core::partners::{self as core_partners, CreateError, SwitchError, Tier};
-use dvp_store::changes::Subject;
-use dvp_store::moves::{self, MoveRow};
-use dvp_store::operators::ConsoleAction;
-use dvp_store::partners::{self, PartnerRow};
+use dvp_core::operators::partners::{self as core_partners, CreateError, SwitchError, Tier};
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::partners::registry::{self, PartnerRow};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde::Deserialize;
 
@@ -16,9 +14,9 @@ use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
 use crate::navigation::ADMINISTRATION;
 use crate::operator::Operator;
+use crate::request::{Asked, Reply, Sent, Visit, lead_to};
 use crate::routes::credentials;
-use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 const ROWS: i64 = 100;
 
@@ -28,26 +26,17 @@ pub(crate) struct PartnersQuery {
     after: String,
 }
 
-fn address(name: &str) -> String {
-    format!("/partners/{}", view::segment(name))
-}
-
 fn state(partner: &PartnerRow) -> Cell {
     Cell::state(if partner.disabled_at.is_none() { "enabled" } else { "disabled" })
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<PartnersQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<PartnersQuery>) -> Reply {
     let mut conn = console.reading().await?;
-    let partners = partners::list_partners(&mut conn, &query.after, ROWS).await?;
+    let partners = registry::list_partners(&mut conn, &query.after, ROWS).await?;
     drop(conn);
     let rows = partners.iter().map(|row| {
         vec![
-            Cell::link(&row.name, address(&row.name)),
+            Cell::link(&row.name, view::partner(&row.name)),
             Cell::id(&row.id),
             Cell::text(&row.tier),
             Cell::count(row.limit_per_minute),
@@ -67,7 +56,7 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         all.push(Block::forms("New partner", vec![new_form()]).half());
     }
-    blocks::render(Page::of(Some(&operator), "Partners", "Partners").live(&[Subject::Partners]), None, all)
+    blocks::render(operator.page("Partners", "Partners").live(&[Subject::Partners]), None, all)
 }
 
 /// The form that creates a partner.
@@ -104,13 +93,8 @@ impl NewPartner {
 }
 
 /// Creates a partner, which can do nothing before it has a key or a session.
-pub(crate) async fn create(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<NewPartner>, FormRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn create(Visit { console, operator }: Visit, Sent(form): Sent<NewPartner>) -> Reply {
     const ROUTE: &str = "POST /partners";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let (tier, limit) = form.terms()?;
     let (name, reason) = (form.name.trim(), form.reason.trim());
     let mut conn = console.acting().await?;
@@ -126,35 +110,26 @@ pub(crate) async fn create(
     let action = if done.is_ok() { ConsoleAction::Acted } else { ConsoleAction::Refused };
     operator.record(&mut tx, action, ROUTE, &format!("{name}: {reason}")).await?;
     tx.commit().await.map_err(StoreError::from)?;
-    done.map(|_| Redirect::to(&address(name)).into_response())
+    done.map(|_| Redirect::to(&view::partner(name)).into_response())
 }
 
 async fn find(conn: &mut PgConnection, name: &str) -> Result<PartnerRow, PageError> {
-    partners::find_partner(conn, name).await?.ok_or_else(|| PageError::NotFound(format!("partner {name}")))
+    registry::find_partner(conn, name).await?.ok_or_else(|| PageError::NotFound(format!("partner {name}")))
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(name): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
     let partner = find(&mut conn, &name).await?;
-    let keys = partners::list_keys(&mut conn, Some(&partner.id), "", ROWS).await?;
-    let actions = partners::list_actions(&mut conn, &partner.id, ROWS).await?;
-    let moves = moves::list(&mut conn, &partner.id, ROWS).await?;
-    let other_cells = moves::list_other_cells(&mut conn, &partner.id).await?;
+    let keys = registry::list_keys(&mut conn, Some(&partner.id), "", ROWS).await?;
+    let actions = registry::list_actions(&mut conn, &partner.id, ROWS).await?;
     drop(conn);
-    let mut facts = vec![
+    let facts = vec![
         ("Id", Cell::id(&partner.id)),
         ("Tier", Cell::text(&partner.tier)),
         ("Requests a minute", Cell::text(view::count(partner.limit_per_minute))),
         ("Since", Cell::time(partner.created_at)),
         ("Orders", Cell::link("Show its orders", format!("/orders?partner={}", view::segment(&name)))),
     ];
-    if !other_cells.is_empty() {
-        facts.push(("Also in cells", Cell::text(other_cells.join(", "))));
-    }
     let key_rows = keys.iter().map(|row| {
         let state = match (row.revoked_at, row.disabled_at) {
             (Some(_), _) => Cell::toned("revoked", "idle"),
@@ -189,41 +164,17 @@ pub(crate) async fn show(
         let (action, button) = if is_enabled { ("disable", "Disable") } else { ("enable", "Enable") };
         let seen = partner.disabled_at.map(|at| Field::seen("disabled_at", at));
         let fields = seen.into_iter().chain([Field::text("reason", "Reason")]).collect();
-        let form = FormBlock::new(format!("{}/{action}", address(&name)), button, fields);
+        let form = FormBlock::new(format!("{}/{action}", view::partner(&name)), button, fields);
         let form = if is_enabled { form.dangerous() } else { form };
         all.push(Block::forms("Change", vec![form]).half());
     }
     all.extend([keys, actions]);
-    all.extend((!moves.is_empty()).then(|| moves_table(&moves)));
     let state = state(&partner);
     blocks::render(
-        Page::of(Some(&operator), "Partners", format!("Partner {name}"))
-            .live(&[Subject::Partners, Subject::Approvals]),
+        operator.page("Partners", format!("Partner {name}")).live(&[Subject::Partners, Subject::Approvals]),
         Some(state),
         all,
     )
-}
-
-/// The moves of a partner that this cell took part in.
-fn moves_table(moves: &[MoveRow]) -> Block {
-    // The request is in the database of the source.
-    let request = |row: &MoveRow| {
-        let is_here = ["approved", "closed", "moved"].contains(&row.state.as_str());
-        let at = format!("/approvals/{}", view::segment(&row.id));
-        if is_here { Cell::link(&row.id, at) } else { Cell::id(&row.id) }
-    };
-    let rows = moves.iter().map(|row| {
-        vec![
-            Cell::time(row.since),
-            request(row),
-            Cell::text(&row.source),
-            Cell::text(&row.target),
-            Cell::state(&row.state),
-            Cell::text(&row.operator),
-        ]
-    });
-    let headings = ["Since (UTC)", "Move", "From cell", "To cell", "State here", "Operator"];
-    Block::table("Moves between cells", &headings, "", rows)
 }
 
 #[derive(Debug, Deserialize)]
@@ -239,25 +190,20 @@ pub(crate) struct EnableForm {
 }
 
 pub(crate) async fn disable(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(name): Path<String>,
-    form: Result<Form<Why>, FormRejection>,
-) -> Result<Response, PageError> {
-    let Form(Why { reason }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Sent(Why { reason }): Sent<Why>,
+) -> Reply {
     let mut conn = console.acting().await?;
     let done = core_partners::switch(&mut conn, &name, false, &operator.name, &reason).await;
     switched(&mut conn, &operator, "POST /partners/{name}/disable", &name, done.map(|_| ())).await
 }
 
 pub(crate) async fn enable(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(name): Path<String>,
-    form: Result<Form<EnableForm>, FormRejection>,
-) -> Result<Response, PageError> {
-    let Form(EnableForm { disabled_at, reason }) =
-        form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Sent(EnableForm { disabled_at, reason }): Sent<EnableForm>,
+) -> Reply {
     let mut conn = console.acting().await?;
     let done = core_partners::enable_seen(&mut conn, &name, disabled_at, &operator.name, &reason).await;
     switched(&mut conn, &operator, "POST /partners/{name}/enable", &name, done).await
@@ -270,9 +216,9 @@ async fn switched(
     route: &str,
     name: &str,
     done: Result<(), SwitchError>,
-) -> Result<Response, PageError> {
+) -> Reply {
     match done {
-        Ok(()) => Ok(Redirect::to(&address(name)).into_response()),
+        Ok(()) => lead_to(&view::partner(name)),
         Err(SwitchError::Store(error)) => Err(error.into()),
         Err(SwitchError::Unknown(name)) => Err(PageError::NotFound(format!("partner {name}"))),
         Err(error @ (SwitchError::NoReason | SwitchError::Changed)) => {

@@ -1,11 +1,9 @@
 //! An operator's own password with one-time codes: chosen, confirmed by the first code, removed.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, State};
 use axum::http::header;
-use axum::response::{IntoResponse as _, Redirect, Response};
-use dvp_core::operators::{new_token, token_hash};
-use dvp_store::operators::{ConsoleAction, passkeys, passwords, sessions};
+use axum::response::{IntoResponse as _, Redirect};
+use dvp_core::operators::accounts::{new_token, token_hash};
+use dvp_store::operators::accounts::{ConsoleAction, passkeys, passwords, sessions};
 use dvp_store::{Acquire as _, StoreError};
 use serde::Deserialize;
 use tracing::warn;
@@ -16,6 +14,7 @@ use crate::error::{PageError, sentence};
 use crate::operator::Operator;
 use crate::passwords::{NewPassword, PasswordError};
 use crate::qr::QrImage;
+use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;
 
 const CHOOSE: &str = "POST /account/password";
@@ -40,12 +39,7 @@ fn pending(console: &Console, operator: &Operator, new: &NewPassword) -> Result<
 }
 
 /// Takes a new password and shows the secret of its codes. Nothing is stored before the first code.
-pub(crate) async fn choose(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<ChooseForm>, FormRejection>,
-) -> Result<Response, PageError> {
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn choose(Visit { console, operator }: Visit, Sent(form): Sent<ChooseForm>) -> Reply {
     check(&console, &operator, CHOOSE).await?;
     let chosen = console.passwords.hash(form.password).await.and_then(NewPassword::new);
     match chosen.and_then(|new| pending(&console, &operator, &new)) {
@@ -70,7 +64,7 @@ async fn refuse(
     route: &str,
     error: PasswordError,
     again: Option<Pending>,
-) -> Result<Response, PageError> {
+) -> Reply {
     if let PasswordError::Store(error) = error {
         return Err(error.into());
     }
@@ -90,12 +84,7 @@ pub(crate) struct ConfirmForm {
 }
 
 /// Sets the password that was chosen, and ends the operator's other sessions.
-pub(crate) async fn confirm(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Result<Form<ConfirmForm>, FormRejection>,
-) -> Result<Response, PageError> {
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn confirm(Visit { console, operator }: Visit, Sent(form): Sent<ConfirmForm>) -> Reply {
     check(&console, &operator, CONFIRM).await?;
     let new = match NewPassword::open(&console.vault, &operator.id, &form.sealed) {
         Ok(new) => new,
@@ -139,10 +128,7 @@ async fn set(
 }
 
 /// Removes the password, unless it is the last way to sign in, and ends the operator's other sessions.
-pub(crate) async fn remove(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn remove(Visit { console, operator }: Visit) -> Reply {
     const ROUTE: &str = "POST /account/password/remove";
     let mut conn = console.acting().await?;
     let mut tx = conn.begin().await.map_err(StoreError::from)?;
@@ -160,5 +146,5 @@ pub(crate) async fn remove(
     sessions::end_other_sessions(&mut tx, &operator.id, &operator.session).await?;
     operator.record(&mut tx, ConsoleAction::Removed, ROUTE, "password with codes").await?;
     tx.commit().await.map_err(StoreError::from)?;
-    Ok(Redirect::to("/account").into_response())
+    lead_to("/account")
 }

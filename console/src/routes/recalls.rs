@@ -1,9 +1,7 @@
 //! Recalls: an operator requests that the bank gives a payment back, or closes a recall; another one approves it.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
-use axum::response::Response;
-use dvp_core::operations::Action;
+use axum::extract::Path;
+use dvp_core::operators::operations::Action;
 use dvp_domain::recall::RecallReason;
 use dvp_store::PgConnection;
 use dvp_store::orders::{bank, recalls as stored_recalls};
@@ -11,9 +9,8 @@ use serde::Deserialize;
 
 use crate::blocks::{Field, Form as FormBlock};
 use crate::error::PageError;
-use crate::operator::Operator;
+use crate::request::{Reply, Sent, Visit};
 use crate::routes::decisions::{Decided, carry_out};
-use crate::state::Console;
 use crate::view;
 
 fn address(reference: &str, what: &str) -> String {
@@ -63,16 +60,12 @@ pub(crate) struct RecallForm {
     evidence: String,
 }
 
-type Given = Result<Form<RecallForm>, FormRejection>;
-
 pub(crate) async fn request(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(reference): Path<String>,
-    form: Given,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<RecallForm>,
+) -> Reply {
     const ROUTE: &str = "POST /orders/{reference}/recall/request";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let reason = RecallReason::try_from(form.code.clone());
     let reason = reason.map_err(|error| PageError::Invalid(format!("{error}.")))?;
     let information = Some(form.information.trim().to_owned()).filter(|text| !text.is_empty());
@@ -83,13 +76,11 @@ pub(crate) async fn request(
 }
 
 pub(crate) async fn close(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(reference): Path<String>,
-    form: Given,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<RecallForm>,
+) -> Reply {
     const ROUTE: &str = "POST /orders/{reference}/recall/close";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let decided = Decided { action: Action::CloseRecall, reason: &form.reason, evidence: &form.evidence };
     let mut conn = console.acting().await?;
     carry_out(&mut conn, &operator, ROUTE, &reference, Ok(decided), "close_recall").await

@@ -1,8 +1,7 @@
 //! Reconciliation: the last comparisons, what they found, and the actions that may end a break.
 
-use axum::extract::{Extension, Path, State};
-use axum::response::Response;
-use dvp_store::changes::Subject;
+use axum::extract::Path;
+use dvp_store::database::changes::Subject;
 use dvp_store::orders::executions;
 use dvp_store::reconcile::{self, KeptBreak};
 
@@ -11,11 +10,12 @@ use crate::error::PageError;
 use crate::lines::BreakLine;
 use crate::navigation::{OPERATION, TREASURY};
 use crate::operator::Operator;
+use crate::request::{Reply, Visit};
 use crate::routes::operations::Proposal;
 use crate::routes::recalls::AtBank;
 use crate::routes::{decisions, operations, recalls, statement};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 const RUNS: i64 = 50;
 
@@ -37,10 +37,7 @@ fn break_row(row: &KeptBreak, console: &Console) -> Vec<Cell> {
     ]
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.reading().await?;
     let breaks = reconcile::list_open_breaks(&mut conn).await?;
     let runs = reconcile::list_runs(&mut conn, RUNS).await?;
@@ -68,24 +65,20 @@ pub(crate) async fn show(
     let headings = ["Run", "Compared with", "#Block", "#Subjects", "#Breaks", "Finished (UTC)"];
     let runs = Block::table("Last runs", &headings, "Nothing was compared yet.", run_rows);
     blocks::render(
-        Page::of(Some(&operator), "Reconciliation", "Reconciliation").live(&[Subject::Breaks]),
+        operator.page("Reconciliation", "Reconciliation").live(&[Subject::Breaks]),
         None,
         vec![open, runs],
     )
 }
 
-pub(crate) async fn run(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn run(Visit { console, operator }: Visit, Path(id): Path<String>) -> Reply {
     let number = id.parse().map_err(|_| PageError::NotFound(format!("run {id}")))?;
     let mut conn = console.reading().await?;
     let breaks = reconcile::list_breaks(&mut conn, number).await?;
     drop(conn);
     let rows = breaks.iter().map(|row| break_row(row, &console));
     let found = Block::table("Breaks", &BREAKS, "This run found no difference, or is no longer kept.", rows);
-    blocks::render(Page::of(Some(&operator), "Reconciliation", format!("Run {id}")), None, vec![found])
+    blocks::render(operator.page("Reconciliation", format!("Run {id}")), None, vec![found])
 }
 
 /// What a proposed action is, for operators.
@@ -110,9 +103,6 @@ fn describe(action: &str) -> &'static str {
         "ask_bank" => {
             "Request the statement, or the payment's status, from the bank; recall the payment if it is wrong."
         }
-        "ask_cell" => {
-            "Ask the other cell for its receipt or refusal; `dvp transfer compare` compares the lists of both."
-        }
         "post" => "Request the posting of what happened outside; another operator approves it.",
         _ => "",
     }
@@ -120,10 +110,9 @@ fn describe(action: &str) -> &'static str {
 
 /// A break: what was found, what it is about, and the requests that may end it.
 pub(crate) async fn show_break(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path((run, ordinal)): Path<(String, String)>,
-) -> Result<Response, PageError> {
+) -> Reply {
     let missing = || PageError::NotFound(format!("break {run}/{ordinal}"));
     let (Ok(run_id), Ok(place)) = (run.parse(), ordinal.parse()) else { return Err(missing()) };
     let mut conn = console.reading().await?;
@@ -147,7 +136,7 @@ pub(crate) async fn show_break(
     if let Some(reference) = &found.reference {
         let cell = match &execution {
             Some(_) => {
-                let link = format!("/orders/{}", view::segment(reference));
+                let link = view::order(reference);
                 Cell { class: "id".to_owned(), ..Cell::link(reference, link) }
             }
             None => Cell::found(reference),
@@ -168,7 +157,7 @@ pub(crate) async fn show_break(
     let title = format!("Break: {}", line.kind);
     let state = Cell::toned(format!("run {run_id}"), "bad");
     blocks::render(
-        Page::of(Some(&operator), "Reconciliation", title).live(&[Subject::Breaks, Subject::Approvals]),
+        operator.page("Reconciliation", title).live(&[Subject::Breaks, Subject::Approvals]),
         Some(state),
         all,
     )
@@ -179,7 +168,6 @@ fn ledger_account(found: &KeptBreak) -> Option<String> {
     match found.account.as_deref()?.split_once(':') {
         Some(("bank", _)) => Some("external:bank".to_owned()),
         Some(("wallet", address)) => Some(format!("external:{address}")),
-        Some(("transit", cell)) => Some(format!("external:transit:{cell}")),
         _ => (found.account.as_deref() == Some("escrow")).then(|| "escrow".to_owned()),
     }
 }

@@ -1,23 +1,17 @@
 //! Reports of the ledger: fees of a range of days, and what is reserved, in progress or owed at a time; as `dvp report`
 //! prints them.
 
-use std::collections::HashMap;
-
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
-use chrono::{DateTime, NaiveDateTime, Utc};
-use dvp_core::statements::{self, BalanceAt, FeeSum, StatementError, account_name, csv};
+use axum::extract::State;
+use chrono::{DateTime, Utc};
+use dvp_core::ledger::statements::{self, BalanceAt, FeeSum, StatementError, account_name, csv};
 use serde::Deserialize;
-use url::form_urlencoded::Serializer;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::PageError;
-use crate::operator::Operator;
+use crate::request::{self, Asked, Reply, Visit, file};
 use crate::routes::statement::{self, StatementQuery};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 /// Rows of a page; the CSV has all.
 const ROWS: usize = 500;
@@ -46,34 +40,8 @@ pub(crate) struct ExposureQuery {
 
 impl ExposureQuery {
     fn at(&self) -> Result<DateTime<Utc>, PageError> {
-        let text = self.at.trim();
-        if text.is_empty() {
-            return Ok(DateTime::<Utc>::MAX_UTC);
-        }
-        let read = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
-            .iter()
-            .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
-        read.map(|time| time.and_utc())
-            .ok_or_else(|| PageError::Invalid(format!("{text} is no time: YYYY-MM-DDThh:mm.")))
+        Ok(request::time(&self.at)?.unwrap_or(DateTime::<Utc>::MAX_UTC))
     }
-}
-
-type Given<T> = Result<Query<T>, QueryRejection>;
-
-fn read<T>(query: Given<T>) -> Result<T, PageError> {
-    query.map(|Query(query)| query).map_err(|error| PageError::Invalid(error.to_string()))
-}
-
-fn with_query(path: &str, fields: &[(&str, &str)]) -> String {
-    let mut query = Serializer::new(String::new());
-    for (name, value) in fields {
-        query.append_pair(name, value);
-    }
-    format!("{path}?{}", query.finish())
-}
-
-fn decimals(console: &Console) -> HashMap<String, u8> {
-    console.settings.decimals.iter().map(|(asset, decimals)| (asset.clone(), *decimals)).collect()
 }
 
 /// How many rows the page leaves out.
@@ -86,12 +54,8 @@ fn given(field: Field, value: &str) -> Field {
 }
 
 /// Fees by day, asset and reason.
-pub(crate) async fn fees(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Given<FeesQuery>,
-) -> Result<Response, PageError> {
-    let days = read(query)?.days();
+pub(crate) async fn fees(Visit { console, operator }: Visit, Asked(query): Asked<FeesQuery>) -> Reply {
+    let days = query.days();
     let ((from, until), range) = (days.days()?, days.range()?);
     let mut conn = console.reading().await?;
     let sums = statements::fees(&mut conn, range).await?;
@@ -111,37 +75,32 @@ pub(crate) async fn fees(
     let rows = sums.iter().take(ROWS).map(row);
     let mut table = Block::table("Fees", &headings, "No fee was earned or absorbed on these days.", rows);
     let (first, last) = (from.to_string(), until.to_string());
-    table.csv = Some(with_query("/treasury/fees.csv", &[("from", &first), ("until", &last)]));
+    table.csv = Some(view::address("/treasury/fees.csv", &[("from", &first), ("until", &last)]));
     let fields = vec![
         given(Field::date("from", "From"), &first),
         given(Field::date("until", "Until (included)"), &last),
     ];
     let form = Block::forms("Days", vec![Form::search("/treasury/fees", "Show", fields)]);
-    let page = Page::of(Some(&operator), "Treasury", format!("Fees from {from} to {until}"));
+    let page = operator.page("Treasury", format!("Fees from {from} to {until}"));
     blocks::noted(page, None, left_out(sums.len()), vec![form, table])
 }
 
 /// The same as CSV.
-pub(crate) async fn fees_csv(
-    State(console): State<Console>,
-    query: Given<FeesQuery>,
-) -> Result<Response, PageError> {
-    let range = read(query)?.days().range()?;
+pub(crate) async fn fees_csv(State(console): State<Console>, Asked(query): Asked<FeesQuery>) -> Reply {
+    let range = query.days().range()?;
     let mut conn = console.reading().await?;
     let sums = statements::fees(&mut conn, range).await?;
     drop(conn);
     let mut bytes = Vec::new();
-    csv::write_fees(&mut bytes, &sums, &decimals(&console)).map_err(StatementError::from)?;
-    Ok(file("fees.csv", bytes))
+    csv::write_fees(&mut bytes, &sums, &console.settings.decimals).map_err(StatementError::from)?;
+    file("fees.csv", "text/csv", bytes)
 }
 
 /// Reserved balances, claims, debts, and funds in the escrow and in clearing.
 pub(crate) async fn exposure(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Given<ExposureQuery>,
-) -> Result<Response, PageError> {
-    let query = read(query)?;
+    Visit { console, operator }: Visit,
+    Asked(query): Asked<ExposureQuery>,
+) -> Reply {
     let at = query.at()?;
     let mut conn = console.reading().await?;
     let found = statements::exposure(&mut conn, at).await?;
@@ -164,31 +123,23 @@ pub(crate) async fn exposure(
     let headings = ["Account", "Asset", "#Balance", "#Accounts"];
     let rows = found.iter().take(ROWS).map(row);
     let mut table = Block::table("Exposure", &headings, "Nothing is reserved, in progress or owed.", rows);
-    table.csv = Some(with_query("/treasury/exposure.csv", &[("at", query.at.trim())]));
+    table.csv = Some(view::address("/treasury/exposure.csv", &[("at", query.at.trim())]));
     let fields = vec![given(Field::time("at", "At (UTC; empty: now)").optional(), query.at.trim())];
     let form = Block::forms("Time", vec![Form::search("/treasury/exposure", "Show", fields)]);
-    let page = Page::of(Some(&operator), "Treasury", "Exposure");
+    let page = operator.page("Treasury", "Exposure");
     blocks::noted(page, None, left_out(found.len()), vec![form, table])
 }
 
 /// The same as CSV.
 pub(crate) async fn exposure_csv(
     State(console): State<Console>,
-    query: Given<ExposureQuery>,
-) -> Result<Response, PageError> {
-    let at = read(query)?.at()?;
+    Asked(query): Asked<ExposureQuery>,
+) -> Reply {
+    let at = query.at()?;
     let mut conn = console.reading().await?;
     let found = statements::exposure(&mut conn, at).await?;
     drop(conn);
     let mut bytes = Vec::new();
-    csv::write_balances(&mut bytes, &found, &decimals(&console)).map_err(StatementError::from)?;
-    Ok(file("exposure.csv", bytes))
-}
-
-fn file(name: &str, bytes: Vec<u8>) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
-    ];
-    (headers, bytes).into_response()
+    csv::write_balances(&mut bytes, &found, &console.settings.decimals).map_err(StatementError::from)?;
+    file("exposure.csv", "text/csv", bytes)
 }

@@ -1,17 +1,14 @@
 //! The return of committed funds of a failed payout, by two operators' signatures, which the contract checks.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Path, State};
-use axum::response::Response;
-use dvp_core::operations::{self, Action};
+use axum::extract::Path;
+use dvp_core::operators::operations::{self, Action};
 use dvp_store::orders::executions::Execution;
 use serde::Deserialize;
 
 use super::decisions::{Decided, carry_out};
 use crate::blocks::{Field, Form as FormBlock};
 use crate::error::PageError;
-use crate::operator::Operator;
-use crate::state::Console;
+use crate::request::{Reply, Sent, Visit};
 use crate::view;
 
 /// The form of a return, of an order whose funds may be returned now.
@@ -54,13 +51,11 @@ impl ReturnForm {
 }
 
 pub(crate) async fn request(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(reference): Path<String>,
-    form: Result<Form<ReturnForm>, FormRejection>,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<ReturnForm>,
+) -> Reply {
     const ROUTE: &str = "POST /orders/{reference}/return";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let action = form.action()?;
     let mut conn = console.acting().await?;
     let decided = Decided { action, reason: &form.reason, evidence: &form.evidence };

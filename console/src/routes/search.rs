@@ -1,14 +1,12 @@
 //! The search box: one field for every identifier, and for the words of a failure.
 
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use dvp_store::search::{self, Found};
+use axum::response::{Html, IntoResponse as _};
+use dvp_store::operators::search::{self, Found};
 use serde::Deserialize;
 
 use crate::error::PageError;
-use crate::operator::Operator;
+use crate::request::{Asked, Reply, Visit, lead_to};
 use crate::state::Console;
 use crate::view::{self, Page};
 
@@ -37,11 +35,9 @@ struct SearchPage {
 
 /// One result is opened at once.
 pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<SearchQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(SearchQuery { q }) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Visit { console, operator }: Visit,
+    Asked(SearchQuery { q }): Asked<SearchQuery>,
+) -> Reply {
     let text = q.trim();
     if text.len() > BYTES_MAX || text.contains(char::is_control) {
         return Err(PageError::Invalid(
@@ -59,9 +55,9 @@ pub(crate) async fn show(
         && !only.is_empty()
         && !rows.iter().any(is_said_here)
     {
-        return Ok(Redirect::to(only).into_response());
+        return lead_to(only);
     }
-    let mut page = Page::of(Some(&operator), "", "Search");
+    let mut page = operator.page("", "Search");
     page.query = text.to_owned();
     Ok(Html(SearchPage { page, rows }.render()?).into_response())
 }
@@ -87,11 +83,11 @@ async fn find(console: &Console, text: &str) -> Result<Vec<Found>, PageError> {
 
 fn line(found: Found) -> Line {
     let Found { kind, id, detail, partner } = found;
-    let of_partner = |name: String| format!("/partners/{}", view::segment(&name));
+    let of_partner = |name: String| view::partner(&name);
     let link = match kind.as_str() {
-        "order" => format!("/orders/{}", view::segment(&id)),
-        "approval" => format!("/approvals/{}", view::segment(&id)),
-        "partner" => format!("/partners/{}", view::segment(&id)),
+        "order" => view::order(&id),
+        "approval" => view::approval(&id),
+        "partner" => view::partner(&id),
         "session" => format!("/fix/{}", view::segment(&id)),
         "operator" => format!("/operators/{}", view::segment(&id)),
         "key" | "rejected" => partner.map(of_partner).unwrap_or_default(),

@@ -1,25 +1,21 @@
 //! FIX sessions: their numbers, their newest messages, and operators' commands for them.
 
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Extension, Form, Path, Query, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::extract::Path;
 use chrono::{DateTime, Utc};
-use dvp_core::fix_sessions::{self, SessionCommandError};
-use dvp_store::changes::Subject;
+use dvp_core::operators::fix_sessions::{self, SessionCommandError};
+use dvp_store::database::changes::Subject;
 use dvp_store::fix::admin::{self, ListedSession};
 use dvp_store::fix::commands::{self, SessionAction};
 use dvp_store::fix::settings::{self, FixSessionSettings};
 use dvp_store::fix::status::{self, SessionStatus};
-use dvp_store::operators::ConsoleAction;
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
 use crate::navigation::{ADMINISTRATION, OPERATION};
-use crate::operator::Operator;
+use crate::request::{Asked, Reply, Sent, Visit, lead_to};
 use crate::routes::{credentials, messages, new_sessions};
-use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 const ROWS: i64 = 100;
 const COMMANDS: i64 = 50;
@@ -35,12 +31,7 @@ pub(crate) fn address(id: &str) -> String {
     format!("/fix/{}", view::segment(id))
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<SessionsQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<SessionsQuery>) -> Reply {
     let mut conn = console.reading().await?;
     let sessions = admin::list(&mut conn, &query.after, ROWS).await?;
     let ids: Vec<&str> = sessions.iter().map(|row| row.session_id.as_str()).collect();
@@ -51,7 +42,7 @@ pub(crate) async fn list(
         let (next_in, next_out) = numbers(row, status);
         vec![
             Cell { class: "id".to_owned(), ..Cell::link(&row.session_id, address(&row.session_id)) },
-            Cell::link(&row.partner, format!("/partners/{}", view::segment(&row.partner))),
+            Cell::link(&row.partner, view::partner(&row.partner)),
             Cell::state(if row.enabled { "enabled" } else { "disabled" }),
             connected(status),
             Cell::text(if row.drop_copy { "drop copy" } else { "orders" }),
@@ -80,18 +71,14 @@ pub(crate) async fn list(
     if operator.may(ADMINISTRATION) {
         all.push(Block::forms("New session", vec![new_sessions::form()]).half());
     }
-    blocks::render(Page::of(Some(&operator), "FIX", "FIX sessions").live(&[Subject::Fix]), None, all)
+    blocks::render(operator.page("FIX", "FIX sessions").live(&[Subject::Fix]), None, all)
 }
 
 pub(crate) async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<ListedSession, PageError> {
     admin::find(conn, id).await?.ok_or_else(|| PageError::NotFound(format!("session {id}")))
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
     let session = find(&mut conn, &id).await?;
     let settings = settings::find_settings(&mut conn, &id).await?.unwrap_or_default();
@@ -104,7 +91,7 @@ pub(crate) async fn show(
     let (next_in, next_out) = numbers(&session, status);
     let at = |at: Option<DateTime<Utc>>| at.map_or_else(|| Cell::text("none known"), Cell::exact_time);
     let facts = vec![
-        ("Partner", Cell::link(&session.partner, format!("/partners/{}", view::segment(&session.partner)))),
+        ("Partner", Cell::link(&session.partner, view::partner(&session.partner))),
         ("Username", Cell::text(&session.username)),
         ("Run by a process", Cell::text(if is_owned { "yes" } else { "no" })),
         ("For", Cell::text(if session.drop_copy { "drop copy" } else { "orders" })),
@@ -152,11 +139,7 @@ pub(crate) async fn show(
     }
     all.extend([messages, history]);
     let state = Cell::state(if session.enabled { "enabled" } else { "disabled" });
-    blocks::render(
-        Page::of(Some(&operator), "FIX", format!("Session {id}")).live(&[Subject::Fix]),
-        Some(state),
-        all,
-    )
+    blocks::render(operator.page("FIX", format!("Session {id}")).live(&[Subject::Fix]), Some(state), all)
 }
 
 /// The next numbers in and out: those of the owner's memory, which count each message, or else the committed ones.
@@ -253,13 +236,11 @@ impl CommandForm {
 }
 
 pub(crate) async fn command(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    form: Result<Form<CommandForm>, FormRejection>,
-) -> Result<Response, PageError> {
+    Sent(form): Sent<CommandForm>,
+) -> Reply {
     const ROUTE: &str = "POST /fix/{session}/commands";
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
     let action = form.action()?;
     let mut conn = console.acting().await?;
     let done = match fix_sessions::command(&id, action, &operator.name, &form.reason) {
@@ -267,12 +248,10 @@ pub(crate) async fn command(
         Err(error) => Err(error),
     };
     let error = match done {
-        Ok(_) => return Ok(Redirect::to(&address(&id)).into_response()),
+        Ok(_) => return lead_to(&address(&id)),
         Err(SessionCommandError::Store(error)) => return Err(error.into()),
         Err(SessionCommandError::Unknown(id)) => PageError::NotFound(format!("session {id}")),
         Err(refused) => PageError::Conflict(sentence(&refused.to_string())),
     };
-    let subject = format!("{id}: {}: {error}", form.action);
-    operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &subject).await?;
-    Err(error)
+    operator.refuse(&mut conn, ROUTE, &format!("{id}: {}", form.action), error).await
 }

@@ -1,29 +1,26 @@
 //! Sign-in by a passkey, by a password with a code, or by a link with a token, and sign-out.
 
-use std::net::IpAddr;
-
 use askama::Template;
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Extension, Form, Query, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
-use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use dvp_core::invitations::code_hash;
-use dvp_core::operators::{new_token, token_hash};
-use dvp_store::operators::challenges::Purpose;
-use dvp_store::operators::sessions::{self, NewSession, SignInMethod};
-use dvp_store::operators::{self, ConsoleAction, ConsoleRecord, SignedIn, passkeys};
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use axum::http::{HeaderValue, header};
+use axum::response::{Html, IntoResponse as _, Redirect};
+use dvp_core::operators::accounts::{new_token, token_hash};
+use dvp_core::operators::invitations::code_hash;
+use dvp_store::operators::accounts::challenges::Purpose;
+use dvp_store::operators::accounts::sessions::{self, NewSession, SignInMethod};
+use dvp_store::operators::accounts::{self, ConsoleAction, ConsoleRecord, SignedIn, passkeys};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde::Deserialize;
 use tracing::warn;
 
 use super::account;
-use crate::access::{self, Peer};
 use crate::assets;
 use crate::cookies;
 use crate::error::{PageError, sentence};
-use crate::operator::Operator;
 use crate::passkeys::{Answer, PasskeyError, RelyingParty};
 use crate::passwords::{PasswordError, Typed};
+use crate::request::{Reply, Sent, Stranger, Visit};
 use crate::state::Console;
 use crate::view::{self, Page};
 
@@ -58,25 +55,19 @@ struct SignInPage {
 
 /// The sign-in page. A link opened in a browser is used when its button is pressed, so that programs that look at links
 /// do not use it up; a sandbox's reusable link signs in at once.
-pub(crate) async fn form(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    query: Result<Query<SignIn>, QueryRejection>,
-) -> Result<Response, PageError> {
+pub(crate) async fn form(stranger: Stranger, query: Result<Query<SignIn>, QueryRejection>) -> Reply {
     let SignIn { token, code: _, next } = query.map(|Query(query)| query).unwrap_or_default();
     let mut needs_code = false;
     if !token.is_empty() {
-        let mut conn = console.looking_up().await?;
+        let mut conn = stranger.console.looking_up().await?;
         let found = sessions::find_link(&mut conn, &token_hash(&token)).await?;
         drop(conn);
         if found.is_some_and(|link| link.method == SignInMethod::ReusableLink) {
-            let source = access::source(peer, &console.settings.proxies, &headers);
-            return with_link(&console, &headers, source, (&token, ""), &next).await;
+            return with_link(&stranger, (&token, ""), &next).await;
         }
         needs_code = found.is_some_and(|link| link.needs_code);
     }
-    page(&console, (token, needs_code), next, String::new())
+    page(&stranger.console, (token, needs_code), next, String::new())
 }
 
 /// The page, with the token of a link and whether it needs a code.
@@ -85,7 +76,7 @@ pub(super) fn page(
     (token, needs_code): (String, bool),
     next: String,
     problem: String,
-) -> Result<Response, PageError> {
+) -> Reply {
     let has_provider = cfg!(feature = "oidc") && console.settings.provider.is_some();
     let provider =
         if has_provider { format!("/login/provider?next={}", view::segment(&next)) } else { String::new() };
@@ -104,66 +95,40 @@ pub(super) fn page(
 }
 
 /// Signs in with a token.
-pub(crate) async fn submit(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    form: Result<Form<SignIn>, FormRejection>,
-) -> Result<Response, PageError> {
-    access::check_origin(&console, &Method::POST, &headers)?;
-    let Form(SignIn { token, code, next }) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
-    let source = access::source(peer, &console.settings.proxies, &headers);
-    with_link(&console, &headers, source, (token.trim(), &code), &next).await
+pub(crate) async fn submit(stranger: Stranger, Sent(SignIn { token, code, next }): Sent<SignIn>) -> Reply {
+    with_link(&stranger, (token.trim(), &code), &next).await
 }
 
-async fn with_link(
-    console: &Console,
-    headers: &HeaderMap,
-    source: IpAddr,
-    (token, code): (&str, &str),
-    next: &str,
-) -> Result<Response, PageError> {
+async fn with_link(stranger: &Stranger, (token, code): (&str, &str), next: &str) -> Reply {
     const PROBLEM: &str = "The sign-in link is unknown, was used, or has expired, or its code is wrong.";
-    if !console.failures.has_room(source) {
+    if !stranger.console.failures.has_room(stranger.source) {
         return Err(PageError::TooMany);
     }
     let token_of_session = new_token().map_err(|_| PageError::Internal)?;
-    let mut conn = console.looking_up().await?;
+    let mut conn = stranger.console.looking_up().await?;
     let mut tx = conn.begin().await.map_err(StoreError::from)?;
     let Some((found, method)) = sessions::use_link(&mut tx, &token_hash(token), &code_hash(code)).await?
     else {
         tx.rollback().await.map_err(StoreError::from)?;
-        fail(
-            console,
-            &mut conn,
-            "",
-            LINK_ROUTE,
-            source,
-            "its link is unknown, was used, or has expired, or its code is wrong",
-        )
-        .await?;
+        let reason = "its link is unknown, was used, or has expired, or its code is wrong";
+        fail(stranger, &mut conn, "", LINK_ROUTE, reason).await?;
         let left = sessions::find_link(&mut conn, &token_hash(token)).await?;
         let again = left.filter(|link| link.needs_code).map(|_| (token.to_owned(), true)).unwrap_or_default();
-        return page(console, again, next.to_owned(), PROBLEM.to_owned());
+        return page(&stranger.console, again, next.to_owned(), PROBLEM.to_owned());
     };
-    let begun = Begun { found: &found, method, route: LINK_ROUTE, subject: "link", source };
-    let cookie = begin(console, headers, &mut tx, &token_of_session, begun).await?;
+    let begun = Begun { found: &found, method, route: LINK_ROUTE, subject: "link" };
+    let cookie = begin(stranger, &mut tx, &token_of_session, begun).await?;
     tx.commit().await.map_err(StoreError::from)?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(next))).into_response())
 }
 
 /// A challenge for any passkey of the console.
-pub(crate) async fn challenge(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-) -> Result<Response, PageError> {
-    access::check_origin(&console, &Method::POST, &headers)?;
-    if !console.challenges.count(access::source(peer, &console.settings.proxies, &headers)) {
+pub(crate) async fn challenge(stranger: Stranger) -> Reply {
+    if !stranger.console.challenges.count(stranger.source) {
         return Err(PageError::TooMany);
     }
-    let mut conn = console.looking_up().await?;
-    account::challenge(match RelyingParty::of(&console.settings) {
+    let mut conn = stranger.console.looking_up().await?;
+    account::challenge(match RelyingParty::of(&stranger.console.settings) {
         Ok(party) => party.challenge(&mut conn, Purpose::SignIn).await,
         Err(error) => Err(error),
     })
@@ -178,17 +143,9 @@ pub(crate) struct PasskeySignIn {
 }
 
 /// Signs in with a passkey.
-pub(crate) async fn with_passkey(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    form: Result<Form<PasskeySignIn>, FormRejection>,
-) -> Result<Response, PageError> {
-    access::check_origin(&console, &Method::POST, &headers)?;
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
-    let source = access::source(peer, &console.settings.proxies, &headers);
+pub(crate) async fn with_passkey(stranger: Stranger, Sent(form): Sent<PasskeySignIn>) -> Reply {
     // Whatever failed before: a challenge is used once, so that an attempt costs a look-up, and a passkey is not guessed.
-    match passkey_session(&console, &headers, source, &form.answer).await {
+    match passkey_session(&stranger, &form.answer).await {
         Ok(cookie) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(&form.next))).into_response()),
         Err(PasskeyError::Store(error)) => Err(error.into()),
         Err(error) => {
@@ -196,22 +153,15 @@ pub(crate) async fn with_passkey(
                 PasskeyError::Counter { operator, .. } => operator.as_str(),
                 _ => "",
             };
-            let mut conn = console.looking_up().await?;
-            fail(&console, &mut conn, operator, PASSKEY_ROUTE, source, &error.to_string()).await?;
-            page(&console, <_>::default(), form.next, sentence(&error.to_string()))
+            failed(&stranger, operator, PASSKEY_ROUTE, form.next, &error.to_string()).await
         }
     }
 }
 
-async fn passkey_session(
-    console: &Console,
-    headers: &HeaderMap,
-    source: IpAddr,
-    answer: &str,
-) -> Result<HeaderValue, PasskeyError> {
-    let party = RelyingParty::of(&console.settings)?;
+async fn passkey_session(stranger: &Stranger, answer: &str) -> Result<HeaderValue, PasskeyError> {
+    let party = RelyingParty::of(&stranger.console.settings)?;
     let token = new_token().map_err(|error| PasskeyError::Refused(error.to_string()))?;
-    let mut conn = console.looking_up().await?;
+    let mut conn = stranger.console.looking_up().await?;
     let answer = Answer::take(&mut conn, Purpose::SignIn, answer).await?;
     let mut tx = conn.begin().await.map_err(StoreError::from)?;
     let passkey = party.verify(&mut tx, answer).await?;
@@ -221,9 +171,8 @@ async fn passkey_session(
         method: SignInMethod::Passkey,
         route: PASSKEY_ROUTE,
         subject: &subject,
-        source,
     };
-    let cookie = begin(console, headers, &mut tx, &token, begun).await?;
+    let cookie = begin(stranger, &mut tx, &token, begun).await?;
     tx.commit().await.map_err(StoreError::from)?;
     Ok(cookie)
 }
@@ -242,47 +191,32 @@ pub(crate) struct PasswordSignIn {
 
 /// Signs in with a password and a one-time code.
 pub(crate) async fn with_password(
-    State(console): State<Console>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    form: Result<Form<PasswordSignIn>, FormRejection>,
-) -> Result<Response, PageError> {
-    access::check_origin(&console, &Method::POST, &headers)?;
-    let Form(PasswordSignIn { name, password, code, next }) =
-        form.map_err(|error| PageError::Invalid(error.to_string()))?;
-    let source = access::source(peer, &console.settings.proxies, &headers);
-    if !console.failures.has_room(source) {
+    stranger: Stranger,
+    Sent(PasswordSignIn { name, password, code, next }): Sent<PasswordSignIn>,
+) -> Reply {
+    if !stranger.console.failures.has_room(stranger.source) {
         return Err(PageError::TooMany);
     }
     let typed = Typed { name, password, code };
-    match password_session(&console, &headers, source, typed).await {
+    match password_session(&stranger, typed).await {
         Ok(cookie) => Ok(([(header::SET_COOKIE, cookie)], Redirect::to(local(&next))).into_response()),
         Err(PasswordError::Store(error)) => Err(error.into()),
-        Err(error) => {
-            let mut conn = console.looking_up().await?;
-            let operator = "";
-            fail(&console, &mut conn, operator, PASSWORD_ROUTE, source, &error.to_string()).await?;
-            page(&console, <_>::default(), next, sentence(&error.to_string()))
-        }
+        Err(error) => failed(&stranger, "", PASSWORD_ROUTE, next, &error.to_string()).await,
     }
 }
 
-async fn password_session(
-    console: &Console,
-    headers: &HeaderMap,
-    source: IpAddr,
-    typed: Typed,
-) -> Result<HeaderValue, PasswordError> {
+async fn password_session(stranger: &Stranger, typed: Typed) -> Result<HeaderValue, PasswordError> {
     let token = new_token().map_err(|error| PasswordError::Failed(error.to_string()))?;
-    let found = console.passwords.sign_in(&console.pools, &console.vault, source, typed).await?;
+    let Stranger { console, source, .. } = stranger;
+    let found = console.passwords.sign_in(&console.pools, &console.vault, *source, typed).await?;
     let mut conn = console.looking_up().await?;
     let mut tx = conn.begin().await.map_err(StoreError::from)?;
     if !passkeys::lock_operator(&mut tx, &found.operator_id).await? {
         return Err(PasswordError::Wrong);
     }
     let method = SignInMethod::Password;
-    let begun = Begun { found: &found, method, route: PASSWORD_ROUTE, subject: "password and code", source };
-    let cookie = begin(console, headers, &mut tx, &token, begun).await?;
+    let begun = Begun { found: &found, method, route: PASSWORD_ROUTE, subject: "password and code" };
+    let cookie = begin(stranger, &mut tx, &token, begun).await?;
     tx.commit().await.map_err(StoreError::from)?;
     Ok(cookie)
 }
@@ -293,20 +227,19 @@ pub(super) struct Begun<'a> {
     pub method: SignInMethod,
     pub route: &'a str,
     pub subject: &'a str,
-    pub source: IpAddr,
 }
 
 /// Begins a session in place of the browser's earlier one.
 pub(super) async fn begin(
-    console: &Console,
-    headers: &HeaderMap,
+    stranger: &Stranger,
     conn: &mut PgConnection,
     token: &str,
     begun: Begun<'_>,
 ) -> Result<HeaderValue, StoreError> {
-    let Begun { found, method, route, subject, source } = begun;
-    console.failures.know(source);
-    console.challenges.know(source);
+    let Begun { found, method, route, subject } = begun;
+    let Stranger { console, source, headers } = stranger;
+    console.failures.know(*source);
+    console.challenges.know(*source);
     let source = source.to_string();
     if let Some(earlier) = cookies::session_of(console, headers) {
         sessions::end_session(conn, &earlier).await?;
@@ -316,29 +249,41 @@ pub(super) async fn begin(
     sessions::insert_session(conn, &session).await?;
     let action = ConsoleAction::SignedIn;
     let record = ConsoleRecord { operator: &found.name, action, route, subject, source: &source };
-    operators::record(conn, &record).await?;
+    accounts::record(conn, &record).await?;
     Ok(cookies::session_cookie(console, token))
 }
 
 /// Records a sign-in that failed, or refuses to after too many: neither the audit log nor the service's log grows with
 /// every request of a stranger. `operator` is empty when it is not known.
-pub(super) async fn fail(
-    console: &Console,
+async fn fail(
+    stranger: &Stranger,
     conn: &mut PgConnection,
     operator: &str,
     route: &str,
-    source: IpAddr,
     reason: &str,
 ) -> Result<(), PageError> {
-    if !console.failures.count(source) {
+    if !stranger.console.failures.count(stranger.source) {
         return Err(PageError::TooMany);
     }
-    let source = source.to_string();
+    let source = stranger.source.to_string();
     warn!(source, operator, route, reason, "a sign-in to the console failed");
     let action = ConsoleAction::Failed;
-    operators::record(conn, &ConsoleRecord { operator, action, route, subject: reason, source: &source })
+    accounts::record(conn, &ConsoleRecord { operator, action, route, subject: reason, source: &source })
         .await?;
     Ok(())
+}
+
+/// The page again after a sign-in that failed, which is recorded.
+pub(super) async fn failed(
+    stranger: &Stranger,
+    operator: &str,
+    route: &str,
+    next: String,
+    reason: &str,
+) -> Reply {
+    let mut conn = stranger.console.looking_up().await?;
+    fail(stranger, &mut conn, operator, route, reason).await?;
+    page(&stranger.console, <_>::default(), next, sentence(reason))
 }
 
 /// A path of the console; anything else is its home.
@@ -349,10 +294,7 @@ pub(super) fn local(next: &str) -> &str {
 }
 
 /// Ends the session.
-pub(crate) async fn sign_out(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn sign_out(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.looking_up().await?;
     if sessions::end_session(&mut conn, &operator.session).await? {
         operator.record(&mut conn, ConsoleAction::SignedOut, "POST /logout", "").await?;

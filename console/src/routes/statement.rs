@@ -1,25 +1,19 @@
 //! Statements of ledger accounts: the entries of a range of days between two balances, a page at a time and as CSV.
 
-use std::collections::HashMap;
-
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
+use axum::extract::State;
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
-use dvp_core::statements::csv::StatementCsv;
-use dvp_core::statements::{
+use dvp_core::ledger::statements::csv::StatementCsv;
+use dvp_core::ledger::statements::{
     self, EntryPlace, Heading, Line, Sink, StatementAccount, StatementEntry, StatementError, TimeRange,
     parse_account, write_statements,
 };
 use serde::Deserialize;
-use url::form_urlencoded::Serializer;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::{PageError, sentence};
-use crate::operator::Operator;
+use crate::request::{Asked, Reply, Visit, file};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 /// Entries of a page.
 const ROWS: usize = 100;
@@ -97,7 +91,6 @@ impl StatementQuery {
     }
 
     fn address(&self, path: &str, asset: &str, after: &str) -> String {
-        let mut query = Serializer::new(String::new());
         let fields = [
             ("account", self.account.as_str()),
             ("asset", asset),
@@ -105,10 +98,7 @@ impl StatementQuery {
             ("until", &self.until),
             ("after", after),
         ];
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        format!("{path}?{}", query.finish())
+        view::address(path, &fields)
     }
 }
 
@@ -127,12 +117,7 @@ impl From<StatementError> for PageError {
     }
 }
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: Result<Query<StatementQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn show(Visit { console, operator }: Visit, Asked(query): Asked<StatementQuery>) -> Reply {
     let (from, until) = query.days()?;
     let given = |field: Field, value: &str| Field { value: value.to_owned(), ..field };
     let form = Form::search(
@@ -198,7 +183,7 @@ pub(crate) async fn show(
             all.push(block);
         }
     }
-    blocks::render(Page::of(Some(&operator), "Treasury", title), None, all)
+    blocks::render(operator.page("Treasury", title), None, all)
 }
 
 /// Writes CSV until there are too many entries.
@@ -220,26 +205,16 @@ impl<S: Sink> Sink for Bounded<S> {
 }
 
 /// The whole statement as CSV (RFC 4180).
-pub(crate) async fn export(
-    State(console): State<Console>,
-    query: Result<Query<StatementQuery>, QueryRejection>,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn export(State(console): State<Console>, Asked(query): Asked<StatementQuery>) -> Reply {
     let (account, range) = (query.account()?, query.range()?);
     let asset = Some(query.asset.trim()).filter(|asset| !asset.is_empty());
-    let decimals: HashMap<String, u8> =
-        console.settings.decimals.iter().map(|(asset, decimals)| (asset.clone(), *decimals)).collect();
     let mut conn = console.reading().await?;
-    let sink = StatementCsv::begin(Vec::new(), &decimals).map_err(StatementError::from)?;
+    let sink = StatementCsv::begin(Vec::new(), &console.settings.decimals).map_err(StatementError::from)?;
     let mut sink = Bounded { sink, entries: 0 };
     write_statements(&mut conn, &[account], asset, range, &mut sink).await?;
     drop(conn);
     let bytes = sink.sink.finish().map_err(StatementError::from)?;
-    let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"statement.csv\""),
-    ];
-    Ok((headers, bytes).into_response())
+    file("statement.csv", "text/csv", bytes)
 }
 
 #[cfg(test)]

@@ -1,50 +1,40 @@
 //! Treasury: balances, limits, price bands and pauses, and requests to change them.
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, Utc};
-use dvp_core::bands::{self as core_bands, BandChange};
-use dvp_core::limits::{self as core_limits, LimitChange};
-use dvp_core::pauses::{self as core_pauses, PauseSwitch};
-use dvp_core::requests::{Maker, RequestedChange};
-use dvp_core::statements::account_name;
+use dvp_core::ledger::statements::account_name;
+use dvp_core::operators::bands::{self as core_bands, BandChange};
+use dvp_core::operators::limits::{self as core_limits, LimitChange};
+use dvp_core::operators::pauses::{self as core_pauses, PauseSwitch};
+use dvp_core::operators::requests::Maker;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
-use dvp_domain::reconcile::transfers::KnownTransfer;
-use dvp_store::changes::Subject;
+use dvp_store::database::changes::Subject;
 use dvp_store::ledger::balances;
-use dvp_store::operators::ConsoleAction;
-use dvp_store::pauses::PauseRow;
-use dvp_store::transfers::{self, TransferFilter};
-use dvp_store::{PgConnection, bands, limits, partners, pauses};
+use dvp_store::operators::pauses::PauseRow;
+use dvp_store::orders::abandonments;
+use dvp_store::{operators::bands, operators::limits, operators::pauses};
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::{PageError, sentence};
 use crate::navigation::TREASURY;
-use crate::operator::Operator;
+use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::routes::operations::Proposal;
 use crate::routes::{operations, statement};
-use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
-/// The most balances of the list, and the most transfers.
+/// The most balances of the list, and the most cool-downs.
 const BALANCES: i64 = 500;
-const TRANSFERS: i64 = 100;
+const COOL_DOWNS: i64 = 100;
 
-pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-) -> Result<Response, PageError> {
+pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.reading().await?;
     let held = balances::list(&mut conn, BALANCES).await?;
     let set = limits::list(&mut conn).await?;
+    let cooling = abandonments::list_cooling(&mut conn, COOL_DOWNS).await?;
     let widths = bands::list(&mut conn).await?;
     let paused = pauses::list(&mut conn).await?;
-    let open = TransferFilter { is_open: true, limit: TRANSFERS, ..TransferFilter::default() };
-    let moving = transfers::list(&mut conn, &open).await?;
     drop(conn);
     let amount = |minor: &str, asset: &str| Cell::number(view::amount(minor, console.decimals(asset)));
     let balances = held.iter().map(|row| {
@@ -63,20 +53,6 @@ pub(crate) async fn show(
         "Nobody holds anything.",
         balances,
     );
-    let moving = moving.iter().map(|kept| {
-        let KnownTransfer { id, cell, owner, asset, amount: minor, state, since } = &kept.known;
-        vec![
-            Cell::text(id.to_string()),
-            Cell::text(state.as_str()),
-            Cell::text(cell.to_string()),
-            Cell::text(owner.to_string()),
-            Cell::text(asset),
-            amount(&minor.to_string(), asset),
-            Cell::time(since.to_utc()),
-        ]
-    });
-    let headings = ["Id", "State", "Other cell", "Owner", "Asset", "#Amount", "Since"];
-    let transfers = Block::table("Transfers between cells", &headings, "None is open.", moving);
     let limits = set.iter().map(|row| {
         vec![
             Cell::text(view::words(&row.scope)),
@@ -86,17 +62,30 @@ pub(crate) async fn show(
             amount(&row.amount, &row.asset),
             amount(&row.used, &row.asset),
             amount(&row.open, &row.asset),
-            Cell::link("request", format!("/approvals/{}", view::segment(&row.approval))),
+            Cell::link("request", view::approval(&row.approval)),
         ]
     });
     let headings = ["Scope", "Target", "Asset", "Per", "#Limit", "#Accepted today", "#Open", "Approved by"];
     let limits = Block::table("Limits", &headings, "No limit is set.", limits);
+    let cooling = cooling.iter().map(|row| {
+        vec![
+            Cell::text(view::words(&row.scope)),
+            Cell::text(&row.subject),
+            Cell::text([row.provider_id.as_str(), &row.asset].join(" ").trim()),
+            Cell::number(row.orders.to_string()),
+            Cell::time(row.since),
+            Cell::time(row.until),
+        ]
+    });
+    let headings = ["Scope", "Wallet or partner", "Provider", "#Orders let go", "Since", "Until"];
+    let cool_downs =
+        Block::table("Cool-downs", &headings, "Nobody's orders or quotes are refused for now.", cooling);
     let bands = widths.iter().map(|row| {
         vec![
             Cell::text(format!("{}/{}", row.input, row.output)),
             Cell::number(format!("{} bps", row.deviation_bps)),
             Cell::text(row.middle.clone().unwrap_or_else(|| "reference price".to_owned())),
-            Cell::link("request", format!("/approvals/{}", view::segment(&row.approval))),
+            Cell::link("request", view::approval(&row.approval)),
             Cell::time(row.set_at),
         ]
     });
@@ -118,6 +107,7 @@ pub(crate) async fn show(
     let all = vec![
         pauses.with_forms(forms(pause_forms(&paused))),
         limits.with_forms(forms(vec![limit_form()])),
+        cool_downs,
         bands.with_forms(forms(vec![band_form()])),
         Block::forms("Operations of the ledger", forms(vec![operations::form(&Proposal::default())])),
         Block::facts(
@@ -128,16 +118,11 @@ pub(crate) async fn show(
                 ("Exposure", Cell::link("Show what is reserved or owed", "/treasury/exposure")),
             ],
         ),
-        transfers,
         balances,
     ];
     let all = all.into_iter().filter(|block| !block.is_bare()).collect();
     blocks::render(
-        Page::of(Some(&operator), "Treasury", "Treasury").live(&[
-            Subject::Controls,
-            Subject::Approvals,
-            Subject::Feed,
-        ]),
+        operator.page("Treasury", "Treasury").live(&[Subject::Controls, Subject::Approvals, Subject::Feed]),
         None,
         all,
     )
@@ -211,39 +196,30 @@ pub(crate) struct ResumeForm {
     reason: String,
 }
 
-type Given<T> = Result<Form<T>, FormRejection>;
-
-pub(crate) async fn pause(
-    state: State<Console>,
-    operator: Extension<Operator>,
-    form: Given<PauseForm>,
-) -> Result<Response, PageError> {
-    let Form(form) = read(form)?;
-    switch(state, operator, form, PauseSwitch::Pause).await
+pub(crate) async fn pause(visit: Visit, Sent(form): Sent<PauseForm>) -> Reply {
+    switch(visit, form, PauseSwitch::Pause).await
 }
 
 pub(crate) async fn resume(
-    state: State<Console>,
-    operator: Extension<Operator>,
-    form: Given<ResumeForm>,
-) -> Result<Response, PageError> {
-    let Form(ResumeForm { scope, target, paused_at, reason }) = read(form)?;
+    visit: Visit,
+    Sent(ResumeForm { scope, target, paused_at, reason }): Sent<ResumeForm>,
+) -> Reply {
     let form = PauseForm { scope, target, reason };
-    switch(state, operator, form, PauseSwitch::ResumeSeen(paused_at)).await
+    switch(visit, form, PauseSwitch::ResumeSeen(paused_at)).await
 }
 
 async fn switch(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     PauseForm { scope, target, reason }: PauseForm,
     switch: PauseSwitch,
-) -> Result<Response, PageError> {
+) -> Reply {
     let parsed =
         Scope::parse(&scope).ok_or_else(|| PageError::Invalid(format!("There is no scope {scope}.")))?;
     let mut conn = console.acting().await?;
-    let done = core_pauses::switch(&mut conn, switch, parsed, target.trim(), &operator.name, &reason).await;
+    let (targets, name) = (&console.settings.targets, &operator.name);
+    let done = core_pauses::switch(&mut conn, targets, switch, parsed, target.trim(), name, &reason).await;
     match done {
-        Ok(_) => Ok(Redirect::to("/treasury").into_response()),
+        Ok(_) => lead_to("/treasury"),
         Err(error) => {
             let route = match switch {
                 PauseSwitch::Pause => "POST /treasury/pauses/add",
@@ -253,7 +229,7 @@ async fn switch(
                 core_pauses::PauseError::Store(error) => error.into(),
                 refused => PageError::Conflict(sentence(&refused.to_string())),
             };
-            refuse(&mut conn, &operator, route, &format!("{scope} {target}"), error).await
+            operator.refuse(&mut conn, route, &format!("{scope} {target}"), error).await
         }
     }
 }
@@ -272,12 +248,7 @@ pub(crate) struct LimitForm {
     evidence: String,
 }
 
-pub(crate) async fn limit(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Given<LimitForm>,
-) -> Result<Response, PageError> {
-    let Form(form) = read(form)?;
+pub(crate) async fn limit(Visit { console, operator }: Visit, Sent(form): Sent<LimitForm>) -> Reply {
     let unknown = |what: &str, text: &str| PageError::Invalid(format!("There is no {what} {text}."));
     let scope = LimitScope::parse(&form.scope).ok_or_else(|| unknown("scope", &form.scope))?;
     let period = Period::parse(&form.period).ok_or_else(|| unknown("period", &form.period))?;
@@ -287,15 +258,11 @@ pub(crate) async fn limit(
     let amount_minor = (!amount.is_empty()).then(|| Minor::parse_decimal(&amount, *decimals)).transpose();
     let amount_minor = amount_minor.map_err(|error| PageError::Invalid(format!("The amount {error}.")))?;
     let mut conn = console.acting().await?;
-    let mut target = form.target.trim().to_owned();
-    if scope == LimitScope::Partner {
-        let partner = partners::find_partner(&mut conn, &target).await?;
-        target = partner.ok_or_else(|| unknown("partner", &target))?.id;
-    }
+    let target = form.target.trim().to_owned();
     let change = LimitChange { scope, target, asset, period, amount_minor };
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
-    let requested = core_limits::request(&mut conn, &change, maker).await;
-    requested_or_refused(&mut conn, &operator, "POST /treasury/limits", requested).await
+    let requested = core_limits::request(&mut conn, &console.settings.targets, &change, maker).await;
+    operator.requested(&mut conn, "POST /treasury/limits", "", requested).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -311,20 +278,10 @@ pub(crate) struct BandForm {
     evidence: String,
 }
 
-pub(crate) async fn band(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    form: Given<BandForm>,
-) -> Result<Response, PageError> {
-    let Form(form) = read(form)?;
+pub(crate) async fn band(Visit { console, operator }: Visit, Sent(form): Sent<BandForm>) -> Reply {
     let pair = form.pair.trim();
     let (input, output) =
         pair.split_once('/').ok_or_else(|| PageError::Invalid("A pair is INPUT/OUTPUT.".to_owned()))?;
-    for asset in [input, output] {
-        if !console.settings.decimals.contains_key(asset) {
-            return Err(PageError::Invalid(format!("There is no asset {asset}.")));
-        }
-    }
     let invalid = |what: &str| PageError::Invalid(format!("The {what} is no number."));
     let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
     let width = given(&form.bps).map(|text| text.parse().map_err(|_| invalid("width"))).transpose()?;
@@ -332,36 +289,6 @@ pub(crate) async fn band(
     let change = BandChange { input: input.into(), output: output.into(), deviation_bps: width, middle };
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
     let mut conn = console.acting().await?;
-    let requested = core_bands::request(&mut conn, &change, maker).await;
-    requested_or_refused(&mut conn, &operator, "POST /treasury/bands", requested).await
-}
-
-fn read<T>(form: Given<T>) -> Result<Form<T>, PageError> {
-    form.map_err(|error| PageError::Invalid(error.to_string()))
-}
-
-/// Shows the request, or records that it was refused.
-async fn requested_or_refused(
-    conn: &mut PgConnection,
-    operator: &Operator,
-    route: &str,
-    requested: Result<RequestedChange, impl Into<PageError>>,
-) -> Result<Response, PageError> {
-    match requested {
-        Ok(RequestedChange { approval, .. }) => {
-            Ok(Redirect::to(&format!("/approvals/{}", view::segment(&approval.id))).into_response())
-        }
-        Err(error) => refuse(conn, operator, route, "", error.into()).await,
-    }
-}
-
-async fn refuse(
-    conn: &mut PgConnection,
-    operator: &Operator,
-    route: &str,
-    subject: &str,
-    error: PageError,
-) -> Result<Response, PageError> {
-    operator.record(conn, ConsoleAction::Refused, route, &format!("{subject}: {error}")).await?;
-    Err(error)
+    let requested = core_bands::request(&mut conn, &console.settings.targets, &change, maker).await;
+    operator.requested(&mut conn, "POST /treasury/bands", "", requested).await
 }

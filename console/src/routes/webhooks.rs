@@ -1,14 +1,12 @@
 //! Webhook endpoints, their deliveries with all attempts, and repeated deliveries.
 
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Extension, Form, Path, Query, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::extract::Path;
 use chrono::{DateTime, Utc};
-use dvp_core::webhooks::{
-    self as core_webhooks, Addressed, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
+use dvp_core::engine::webhooks::{
+    self as core_webhooks, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
 };
-use dvp_store::changes::Subject;
-use dvp_store::operators::ConsoleAction;
+use dvp_store::database::changes::Subject;
+use dvp_store::operators::accounts::ConsoleAction;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::deliveries::{self, LogFilter, LoggedAttempt};
 use dvp_store::webhooks::{self, Endpoint};
@@ -18,8 +16,9 @@ use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::OPERATION;
 use crate::operator::Operator;
+use crate::request::{Asked, Reply, Sent, Visit, lead_to};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::{self};
 
 const ROWS: i64 = 100;
 const DELIVERIES: i64 = 50;
@@ -31,8 +30,6 @@ pub(crate) struct WebhooksQuery {
     #[serde(default)]
     before: String,
 }
-
-type PageQuery = Result<Query<WebhooksQuery>, QueryRejection>;
 
 fn address(id: &str) -> String {
     format!("/webhooks/{}", view::segment(id))
@@ -46,12 +43,7 @@ fn state(endpoint: &Endpoint) -> Cell {
     }
 }
 
-pub(crate) async fn list(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
-    query: PageQuery,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<WebhooksQuery>) -> Reply {
     let mut conn = console.reading().await?;
     let endpoints = webhooks::list(&mut conn, None, &query.after, ROWS).await?;
     drop(conn);
@@ -70,11 +62,7 @@ pub(crate) async fn list(
     let is_full = i64::try_from(endpoints.len()) == Ok(ROWS);
     table.older =
         endpoints.last().filter(|_| is_full).map(|row| format!("/webhooks?after={}", view::segment(&row.id)));
-    blocks::render(
-        Page::of(Some(&operator), "Webhooks", "Webhooks").live(&[Subject::Webhooks]),
-        None,
-        vec![table],
-    )
+    blocks::render(operator.page("Webhooks", "Webhooks").live(&[Subject::Webhooks]), None, vec![table])
 }
 
 async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Endpoint, PageError> {
@@ -83,12 +71,10 @@ async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Endpoint, 
 }
 
 pub(crate) async fn show(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    query: PageQuery,
-) -> Result<Response, PageError> {
-    let Query(query) = query.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Asked(query): Asked<WebhooksQuery>,
+) -> Reply {
     let before = (!query.before.is_empty()).then(|| query.before.parse()).transpose();
     let before =
         before.map_err(|_| PageError::Invalid("This page of the log cannot be found.".to_owned()))?;
@@ -132,7 +118,7 @@ pub(crate) async fn show(
     all.push(table);
     let state = state(&endpoint);
     blocks::render(
-        Page::of(Some(&operator), "Webhooks", format!("Endpoint {id}")).live(&[Subject::Webhooks]),
+        operator.page("Webhooks", format!("Endpoint {id}")).live(&[Subject::Webhooks]),
         Some(state),
         all,
     )
@@ -169,26 +155,20 @@ pub(crate) struct Again {
     reason: String,
 }
 
-type AgainForm = Result<Form<Again>, FormRejection>;
-
 pub(crate) async fn resend(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    form: AgainForm,
-) -> Result<Response, PageError> {
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Sent(form): Sent<Again>,
+) -> Reply {
     let command = Command::Resend { event_id: form.event.trim().to_owned() };
     carry_out(&console, &operator, &id, "POST /webhooks/{endpoint}/resend", command, form).await
 }
 
 pub(crate) async fn replay(
-    State(console): State<Console>,
-    Extension(operator): Extension<Operator>,
+    Visit { console, operator }: Visit,
     Path(id): Path<String>,
-    form: AgainForm,
-) -> Result<Response, PageError> {
-    let Form(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+    Sent(form): Sent<Again>,
+) -> Reply {
     let time = |text: &str| -> Result<DateTime<Utc>, PageError> {
         let unread = |_| PageError::Invalid("A time is written as 2026-01-31T09:00:00Z.".to_owned());
         text.trim().parse().map_err(unread)
@@ -208,7 +188,7 @@ async fn carry_out(
     route: &str,
     command: Command,
     form: Again,
-) -> Result<Response, PageError> {
+) -> Reply {
     if form.reason.trim().is_empty() {
         return Err(PageError::Invalid("A reason is needed.".to_owned()));
     }
@@ -216,21 +196,12 @@ async fn carry_out(
     let endpoint = find(&mut conn, id).await?;
     let owner = Owner { key_id: endpoint.key_id, tenant: endpoint.tenant };
     let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
-    let done = core_webhooks::carry_out(
-        &mut conn,
-        &console.vault,
-        &owner,
-        Addressed::ThisCell,
-        command,
-        None,
-        render,
-    )
-    .await;
+    let done = core_webhooks::carry_out(&mut conn, &console.vault, &owner, command, None, render).await;
     let subject = format!("{id} {}{}{}: {}", form.event, form.from, form.to, form.reason.trim());
     match done {
         Ok(_) => {
             operator.record(&mut conn, ConsoleAction::Acted, route, &subject).await?;
-            Ok(Redirect::to(&address(id)).into_response())
+            lead_to(&address(id))
         }
         Err(WebhookError::Store(error)) => Err(error.into()),
         Err(error) => {

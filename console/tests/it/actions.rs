@@ -1,36 +1,17 @@
 //! What operators do beside deciding about orders: statements, breaks, credentials, chains, views, searches.
 
 use axum::http::StatusCode;
-use dvp_core::audit;
+use dvp_core::workflow::audit;
 use dvp_domain::operator::OperatorRole;
 use dvp_domain::reconcile::{Break, BreakKind, Difference, SuggestedAction};
-use dvp_store::fix::admin;
 use dvp_store::fix::archive::{self, NewMessage};
-use dvp_store::fix::{self, NewFixSession};
+use dvp_store::fix::{self, admin};
 use dvp_store::reconcile::{NewRun, insert_run};
 use dvp_testing::orders::order;
 
 use crate::scene::{Answer, Scene, between};
 
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
-
-async fn session(scene: &Scene) -> String {
-    let vault = &scene.harness.engine.context().vault;
-    let new = NewFixSession {
-        partner_id: scene.harness.tenant.partner_id.clone(),
-        livemode: false,
-        begin_string: "FIX.4.4".into(),
-        client_comp_id: "ACME".into(),
-        service_comp_id: "DVP".into(),
-        default_appl_ver_id: None,
-        username: "acme".into(),
-        password_hash: vault.fix_password_hash("FIX.4.4:DVP->ACME", "old"),
-        password_key: vault.hash_id().to_owned(),
-    };
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    fix::upsert_session(&mut conn, &new).await.unwrap();
-    new.session_id()
-}
 
 /// The text of the definition after a term.
 pub(crate) fn fact<'a>(page: &'a Answer, term: &str) -> &'a str {
@@ -231,7 +212,7 @@ async fn a_key_works_after_a_second_operator_and_its_texts_are_shown_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sessions_password_is_replaced_by_the_second_operator() {
     let scene = Scene::new().await;
-    let id = session(&scene).await;
+    let id = scene.fix_session().await;
     let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
     let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
     let form = [("reason", "yearly"), ("evidence", "plan")];
@@ -255,7 +236,7 @@ async fn a_sessions_password_is_replaced_by_the_second_operator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_operator_disables_a_session_and_two_enable_it() {
     let scene = Scene::new().await;
-    let id = session(&scene).await;
+    let id = scene.fix_session().await;
     let operator = scene.sign_in("al", &[OperatorRole::Operator]).await;
     let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
     let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
@@ -293,7 +274,7 @@ async fn one_operator_disables_a_session_and_two_enable_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_session_are_searched_and_paged() {
     let scene = Scene::new().await;
-    let id = session(&scene).await;
+    let id = scene.fix_session().await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let now = chrono::Utc::now();
     let message = |n: u64| NewMessage {
@@ -403,7 +384,7 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
     scene.harness.start_workers();
     let (entity, _) = scene.harness.command(reference.as_str(), "create").await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+    let sql = format!(
         "update chain_command set chain_id = 31337; \
          insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, halted_detail, \
                                    halted_at) \
@@ -417,10 +398,8 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
          insert into chain_fact (chain_id, entity, kind, payload, block_number, gate, gate_number) \
          values (31337, decode('{}', 'hex'), 'filled', '{{}}', 8, 'finalized', 12)",
         hex::encode(entity)
-    )))
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    );
+    scene.run(&sql).await;
     let page = scene.get("/chains", &cookie).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
     for shown in
@@ -454,13 +433,9 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
 async fn an_event_is_resent_and_a_stretch_of_time_replayed() {
     let scene = Scene::new().await;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
-    sqlx::raw_sql(
-        "insert into api_key (id, partner_id, env, key_hash, hash_key, key_prefix, sealed_secret, scopes) \
-         select 'key_1', id, 'test', decode(repeat('0f', 32), 'hex'), '1', 'dvp_test_Ab12', 's', '{}' from partner",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    let sql = "insert into api_key (id, partner_id, env, key_hash, hash_key, key_prefix, sealed_secret, scopes) \
+         select 'key_1', id, 'test', decode(repeat('0f', 32), 'hex'), '1', 'dvp_test_Ab12', 's', '{}' from partner";
+    scene.run(sql).await;
     let new = dvp_store::webhooks::NewEndpoint {
         id: "whe_1".into(),
         key_id: "key_1".into(),

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::fix::settings::{self, FixSessionSettings};
-use dvp_store::{fix, partners};
+use dvp_store::{fix, partners::registry};
 
 use crate::actions::{approve, fact};
 use crate::scene::Scene;
@@ -34,7 +34,7 @@ async fn a_partner_is_created_once_with_a_reason() {
     let created = scene.post("/partners", &form, &admin).await;
     assert_eq!((created.status, created.header("location")), (StatusCode::SEE_OTHER, "/partners/initech"));
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    let partner = partners::find_partner(&mut conn, "initech").await.unwrap().unwrap();
+    let partner = registry::find_partner(&mut conn, "initech").await.unwrap().unwrap();
     assert_eq!((partner.tier.as_str(), partner.limit_per_minute), ("enterprise", 250));
     let last = scene.records().await.pop().unwrap();
     assert_eq!((last.0.as_str(), last.1.as_str()), ("jo", "acted"));
@@ -43,7 +43,7 @@ async fn a_partner_is_created_once_with_a_reason() {
     assert!(page.body.contains("The partner has no key."), "{}", page.body);
     let usual = scene.post("/partners", &[("name", "hooli"), ("tier", "standard"), ("reason", "r")], &admin);
     assert_eq!(usual.await.status, StatusCode::SEE_OTHER);
-    let partner = partners::find_partner(&mut conn, "hooli").await.unwrap().unwrap();
+    let partner = registry::find_partner(&mut conn, "hooli").await.unwrap().unwrap();
     assert_eq!(partner.limit_per_minute, 100);
 }
 

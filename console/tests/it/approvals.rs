@@ -1,13 +1,13 @@
 //! Decisions about requests of other operators.
 
 use axum::http::StatusCode;
-use dvp_core::audit;
-use dvp_core::limits::{LimitChange, request};
-use dvp_core::requests::Maker;
+use dvp_core::operators::limits::{LimitChange, request};
+use dvp_core::operators::requests::Maker;
+use dvp_core::workflow::audit;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::limits;
+use dvp_store::operators::limits;
 use dvp_testing::orders::order;
 
 use crate::scene::{Scene, between};
@@ -25,7 +25,8 @@ pub(crate) async fn requested(scene: &Scene, maker: &str, amount: u128) -> (Stri
         amount_minor: Some(Minor::new(amount)),
     };
     let maker = Maker { operator: maker, reason: "new quarter", evidence: "memo 7" };
-    let made = request(&mut conn, &change, maker).await.unwrap();
+    let targets = scene.harness.market.targets();
+    let made = request(&mut conn, &targets, &change, maker).await.unwrap();
     (made.approval.id, made.approval.version.to_string())
 }
 

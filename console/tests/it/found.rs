@@ -17,7 +17,7 @@ async fn each_kind_of_identifier_leads_to_what_it_names() {
     let reference = scene.harness.accept(order("000123456789")).await.reference;
     let reference = reference.as_str();
     let cookie = scene.sign_in("Jo Smith", &[OperatorRole::Viewer]).await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+    let sql = format!(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, exponent, \
                                    status, staged_file, bank_reference) \
          values ('E2E1', 'leg1', '{reference}', 'MSG1', 'B1', 100, 'USD', 2, 'paid', 'E2E1.abc.xml', 'BANK1'); \
@@ -39,10 +39,8 @@ async fn each_kind_of_identifier_leads_to_what_it_names() {
          insert into intent (partner_id, livemode, intent_id, request, reason) \
          select id, false, 'intent-refused', '{{}}', 'no_liquidity' from partner",
         "0e".repeat(20)
-    )))
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    );
+    scene.run(&sql).await;
     let event: (String,) = sqlx::query_as("select event_id from event where reference = $1 limit 1")
         .bind(reference)
         .fetch_one(scene.harness.pool())
@@ -91,16 +89,14 @@ async fn words_of_closed_alarms_and_of_last_results_find_their_orders() {
     let reference = scene.harness.accept(order("000123456789")).await.reference;
     let reference = reference.as_str();
     let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+    let sql = format!(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, exponent, \
                                    status, staged_file, alarm, alarm_cleared_at) \
          values ('E2E1', 'leg1', '{reference}', 'MSG1', 'B1', 100, 'USD', 2, 'paid', 'E2E1.abc.xml', \
                  'the amount differs', now()); \
          update effect set last_result = 'the provider answered gibberish' where reference = '{reference}'"
-    )))
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    );
+    scene.run(&sql).await;
     for words in ["amount differs", "gibberish"] {
         let answer = search(&scene, &cookie, words).await;
         assert_eq!(answer.header("location"), format!("/orders/{reference}"), "{words}: {}", answer.body);
@@ -114,7 +110,7 @@ async fn words_of_failures_find_the_newest_and_a_rare_one_of_long_ago() {
     let reference = scene.harness.accept(order("000123456789")).await.reference;
     let cookie = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
     // The first, and oldest, has another reason than 299 others.
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+    let sql = format!(
         "insert into execution (reference, partner_id, livemode, intent_id, entity, terms, state_name, state, version, \
                                 last_sequence, accepted_at, terminal_at) \
          select 'exe_copy' || lpad(n::text, 3, '0'), partner_id, livemode, intent_id || n, decode(lpad(n::text, 64, '0'), 'hex'), terms, \
@@ -122,10 +118,8 @@ async fn words_of_failures_find_the_newest_and_a_rare_one_of_long_ago() {
                     'message', case n when 1 then 'the moon was blue' else 'the bank is shut' end, 'retryable', false)), \
                 version, last_sequence, accepted_at - interval '1 hour' + n * interval '1 second', now() \
          from execution, generate_series(1, 300) n where reference = '{reference}'"
-    )))
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+    );
+    scene.run(&sql).await;
     let newest = search(&scene, &cookie, "bank shut").await;
     let first = newest.body.find("exe_copy300").unwrap();
     assert!(first < newest.body.find("exe_copy281").unwrap(), "{}", newest.body);

@@ -1,9 +1,9 @@
 //! Invitations of operators and changes of their roles, by two operators.
 
 use axum::http::StatusCode;
-use dvp_core::audit;
+use dvp_core::workflow::audit;
 use dvp_domain::operator::OperatorRole::{self, Admin, Approver, Treasury, Viewer};
-use dvp_store::operators;
+use dvp_store::operators::accounts;
 
 use crate::approvals::state;
 use crate::scene::{Answer, Scene, between};
@@ -34,7 +34,7 @@ async fn approve(scene: &Scene, id: &str, cookie: &str) -> Answer {
 
 async fn roles_of(scene: &Scene, name: &str) -> Vec<OperatorRole> {
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    operators::find_by_name(&mut conn, name).await.unwrap().unwrap().roles
+    accounts::find_by_name(&mut conn, name).await.unwrap().unwrap().roles
 }
 
 /// The token of the link on a page.
@@ -124,7 +124,7 @@ async fn roles_are_changed_by_two_others_and_only_as_they_were_seen() {
     let change = [("roles", "treasury"), ("reason", "moves"), ("evidence", "ticket 11")];
     let id = request_of(&scene.post("/operators/bob/roles", &change, &ann).await);
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    operators::update_roles(&mut conn, "opr_bob", &[Viewer]).await.unwrap();
+    accounts::update_roles(&mut conn, "opr_bob", &[Viewer]).await.unwrap();
     let moved = approve(&scene, &id, &cat).await;
     assert!(
         moved.status == StatusCode::CONFLICT && moved.body.contains("was changed since"),
@@ -146,13 +146,13 @@ async fn a_new_link_is_for_others_who_are_not_disabled() {
     let (id, code) = (request_of(&shown), between(&shown.body, "<dt>Code</dt><dd><span class=\"id\">", "<"));
     assert_eq!(approve(&scene, &id, &cat).await.status, StatusCode::SEE_OTHER);
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    operators::set_disabled(&mut conn, "opr_bob", true).await.unwrap();
+    accounts::set_disabled(&mut conn, "opr_bob", true).await.unwrap();
     assert_eq!(scene.post(&format!("/approvals/{id}/link"), &[], &cat).await.status, StatusCode::CONFLICT);
-    operators::set_disabled(&mut conn, "opr_bob", false).await.unwrap();
+    accounts::set_disabled(&mut conn, "opr_bob", false).await.unwrap();
     let token = token_of(&scene.post(&format!("/approvals/{id}/link"), &[], &cat).await);
     let signed_in = scene.post("/login", &[("token", &token), ("code", code)], "").await;
     assert_eq!(signed_in.status, StatusCode::SEE_OTHER);
-    operators::set_disabled(&mut conn, "opr_bob", true).await.unwrap();
+    accounts::set_disabled(&mut conn, "opr_bob", true).await.unwrap();
     assert_eq!(scene.post("/operators/bob/link", &why, &ann).await.status, StatusCode::CONFLICT);
 }
 

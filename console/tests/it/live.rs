@@ -74,7 +74,7 @@ async fn a_page_is_told_of_every_kind_of_change() {
         ("fix", "select pg_notify('dvp_console', 'fix')"),
         ("webhooks", "select pg_notify('dvp_console', 'webhooks')"),
     ] {
-        sqlx::query(change).execute(scene.harness.pool()).await.unwrap();
+        scene.run(change).await;
         told(&mut events, subject).await;
     }
     stop.cancel();

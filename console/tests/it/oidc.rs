@@ -12,9 +12,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use chrono::Utc;
 use dvp_console::{ProviderSettings, SessionPolicy};
-use dvp_core::operators::identify;
+use dvp_core::operators::accounts::identify;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators;
+use dvp_store::operators::accounts;
 use dvp_testing::market::pair;
 use dvp_testing::{Harness, Market};
 use p256::ecdsa::signature::Signer as _;
@@ -290,7 +290,7 @@ async fn a_session_of_the_provider_reads_but_neither_steps_up_nor_adds_passkeys(
     let refused = stage.scene.post("/account/passkeys/challenge", &[], &cookie).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     let mut conn = stage.scene.harness.pool().acquire().await.unwrap();
-    operators::set_disabled(&mut conn, "opr_jo", true).await.unwrap();
+    accounts::set_disabled(&mut conn, "opr_jo", true).await.unwrap();
     assert_eq!(stage.scene.get("/orders", &cookie).await.status, StatusCode::SEE_OTHER);
     assert!(stage.sign_in("s1", "jo@example.com").await.is_err());
 }

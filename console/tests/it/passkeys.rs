@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators;
+use dvp_store::operators::accounts;
 
 use crate::authenticator::Authenticator;
 use crate::scene::Scene;
@@ -21,10 +21,6 @@ async fn registered() -> (Scene, Authenticator, String) {
 async fn last_record(scene: &Scene) -> (String, String, String) {
     let (operator, action, _, subject) = scene.records().await.pop().unwrap();
     (operator, action, subject)
-}
-
-async fn alter(scene: &Scene, sql: &str) {
-    sqlx::query(sqlx::AssertSqlSafe(sql.to_owned())).execute(scene.harness.pool()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +54,7 @@ async fn an_answer_is_used_once_in_time_and_for_its_purpose() {
     assert_eq!(last_record(&scene).await, (String::new(), "failed".into(), used.into()));
 
     let late = scene.sign(&mut passkey).await;
-    alter(&scene, "update operator_challenge set expires_at = now()").await;
+    scene.run("update operator_challenge set expires_at = now()").await;
     assert!(scene.sign_in_with(&late).await.is_empty(), "it is late");
 
     let step_up = passkey.get(&scene.challenge("/account/challenge", &cookie).await);
@@ -128,11 +124,11 @@ async fn a_disabled_operator_neither_signs_in_nor_completes_what_it_began() {
     let begun = scene.sign(&mut passkey).await;
     let new = scene.challenge("/account/passkeys/challenge", &cookie).await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    assert!(operators::set_disabled(&mut conn, "opr_jo", true).await.unwrap());
+    assert!(accounts::set_disabled(&mut conn, "opr_jo", true).await.unwrap());
     assert!(scene.sign_in_with(&begun).await.is_empty());
     let fields = [("name", "another"), ("answer", &Authenticator::new(2).create(&new))];
     assert_eq!(scene.post("/account/passkeys", &fields, &cookie).await.status, StatusCode::UNAUTHORIZED);
-    assert!(operators::set_disabled(&mut conn, "opr_jo", false).await.unwrap());
+    assert!(accounts::set_disabled(&mut conn, "opr_jo", false).await.unwrap());
     assert_eq!(scene.get("/", &cookie).await.status, StatusCode::SEE_OTHER);
     let answer = scene.sign(&mut passkey).await;
     assert!(!scene.sign_in_with(&answer).await.is_empty());
@@ -169,12 +165,9 @@ async fn a_removed_passkey_does_not_sign_in_and_the_last_one_stays() {
 async fn a_session_that_is_not_recent_adds_no_passkey() {
     let (scene, mut passkey, cookie) = registered().await;
     let options = scene.challenge("/account/passkeys/challenge", &cookie).await;
-    alter(
-        &scene,
-        "update operator_session set authenticated_at = now() - interval '6 minutes', \
-                 started_at = now() - interval '6 minutes'",
-    )
-    .await;
+    let sql = "update operator_session set authenticated_at = now() - interval '6 minutes', \
+                 started_at = now() - interval '6 minutes'";
+    scene.run(sql).await;
     let refused = scene.post("/account/passkeys/challenge", &[], &cookie).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     let fields = [("name", "mine"), ("answer", &Authenticator::new(2).create(&options))];
@@ -203,7 +196,7 @@ async fn a_passkey_belongs_to_one_operator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_deployment_has_no_sessions_of_reusable_links() {
     let (scene, _, _) = registered().await;
-    alter(&scene, "insert into deployment (environment) values ('live')").await;
+    scene.run("insert into deployment (environment) values ('live')").await;
     let made = sqlx::query(
         "insert into operator_session (token_hash, operator_id, method, source) \
          values (sha256('x'), 'opr_jo', 'reusable_link', 's')",

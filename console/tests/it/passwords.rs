@@ -1,10 +1,10 @@
 //! Passwords with one-time codes.
 
 use axum::http::StatusCode;
-use dvp_core::rotation;
+use dvp_core::operators::rotation;
 use dvp_core::secrets::{Vault, seal_key};
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators;
+use dvp_store::operators::accounts;
 use dvp_testing::market::master_key;
 use dvp_testing::totp::AuthenticatorApp;
 
@@ -113,10 +113,7 @@ async fn wrong_and_unknown_are_answered_alike_and_bounded_alike() {
         let bounded = scene.sign_in_as(name, PASSWORD, &app.code()).await;
         assert!(bounded.cookie().is_empty() && bounded.body.contains("Too many attempts"), "{name}");
     }
-    sqlx::query("update operator_attempt set since = now() - interval '16 minutes'")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.run("update operator_attempt set since = now() - interval '16 minutes'").await;
     assert_eq!(scene.sign_in_as("jo", PASSWORD, &app.code()).await.status, StatusCode::SEE_OTHER);
     let counted = scene.attempts().await;
     assert_eq!(counted.iter().find(|(kind, _)| kind == "source"), Some(&("source".to_owned(), 1)));
@@ -136,10 +133,7 @@ async fn an_address_is_bounded_over_all_names() {
 async fn a_code_is_a_step_up_and_guesses_are_bounded() {
     let (scene, app, cookie) = registered().await;
     let (id, version) = requested(&scene, "kim", 1_000_000).await;
-    sqlx::query("update operator_session set authenticated_at = now() - interval '6 minutes'")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.run("update operator_session set authenticated_at = now() - interval '6 minutes'").await;
     let approve = format!("/approvals/{id}/approve");
     let send = async |code: &str, cookie: &str| {
         scene.post(&approve, &[("version", &version), ("step_up_code", code)], cookie).await
@@ -150,15 +144,12 @@ async fn a_code_is_a_step_up_and_guesses_are_bounded() {
     }
     assert!(send(&app.code(), &cookie).await.body.contains("Too many attempts"));
     assert_eq!(state(&scene, &id).await.0, "pending");
-    sqlx::query("delete from operator_attempt").execute(scene.harness.pool()).await.unwrap();
+    scene.run("delete from operator_attempt").await;
     let code = app.code();
     let done = send(&code, &cookie).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.body);
     assert_eq!(state(&scene, &id).await.0, "approved");
-    sqlx::query("update operator_session set authenticated_at = now() - interval '6 minutes'")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.run("update operator_session set authenticated_at = now() - interval '6 minutes'").await;
     let replayed = send(&code, &done.cookie()).await;
     assert!(replayed.body.contains("was used already"), "{}", replayed.body);
 }
@@ -180,14 +171,11 @@ async fn a_password_is_chosen_and_confirmed_by_its_operator_in_time() {
     let fields = [("sealed", sealed.as_str()), ("code", code.as_str())];
     let foreign = scene.post("/account/password/confirm", &fields, &other).await;
     assert!(foreign.body.contains("choose it again") && foreign.cookie().is_empty(), "{}", foreign.body);
-    sqlx::query("update operator_session set started_at = now() - interval '6 minutes'")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.run("update operator_session set started_at = now() - interval '6 minutes'").await;
     let late = scene.post("/account/password/confirm", &fields, &cookie).await;
     assert_eq!(late.status, StatusCode::CONFLICT);
     assert!(
-        !operators::passwords::exists(&mut scene.harness.pool().acquire().await.unwrap(), "opr_jo")
+        !accounts::passwords::exists(&mut scene.harness.pool().acquire().await.unwrap(), "opr_jo")
             .await
             .unwrap()
     );

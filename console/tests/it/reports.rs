@@ -1,7 +1,7 @@
 //! Reports of the ledger as pages and CSV.
 
 use axum::http::StatusCode;
-use dvp_core::statements::{TimeRange, exposure, fees};
+use dvp_core::ledger::statements::{TimeRange, exposure, fees};
 use dvp_domain::operator::OperatorRole;
 use dvp_testing::orders::order;
 

@@ -8,11 +8,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use dvp_console::{Console, ConsoleSettings, ProviderSettings, SessionPolicy};
-use dvp_core::operators::token_hash;
+use dvp_core::operators::accounts::token_hash;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators;
-use dvp_store::operators::sessions::{self, NewLink};
+use dvp_store::fix::{self, NewFixSession};
+use dvp_store::operators::accounts;
+use dvp_store::operators::accounts::sessions::{self, NewLink};
 use dvp_testing::market::pair;
 use dvp_testing::{Harness, Market};
 use http_body_util::BodyExt as _;
@@ -77,6 +78,7 @@ impl Scene {
             origins: vec![origin.parse().unwrap()],
             environment: Environment::Test,
             decimals: [("USDC".to_owned(), 6), ("USD".to_owned(), 2)].into(),
+            targets: harness.market.targets(),
             stale_fix_types: Vec::new(),
             proxies: Vec::new(),
             sessions,
@@ -94,7 +96,7 @@ impl Scene {
 
     pub(crate) async fn add(&self, name: &str, roles: &[OperatorRole]) {
         let mut conn = self.harness.pool().acquire().await.unwrap();
-        operators::insert(&mut conn, &format!("opr_{name}"), name, roles, "test").await.unwrap();
+        accounts::insert(&mut conn, &format!("opr_{name}"), name, roles, "test").await.unwrap();
     }
 
     /// A link of an operator, which is used once.
@@ -189,6 +191,30 @@ impl Scene {
             headers: parts.headers,
             body: String::from_utf8(body.to_vec()).unwrap(),
         }
+    }
+
+    /// Runs statements on the database.
+    pub(crate) async fn run(&self, sql: &str) {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(self.harness.pool()).await.unwrap();
+    }
+
+    /// A FIX session of the partner, with the password `old`.
+    pub(crate) async fn fix_session(&self) -> String {
+        let vault = &self.harness.engine.context().vault;
+        let new = NewFixSession {
+            partner_id: self.harness.tenant.partner_id.clone(),
+            livemode: false,
+            begin_string: "FIX.4.4".into(),
+            client_comp_id: "ACME".into(),
+            service_comp_id: "DVP".into(),
+            default_appl_ver_id: None,
+            username: "acme".into(),
+            password_hash: vault.fix_password_hash("FIX.4.4:DVP->ACME", "old"),
+            password_key: vault.current_id().to_owned(),
+        };
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        fix::upsert_session(&mut conn, &new).await.unwrap();
+        new.session_id()
     }
 
     /// The entries of the audit log about the console: operator, action, route, subject.

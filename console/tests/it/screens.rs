@@ -1,36 +1,20 @@
 //! The screens of the parts of the service, and what operators request and change there.
 
 use axum::http::StatusCode;
-use dvp_core::audit;
+use dvp_core::workflow::audit;
 use dvp_core::writer::Outcome;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::fix::{self, NewFixSession};
 use dvp_testing::orders::order;
 
 use crate::scene::{Scene, between};
 
-async fn session(scene: &Scene) -> String {
-    let new = NewFixSession {
-        partner_id: scene.harness.tenant.partner_id.clone(),
-        livemode: false,
-        begin_string: "FIX.4.4".into(),
-        client_comp_id: "ACME".into(),
-        service_comp_id: "DVP".into(),
-        default_appl_ver_id: None,
-        username: "acme".into(),
-        password_hash: [7; 32],
-        password_key: "1".into(),
-    };
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    fix::upsert_session(&mut conn, &new).await.unwrap();
-    new.session_id()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_shows_a_service_with_orders() {
     let scene = Scene::new().await;
-    let id = session(&scene).await;
+    let id = scene.fix_session().await;
     let reference = scene.harness.accept(order("000123456789")).await.reference;
+    let aside = "update effect set unwritten = 1, failing_since = now(), last_result = 'broken on purpose'";
+    scene.run(aside).await;
     let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
     let session_page = format!("/fix/{}", id.replace(':', "%3A").replace('>', "%3E"));
     for (path, shown) in [
@@ -39,6 +23,7 @@ async fn every_screen_shows_a_service_with_orders() {
         ("/reconciliation", "Open breaks"),
         ("/treasury", "north"),
         ("/chains", "Relayer accounts"),
+        ("/work", "broken on purpose"),
         ("/fix", "FIX.4.4:DVP-"),
         (&session_page, "Next MsgSeqNum out"),
         ("/webhooks", "There is no endpoint."),
@@ -55,21 +40,6 @@ async fn every_screen_shows_a_service_with_orders() {
         assert!(page.body.contains(shown), "{shown} is not in {path}\n{}", page.body);
     }
     assert_eq!(scene.get("/search?q=ACME", &cookie).await.header("location"), session_page);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partner_that_has_moved_names_the_cells_that_have_it() {
-    let scene = Scene::new().await;
-    let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
-    let page = scene.get("/partners/acme", &cookie).await.body;
-    assert!(!page.contains("Moves between cells") && !page.contains("Also in cells"), "{page}");
-    let moved = "insert into partner_move (id, partner_id, source, target, state, operator) \
-                 values ('apr_1', 'ptn_acme', '00a', '00b', 'moved', 'kim')";
-    sqlx::query(moved).execute(scene.harness.pool()).await.unwrap();
-    let page = scene.get("/partners/acme", &cookie).await.body;
-    for shown in ["Moves between cells", "apr_1", "00a", "moved", "Also in cells"] {
-        assert!(page.contains(shown), "{shown} is not in\n{page}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,6 +75,10 @@ async fn a_pause_holds_until_it_is_removed_and_needs_a_reason() {
     let pause = |reason| [("scope", "pair"), ("target", "USDC/USD"), ("reason", reason)];
     assert_eq!(scene.post("/treasury/pauses/add", &pause(" "), &treasury).await.status, StatusCode::CONFLICT);
     assert_eq!(scene.records().await.pop().unwrap().1, "refused");
+    let typo = [("scope", "pair"), ("target", "usdc/usd"), ("reason", "feed")];
+    let refused = scene.post("/treasury/pauses/add", &typo, &treasury).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.body.contains("did you mean USDC/USD?"), "{}", refused.body);
     let paused = scene.post("/treasury/pauses/add", &pause("feed"), &treasury).await;
     assert_eq!(paused.status, StatusCode::SEE_OTHER);
     assert!(matches!(scene.harness.submit(order("000123456789")).await, Outcome::Rejected { .. }));
@@ -145,7 +119,7 @@ async fn a_decision_is_about_the_version_that_the_operator_saw() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_and_partners_are_commanded_with_a_reason_and_recorded() {
     let scene = Scene::new().await;
-    let id = session(&scene).await;
+    let id = scene.fix_session().await;
     let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
     let at = format!("/fix/{}/commands", id.replace(':', "%3A").replace('>', "%3E"));
     let numbers = [("action", "set_seq"), ("next_in", "7"), ("next_out", "9"), ("reason", "agreed")];

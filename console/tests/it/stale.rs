@@ -79,18 +79,14 @@ async fn a_form_resumes_only_the_halt_that_its_operator_saw() {
     const RESUME: &str = "/chains/resume";
     let scene = Scene::new().await;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
-    sqlx::raw_sql(
-        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, \
+    let sql = "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number, halted, \
                                    halted_detail, halted_at) \
          values (31337, 9, decode(repeat('09', 32), 'hex'), 9, 9, 'final_block_changed', 'block 8 is another', now()); \
          insert into chain_block (chain_id, hash, number, parent, block_time, verified_by) \
          values (31337, decode(repeat('07', 32), 'hex'), 7, decode(repeat('06', 32), 'hex'), now(), 'test'); \
          insert into chain_status (chain_id, name, state, reason, node_head, node_final) \
-         values (31337, 'home', 'halted', 'block 8 is another', 9, 9)",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
+         values (31337, 'home', 'halted', 'block 8 is another', 9, 9)";
+    scene.run(sql).await;
     let opened = async || {
         let mut fields = fields_of(&scene.get("/chains", &cookie).await, RESUME);
         fields.push(("shared_block".to_owned(), "7".to_owned()));
@@ -98,7 +94,7 @@ async fn a_form_resumes_only_the_halt_that_its_operator_saw() {
     };
     let first = opened().await;
     let later = "update chain_cursor set halted_detail = 'block 7 is another', halted_at = clock_timestamp()";
-    sqlx::query(later).execute(scene.harness.pool()).await.unwrap();
+    scene.run(later).await;
     assert_outdated(&send(&scene, RESUME, &first, &cookie).await);
     let halted = "select count(*) from chain_cursor where halted is not null";
     assert_eq!(scene.harness.count(halted).await, 1);

@@ -178,10 +178,7 @@ async fn nothing_but_a_new_answer_of_the_operators_own_passkey_is_a_step_up() {
     let fresh = passkey.get(&scene.challenge("/account/challenge", &cookie).await);
     let fields = [("version", "17"), ("step_up_passkey", fresh.as_str())];
     let cookie = scene.post(&approve, &fields, &cookie).await.cookie();
-    sqlx::query("update operator_session set authenticated_at = now() - interval '6 minutes'")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.run("update operator_session set authenticated_at = now() - interval '6 minutes'").await;
     let fields = [("version", version.as_str()), ("step_up_passkey", fresh.as_str())];
     assert!(is_step_up(&scene.post(&approve, &fields, &cookie).await), "an answer is used once");
     assert_eq!(state(&scene, &id).await.0, "pending");

@@ -4,29 +4,15 @@ pub mod destination;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PayoutMethod {
-    Wire,
-    Swift,
-    Ach,
-    Sepa,
-}
+use crate::currency::{AccountNumber, account_number, is_bic, is_country};
+use crate::names::names;
 
-impl PayoutMethod {
-    pub const ALL: [Self; 4] = [Self::Wire, Self::Swift, Self::Ach, Self::Sepa];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wire => "wire",
-            Self::Swift => "swift",
-            Self::Ach => "ach",
-            Self::Sepa => "sepa",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == text)
+names! {
+    pub enum PayoutMethod {
+        Wire = "wire",
+        Swift = "swift",
+        Ach = "ach",
+        Sepa = "sepa",
     }
 }
 
@@ -76,7 +62,53 @@ fn filled(text: Option<&String>) -> Option<&str> {
     text.map(|t| t.trim()).filter(|t| !t.is_empty())
 }
 
+/// A detail that no bank could pay to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {}", .field.as_str(), .problem)]
+pub struct BeneficiaryFault {
+    pub field: BeneficiaryField,
+    pub problem: &'static str,
+}
+
+names! {
+    /// A field that has a form of its own.
+    pub enum BeneficiaryField {
+        Account = "account",
+        Country = "country",
+        SwiftCode = "swiftCode",
+    }
+}
+
 impl Beneficiary {
+    /// Checks the details that are given. What is missing has a rejection reason and is no fault.
+    pub fn check(&self) -> Result<(), BeneficiaryFault> {
+        let fault = |field, problem| Err(BeneficiaryFault { field, problem });
+        if let Some(account) = self.account().filter(|_| !self.is_reference()) {
+            match account_number(account) {
+                AccountNumber::WrongIban => {
+                    return fault(
+                        BeneficiaryField::Account,
+                        "must be an IBAN of its country's length and structure, with right check digits",
+                    );
+                }
+                AccountNumber::Other if self.rail() == Some(PayoutMethod::Sepa) => {
+                    return fault(
+                        BeneficiaryField::Account,
+                        "must be an IBAN: sepa pays to no other account",
+                    );
+                }
+                AccountNumber::Iban(_) | AccountNumber::Other => {}
+            }
+        }
+        if filled(self.country.as_ref()).is_some_and(|code| !is_country(&code.to_ascii_uppercase())) {
+            return fault(BeneficiaryField::Country, "must be an ISO 3166-1 alpha-2 code of a country");
+        }
+        if filled(self.swift_code.as_ref()).is_some_and(|code| !is_bic(&code.to_ascii_uppercase())) {
+            return fault(BeneficiaryField::SwiftCode, "must be a BIC of 8 or 11 characters (ISO 9362)");
+        }
+        Ok(())
+    }
+
     pub fn account(&self) -> Option<&str> {
         filled(self.account.as_ref())
     }
@@ -103,9 +135,9 @@ impl Beneficiary {
         self.payout_method.or_else(|| filled(self.swift_code.as_ref()).map(|_| PayoutMethod::Swift))
     }
 
-    /// Whether country and rail are known.
+    /// Whether name, country and rail are known.
     pub fn has_rail_details(&self) -> bool {
-        filled(self.country.as_ref()).is_some() && self.rail().is_some()
+        self.name().is_some() && filled(self.country.as_ref()).is_some() && self.rail().is_some()
     }
 
     /// Whether the rail needs no address, or a complete one is given.
@@ -162,6 +194,39 @@ mod tests {
         assert!(!beneficiary.has_address_for_rail());
         beneficiary.payout_method = Some(PayoutMethod::Ach);
         assert!(beneficiary.has_address_for_rail());
+    }
+
+    #[test]
+    fn details_that_exist_nowhere_are_faults() {
+        let iban = || account("DE89370400440532013000");
+        let sepa = Some(PayoutMethod::Sepa);
+        let field = |beneficiary: Beneficiary| beneficiary.check().err().map(|fault| fault.field);
+        for fine in [
+            Beneficiary::default(),
+            Beneficiary {
+                country: Some(String::new()),
+                swift_code: Some(" ".into()),
+                ..account("000123456789")
+            },
+            Beneficiary { country: Some("de".into()), payout_method: sepa, ..iban() },
+            Beneficiary { swift_code: Some("deutdeff500".into()), ..iban() },
+            Beneficiary { payout_method: sepa, ..account("bene_1:dest_2") },
+        ] {
+            assert_eq!(field(fine.clone()), None, "{fine:?}");
+        }
+        for wrong in ["XX86ABCDEFGHIJK", "DE89370400440532013001", "DE8937040044053201300"] {
+            assert_eq!(field(account(wrong)), Some(BeneficiaryField::Account), "{wrong}");
+        }
+        let no_iban = Beneficiary { payout_method: sepa, ..account("000123456789") };
+        assert_eq!(field(no_iban), Some(BeneficiaryField::Account));
+        for wrong in ["ZZ", "USA", "D", "EU"] {
+            let of = Beneficiary { country: Some(wrong.into()), ..iban() };
+            assert_eq!(field(of), Some(BeneficiaryField::Country), "{wrong}");
+        }
+        for wrong in ["nonsense!", "DEUTZZFF", "DEUTDEF"] {
+            let at = Beneficiary { swift_code: Some(wrong.into()), ..iban() };
+            assert_eq!(field(at), Some(BeneficiaryField::SwiftCode), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! [`ChainFact`] is committed by the indexer together with its cursor, once the block is at the confirmation depth, and
 //! the settlement workflow consumes it.
 
+use crate::names::names;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 
@@ -91,49 +93,18 @@ pub enum ChainCommand {
     Refund { entity: Hex32 },
 }
 
-/// The kinds of chain commands, as named in rows, logs and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandKind {
-    Create,
-    Fill,
-    Settle,
-    Anchor,
-    Transfer,
-    Swap,
-    Cancel,
-    ReturnFilled,
-    Refund,
-}
-
-impl CommandKind {
-    pub const ALL: [Self; 9] = [
-        Self::Create,
-        Self::Fill,
-        Self::Settle,
-        Self::Anchor,
-        Self::Transfer,
-        Self::Swap,
-        Self::Cancel,
-        Self::ReturnFilled,
-        Self::Refund,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Fill => "fill",
-            Self::Settle => "settle",
-            Self::Anchor => "anchor",
-            Self::Transfer => "transfer",
-            Self::Swap => "swap",
-            Self::Cancel => "cancel",
-            Self::ReturnFilled => "return_filled",
-            Self::Refund => "refund",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+names! {
+    /// The kinds of chain commands, as named in rows, logs and metrics.
+    pub enum CommandKind {
+        Create = "create",
+        Fill = "fill",
+        Settle = "settle",
+        Anchor = "anchor",
+        Transfer = "transfer",
+        Swap = "swap",
+        Cancel = "cancel",
+        ReturnFilled = "return_filled",
+        Refund = "refund",
     }
 }
 
@@ -356,7 +327,7 @@ mod tests {
             serde_json::from_str(&text).unwrap()
         };
         let permit = r#","permit":{"amount":"5","nonce":"0","deadline":6,"signature":"0x"}"#;
-        assert_eq!(command(permit).deposit_by(), None, "a command of an earlier build");
+        assert_eq!(command(permit).deposit_by(), None);
         let deposited = command("");
         assert_eq!(deposited.deposit_by(), Some(6));
         assert!(serde_json::to_value(&deposited).unwrap().get("permit").is_none());

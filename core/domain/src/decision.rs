@@ -230,7 +230,7 @@ fn remittance_has_beneficiary(request: &IntentRequest) -> Result<(), Reason> {
     if is_remittance && !known { Err(Reason::BeneficiaryRequiredForRemittance) } else { Ok(()) }
 }
 
-/// Pair, amount and time are checked here; a quote is never re-priced (spec section 2.4).
+/// Pair, amount, actor and time are checked here; a quote is never re-priced (spec section 2.4).
 fn quote_stands(
     request: &IntentRequest,
     terms: &FirmTerms,
@@ -251,6 +251,7 @@ fn quote_stands(
     let same = request.input_asset.symbol == terms.input_asset
         && request.output_asset.symbol == terms.output_asset
         && request.side == terms.side
+        && request.actor_type == terms.actor
         && fixed_amount_agrees;
     if same { Ok(()) } else { Err(Reason::QuoteMismatch) }
 }

@@ -2,56 +2,35 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::names;
+
 /// The schema version of event payloads.
 pub const API_VERSION: &str = "2026-11-01";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum EventType {
-    #[serde(rename = "intent.accepted")]
-    IntentAccepted,
-    #[serde(rename = "offramp.initiated")]
-    OfframpInitiated,
-    #[serde(rename = "offramp.in_progress")]
-    OfframpInProgress,
-    #[serde(rename = "offramp.completed")]
-    OfframpCompleted,
-    #[serde(rename = "offramp.failed")]
-    OfframpFailed,
-    #[serde(rename = "payout.initiated")]
-    PayoutInitiated,
-    #[serde(rename = "payout.in_progress")]
-    PayoutInProgress,
-    #[serde(rename = "payout.completed")]
-    PayoutCompleted,
-    #[serde(rename = "payout.failed")]
-    PayoutFailed,
-    #[serde(rename = "payout.reversed")]
-    PayoutReversed,
-    #[serde(rename = "intent.cancelled")]
-    IntentCancelled,
-    #[serde(rename = "intent.expired")]
-    IntentExpired,
-    #[serde(rename = "intent.failed")]
-    IntentFailed,
+names! {
+    pub enum EventType {
+        IntentAccepted = "intent.accepted",
+        OfframpInitiated = "offramp.initiated",
+        OfframpInProgress = "offramp.in_progress",
+        OfframpCompleted = "offramp.completed",
+        OfframpFailed = "offramp.failed",
+        PayoutInitiated = "payout.initiated",
+        PayoutInProgress = "payout.in_progress",
+        PayoutCompleted = "payout.completed",
+        PayoutFailed = "payout.failed",
+        PayoutReversed = "payout.reversed",
+        IntentCancelled = "intent.cancelled",
+        IntentExpired = "intent.expired",
+        IntentFailed = "intent.failed",
+    }
 }
 
-/// The phases of an intent (spec section 3.1), which are also the stages at which one fails (section 2.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    Intent,
-    Offramp,
-    Payout,
-}
-
-impl Stage {
-    /// The stage's wire text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Intent => "intent",
-            Self::Offramp => "offramp",
-            Self::Payout => "payout",
-        }
+names! {
+    /// The phases of an intent (spec section 3.1), which are also the stages at which one fails (section 2.6).
+    pub enum Stage {
+        Intent = "intent",
+        Offramp = "offramp",
+        Payout = "payout",
     }
 }
 
@@ -77,44 +56,6 @@ impl PhaseState {
 }
 
 impl EventType {
-    pub const ALL: [Self; 13] = [
-        Self::IntentAccepted,
-        Self::OfframpInitiated,
-        Self::OfframpInProgress,
-        Self::OfframpCompleted,
-        Self::OfframpFailed,
-        Self::PayoutInitiated,
-        Self::PayoutInProgress,
-        Self::PayoutCompleted,
-        Self::PayoutFailed,
-        Self::PayoutReversed,
-        Self::IntentCancelled,
-        Self::IntentExpired,
-        Self::IntentFailed,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IntentAccepted => "intent.accepted",
-            Self::OfframpInitiated => "offramp.initiated",
-            Self::OfframpInProgress => "offramp.in_progress",
-            Self::OfframpCompleted => "offramp.completed",
-            Self::OfframpFailed => "offramp.failed",
-            Self::PayoutInitiated => "payout.initiated",
-            Self::PayoutInProgress => "payout.in_progress",
-            Self::PayoutCompleted => "payout.completed",
-            Self::PayoutFailed => "payout.failed",
-            Self::PayoutReversed => "payout.reversed",
-            Self::IntentCancelled => "intent.cancelled",
-            Self::IntentExpired => "intent.expired",
-            Self::IntentFailed => "intent.failed",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
     /// Whether no more events follow for the intent, except `payout.reversed` when the bank returns a payment.
     pub const fn is_terminal(self) -> bool {
         match self {

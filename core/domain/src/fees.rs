@@ -4,6 +4,7 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
+use crate::names::names;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,20 +49,23 @@ pub struct FeeSchedule {
     pub network_fee_minor: Minor,
 }
 
-/// What an order uses a chain for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GasUse {
-    Settlement,
-    Payment,
+impl FeeSchedule {
+    /// The smallest input from which on the protocol fee is at least a minor unit: an order below it would pay none.
+    pub fn least_input(&self) -> Minor {
+        const WHOLE: u32 = 10_000;
+        if self.protocol_fee_bps == 0 {
+            Minor::ZERO
+        } else {
+            Minor::new(WHOLE.div_ceil(self.protocol_fee_bps).into())
+        }
+    }
 }
 
-impl GasUse {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Settlement => "settlement",
-            Self::Payment => "payment",
-        }
+names! {
+    /// What an order uses a chain for.
+    pub enum GasUse {
+        Settlement = "settlement",
+        Payment = "payment",
     }
 }
 
@@ -77,4 +81,21 @@ pub struct GasCharge {
     pub coin: String,
     /// Units of the input asset for one coin.
     pub coin_price: Decimal,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_input_is_the_first_that_pays_a_fee() {
+        for bps in [1, 3, 5, 30, 9_999, 10_000] {
+            let fees = FeeSchedule { protocol_fee_bps: bps, ..FeeSchedule::default() };
+            let least = fees.least_input();
+            assert!(!least.bps_floor(bps).is_zero(), "{bps}");
+            let below = least.checked_sub(Minor::new(1)).unwrap();
+            assert!(below.bps_floor(bps).is_zero(), "{bps}");
+        }
+        assert_eq!(FeeSchedule::default().least_input(), Minor::ZERO);
+    }
 }

@@ -115,7 +115,8 @@ mod tests {
 
     use super::*;
     use crate::ids::QuoteId;
-    use crate::intent::Side;
+    use crate::intent::{ActorType, Side};
+    use crate::money::Residual;
     use crate::pricing::Priced;
     use crate::quote::AmountType;
     use crate::time::Timestamp;
@@ -127,7 +128,7 @@ mod tests {
             wallet: String::new(),
             input: Minor::new(1),
             output: Minor::new(*output),
-            residual_e18: 0,
+            residual_e18: Residual::ZERO,
             level_id: None,
         };
         FirmTerms {
@@ -136,6 +137,7 @@ mod tests {
             input_asset: "USDC".into(),
             output_asset: "USD".into(),
             side: Side::Sell,
+            actor: ActorType::Institution,
             amount_type: AmountType::Source,
             priced: Priced {
                 reference: None,
@@ -145,7 +147,8 @@ mod tests {
                 gross_output: Minor::new(1),
                 payout_fee: Minor::ZERO,
                 output: Minor::new(1),
-                residual_e18: 0,
+                residual_e18: Residual::ZERO,
+                fee_residual_e18: Residual::ZERO,
                 fees: Vec::new(),
                 gas: Vec::new(),
             },

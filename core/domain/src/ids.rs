@@ -9,8 +9,8 @@ pub struct WrongKind {
     pub expected: &'static str,
 }
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+macro_rules! ids {
+    ($( $(#[$doc:meta])* $name:ident = $prefix:literal; )+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -57,54 +57,27 @@ macro_rules! id {
                 f.write_str(&self.0)
             }
         }
-    };
+    )+};
 }
 
-id!(
+ids! {
     /// An execution: the `reference` of status, receipt and FIX OrderID(37).
-    Reference,
-    "exe_"
-);
-id!(
+    Reference = "exe_";
     /// A partner, stable across its keys.
-    PartnerId,
-    "ptn_"
-);
-id!(
+    PartnerId = "ptn_";
     /// A firm quote.
-    QuoteId,
-    "qte_"
-);
-id!(
+    QuoteId = "qte_";
     /// An event of the feed.
-    EventId,
-    "evt_"
-);
-id!(
+    EventId = "evt_";
     /// A partner's webhook endpoint.
-    EndpointId,
-    "ep_"
-);
-id!(
+    EndpointId = "ep_";
     /// An API key's public handle.
-    KeyId,
-    "key_"
-);
-id!(
+    KeyId = "key_";
     /// An action that one operator requests and another one approves.
-    ApprovalId,
-    "apr_"
-);
-id!(
+    ApprovalId = "apr_";
     /// A request to a bank to give a payment back.
-    RecallId,
-    "rcl_"
-);
-id!(
-    /// A transfer of inventory to another cell.
-    TransferId,
-    "trf_"
-);
+    RecallId = "rcl_";
+}
 
 #[cfg(test)]
 mod tests {

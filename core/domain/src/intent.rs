@@ -31,6 +31,16 @@ pub enum SettlementType {
     Hybrid,
 }
 
+/// An intent's deadline is at most this far ahead, in days: providers' and partners' balances are not reserved for longer,
+/// and no order rests for ever.
+pub const LIFETIME_DAYS_MAX: i64 = 30;
+
+/// The latest deadline of an intent that arrives now.
+#[must_use]
+pub const fn latest_deadline(now: Timestamp) -> Timestamp {
+    now.plus_millis(LIFETIME_DAYS_MAX * 24 * 60 * 60 * 1000)
+}
+
 /// What is fixed and what is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +71,14 @@ impl Bounds {
         match self {
             Self::ExactInput { input, .. } => input,
             Self::ExactOutput { max_input, .. } | Self::Range { max_input, .. } => max_input,
+        }
+    }
+
+    /// The least that is delivered.
+    pub const fn min_output(self) -> Minor {
+        match self {
+            Self::ExactInput { min_output, .. } | Self::Range { min_output, .. } => min_output,
+            Self::ExactOutput { output, .. } => output,
         }
     }
 

@@ -10,10 +10,12 @@
 //! lock      the user's wallet   -> escrow                 input, if on the chain
 //! convert   provider reserved   -> clearing               output           (the payout begins)
 //! pay       clearing            -> the recipient; clearing -> fees         output
-//!           provider owed       -> residual               the rounding residual
+//!           provider owed       -> residual               what the conversion's rounding cuts off
 //! settle    escrow or partner reserved -> provider available; -> fees      input
+//!           provider owed       -> residual               what the fee's rounding cuts off
 //!           house               -> the network            fees the service bears
 //! return    clearing            -> provider available; partner reserved -> available   (a failed payout)
+//! take_back provider owed       -> clearing; partner available -> reserved   (the failed payout was made after all)
 //! refund    escrow              -> the user's wallet      input
 //! lock_lost the same: a reorganization removed the lock
 //! owe       clearing            -> debt                   output           (settled before the payout's final answer)
@@ -21,16 +23,19 @@
 //! release_debt  debt            -> provider available     output           (not paid, and the funds were returned)
 //! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, operators returned it)
 //! reverse   the recipient       -> debt                   output           (the bank returned the payment)
+//!           house               -> debt                   what it deducted
 //! pay_again debt                -> the recipient          output           (and it was made another way)
 //! return_reversed  debt and fees -> provider available    output           (and the input was returned)
 //!           provider owed and fees -> the user's wallet   input; -> house, if the escrow had returned it
+//! keep_conversion  desk -> position; position -> desk            output; input (executed, and the order ended without it)
+//! use_conversion   the same, backwards             (and the payment was found)
+//! close_conversion position -> house; house -> position          output; input (two operators recorded the trade)
 //! ```
 //!
 //! One wallet receives and pays on the chain: that of the solver, the provider of the largest slice. The parts that
 //! belong to others are posted as claims (`claims`): the solver owes each provider its part of the input and the house
 //! its fee, and each other provider owes the solver its part of an output in tokens. A provider's wallet holds what is
-//! available and reserved for it, less its claim. [`operation`] has the postings of operators, and
-//! [`crate::transfer`] those of transfers to and from other cells.
+//! available and reserved for it, less its claim. [`operation`] has the postings of operators.
 
 pub mod operation;
 
@@ -38,10 +43,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::CellId;
 use crate::fees::Collection;
 use crate::intent::IntentRequest;
-use crate::money::Minor;
+use crate::money::{Minor, Residual};
+use crate::names::names;
 use crate::plan::{InputFunding, Slice};
 use crate::terms::Terms;
 
@@ -102,13 +107,11 @@ pub enum Account {
     Balance(Owner, Part),
     /// What others' wallets hold of a claimant's funds; negative: what its wallet holds of theirs.
     Claim(Claimant),
-    /// What a provider owes: fractions of a minor unit gained by rounding down, and inputs that were returned to users.
+    /// What a provider owes: what it gained by rounding, inputs that were returned to users, and outputs that it got back and
+    /// that were paid after all.
     Owed(String),
     /// A wallet or bank outside the service.
     External(String),
-    /// Inventory on its way to another cell; negative: what came from there. It is outside of this cell's wallets and bank
-    /// accounts.
-    Transit(CellId),
     /// Funds locked on the chain.
     Escrow,
     /// Output that providers have handed over and recipients have not received yet.
@@ -116,9 +119,13 @@ pub enum Account {
     /// Output of an execution that was settled before its payout's final answer, owed until it is paid or the input is
     /// returned.
     Debt(String),
+    /// What the desk has given for an execution that did not use it; negative: what it is owed for that.
+    Position(String),
+    /// The desk, as far as no order has used what it converted.
+    Desk,
     /// Fees earned.
     Fees,
-    /// The fractions cut off by rounding down.
+    /// What rounding cuts off.
     Residual,
     /// The service's own money.
     House,
@@ -134,10 +141,11 @@ impl Account {
             Self::Claim(Claimant::House) => ("house", String::new(), "claim"),
             Self::Owed(provider) => ("provider", provider.clone(), "owed"),
             Self::External(who) => ("external", who.clone(), "total"),
-            Self::Transit(cell) => ("external", format!("transit:{cell}"), "total"),
             Self::Escrow => ("escrow", String::new(), "total"),
             Self::Clearing => ("clearing", String::new(), "total"),
             Self::Debt(execution) => ("debt", execution.clone(), "total"),
+            Self::Position(execution) => ("position", execution.clone(), "total"),
+            Self::Desk => ("desk", String::new(), "total"),
             Self::Fees => ("fees", String::new(), "total"),
             Self::Residual => ("residual", String::new(), "total"),
             Self::House => ("house", String::new(), "total"),
@@ -154,9 +162,9 @@ pub struct Precise {
 
 impl Precise {
     /// Of 10^-18 parts, which may be more than one minor unit.
-    fn of_parts(parts: u64) -> Self {
-        const UNIT: u64 = 1_000_000_000_000_000_000;
-        Self { minor: Minor::new(u128::from(parts / UNIT)), e18: parts % UNIT }
+    fn of_parts(parts: Residual) -> Self {
+        let (minor, e18) = parts.split().unwrap_or((Minor::new(u128::MAX), 0));
+        Self { minor, e18 }
     }
 
     /// `minor.fraction`, eighteen places, for a NUMERIC column.
@@ -164,7 +172,7 @@ impl Precise {
         if self.e18 == 0 { self.minor.to_string() } else { format!("{}.{:018}", self.minor, self.e18) }
     }
 
-    const fn is_zero(self) -> bool {
+    pub const fn is_zero(self) -> bool {
         self.minor.is_zero() && self.e18 == 0
     }
 }
@@ -184,71 +192,38 @@ pub struct Move {
     pub amount: Precise,
 }
 
-/// The reason of a posting. The text is stored with each entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PostingReason {
-    Deposit,
-    Reserve,
-    Release,
-    Lock,
-    Convert,
-    Pay,
-    Settle,
-    Return,
-    Refund,
-    LockLost,
-    Owe,
-    PayDebt,
-    ReleaseDebt,
-    ReturnDebt,
-    Reverse,
-    PayAgain,
-    ReturnReversed,
-    Withdraw,
-    ReturnDeposit,
-    Adjust,
-    SweepFees,
-    Charge,
-    Transfer,
-    SettleClaim,
-    Gift,
-    TransferOut,
-    TransferIn,
-    TransferBack,
-}
-
-impl PostingReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deposit => "deposit",
-            Self::Reserve => "reserve",
-            Self::Release => "release",
-            Self::Lock => "lock",
-            Self::Convert => "convert",
-            Self::Pay => "pay",
-            Self::Settle => "settle",
-            Self::Return => "return",
-            Self::Refund => "refund",
-            Self::LockLost => "lock_lost",
-            Self::Owe => "owe",
-            Self::PayDebt => "pay_debt",
-            Self::ReleaseDebt => "release_debt",
-            Self::ReturnDebt => "return_debt",
-            Self::Reverse => "reverse",
-            Self::PayAgain => "pay_again",
-            Self::ReturnReversed => "return_reversed",
-            Self::Withdraw => "withdraw",
-            Self::ReturnDeposit => "return_deposit",
-            Self::Adjust => "adjust",
-            Self::SweepFees => "sweep_fees",
-            Self::Charge => "charge",
-            Self::Transfer => "transfer",
-            Self::SettleClaim => "settle_claim",
-            Self::Gift => "gift",
-            Self::TransferOut => "transfer_out",
-            Self::TransferIn => "transfer_in",
-            Self::TransferBack => "transfer_back",
-        }
+names! {
+    /// The reason of a posting. The text is stored with each entry.
+    pub enum PostingReason {
+        Deposit = "deposit",
+        Reserve = "reserve",
+        Release = "release",
+        Lock = "lock",
+        Convert = "convert",
+        Pay = "pay",
+        Settle = "settle",
+        Return = "return",
+        TakeBack = "take_back",
+        Refund = "refund",
+        LockLost = "lock_lost",
+        Owe = "owe",
+        PayDebt = "pay_debt",
+        ReleaseDebt = "release_debt",
+        ReturnDebt = "return_debt",
+        Reverse = "reverse",
+        PayAgain = "pay_again",
+        ReturnReversed = "return_reversed",
+        KeepConversion = "keep_conversion",
+        UseConversion = "use_conversion",
+        CloseConversion = "close_conversion",
+        Withdraw = "withdraw",
+        ReturnDeposit = "return_deposit",
+        Adjust = "adjust",
+        SweepFees = "sweep_fees",
+        Charge = "charge",
+        Transfer = "transfer",
+        SettleClaim = "settle_claim",
+        Gift = "gift",
     }
 }
 
@@ -279,10 +254,11 @@ impl Posting {
                 Account::Claim(_)
                 | Account::Owed(_)
                 | Account::External(_)
-                | Account::Transit(_)
                 | Account::Escrow
                 | Account::Clearing
                 | Account::Debt(_)
+                | Account::Position(_)
+                | Account::Desk
                 | Account::Fees
                 | Account::Residual
                 | Account::House => None,
@@ -358,6 +334,21 @@ pub fn returned(terms: &Terms) -> Posting {
     posting
 }
 
+/// The failed payout was made after all: the providers owe the output that they got back, which they may have reserved
+/// for others by now, and the partner's prefunded input is reserved again.
+pub fn taken_back(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(PostingReason::TakeBack);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, owed_by(slice), Account::Clearing, slice.output);
+    }
+    if let Some(owner) = funder(terms) {
+        let half = |part| Account::Balance(owner.clone(), part);
+        let input = terms.plan.priced.input;
+        posting.add(&terms.input.asset, half(Part::Available), half(Part::Reserved), input);
+    }
+    posting
+}
+
 /// The recipient has the output; fees taken from it are earned; rounding residuals are posted.
 pub fn paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::Pay, &Account::Clearing)
@@ -371,7 +362,7 @@ fn paid_from(terms: &Terms, reason: PostingReason, held: &Account) -> Posting {
     posting.add(asset, held.clone(), Account::Fees, priced.payout_fee);
     for slice in &terms.plan.slices {
         let residual = Precise::of_parts(slice.residual_e18);
-        posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
+        posting.add(asset, owed_by(slice), Account::Residual, residual);
     }
     if terms.pays_on_chain() || terms.swaps() {
         // The solver's wallet paid all of it and kept the fee.
@@ -403,25 +394,49 @@ pub fn debt_paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::PayDebt, &debt(terms))
 }
 
+/// Who gets the output of a debt that is not paid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebtTo {
+    /// The providers, who had handed it over.
+    Providers,
+    /// The providers, who had got it back before and owe it ([`taken_back`]).
+    ProvidersOwed,
+}
+
 /// The debt ends: the output was not paid, and the funds were returned.
-pub fn debt_released(terms: &Terms) -> Posting {
+pub fn debt_released(terms: &Terms, to: DebtTo) -> Posting {
     let mut posting = Posting::new(PostingReason::ReleaseDebt);
     for slice in &terms.plan.slices {
-        posting.add(&terms.output.asset, debt(terms), provider(slice, Part::Available), slice.output);
+        let to = match to {
+            DebtTo::Providers => provider(slice, Part::Available),
+            DebtTo::ProvidersOwed => owed_by(slice),
+        };
+        posting.add(&terms.output.asset, debt(terms), to, slice.output);
     }
     posting
 }
 
 /// The output was not paid, and the input was returned.
-pub fn debt_returned(terms: &Terms) -> Posting {
-    let mut posting = Posting { reason: PostingReason::ReturnDebt, ..debt_released(terms) };
+pub fn debt_returned(terms: &Terms, to: DebtTo) -> Posting {
+    let mut posting = Posting { reason: PostingReason::ReturnDebt, ..debt_released(terms, to) };
     given_back(&mut posting, terms, &user(&terms.request));
     posting
 }
 
-/// The payment came back: the output is owed.
-pub fn reversed(terms: &Terms) -> Posting {
-    paid_again(terms).backwards(PostingReason::Reverse)
+/// The payment came back: the output is owed. The house bears what the bank has deducted from what `came`; `None`: nothing.
+pub fn reversed(terms: &Terms, came: Option<Minor>) -> Posting {
+    let (asset, output) = (&terms.output.asset, terms.plan.priced.output);
+    let came = came.map_or(output, |came| came.min(output));
+    let mut posting = Posting::new(PostingReason::Reverse);
+    posting.add(asset, Account::External(terms.reference.to_string()), debt(terms), came);
+    let deducted = output.checked_sub(came).unwrap_or(Minor::ZERO);
+    posting.add(asset, Account::House, debt(terms), deducted);
+    posting
+}
+
+/// The bank took the return back: the payment stands.
+pub fn reversal_undone(terms: &Terms, came: Option<Minor>) -> Posting {
+    reversed(terms, came).backwards(PostingReason::PayAgain)
 }
 
 /// The returned payment was made another way.
@@ -449,7 +464,7 @@ pub fn reversal_given_to_house(terms: &Terms) -> Posting {
 fn reversal_given_to(terms: &Terms, back: &Account) -> Posting {
     let mut posting = Posting::new(PostingReason::ReturnReversed);
     posting.add(&terms.output.asset, Account::Fees, debt(terms), terms.plan.priced.payout_fee);
-    posting.moves.extend(debt_released(terms).moves);
+    posting.moves.extend(debt_released(terms, DebtTo::Providers).moves);
     given_back(&mut posting, terms, back);
     posting
 }
@@ -458,9 +473,43 @@ fn reversal_given_to(terms: &Terms, back: &Account) -> Posting {
 fn given_back(posting: &mut Posting, terms: &Terms, to: &Account) {
     let asset = &terms.input.asset;
     for slice in &terms.plan.slices {
-        posting.add(asset, Account::Owed(slice.provider_id.clone()), to.clone(), slice.input);
+        posting.add(asset, owed_by(slice), to.clone(), slice.input);
     }
     posting.add(asset, Account::Fees, to.clone(), terms.plan.priced.protocol_fee);
+}
+
+/// The desk has converted, and the order ended without it.
+pub fn conversion_kept(terms: &Terms) -> Posting {
+    exchanged(PostingReason::KeepConversion, terms, &Account::Desk, &position(terms))
+}
+
+/// The order is paid after all.
+pub fn conversion_used(terms: &Terms) -> Posting {
+    conversion_kept(terms).backwards(PostingReason::UseConversion)
+}
+
+/// The house has the position, and carries the result of what is done with it.
+pub fn position_closed(terms: &Terms) -> Posting {
+    exchanged(PostingReason::CloseConversion, terms, &position(terms), &Account::House)
+}
+
+/// The same of a position that the house had taken over and the order has used.
+pub fn short_position_closed(terms: &Terms) -> Posting {
+    position_closed(terms).backwards(PostingReason::CloseConversion)
+}
+
+/// The conversion's output from one account to another, and its input back.
+fn exchanged(reason: PostingReason, terms: &Terms, from: &Account, to: &Account) -> Posting {
+    let mut posting = Posting::new(reason);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, from.clone(), to.clone(), slice.output);
+        posting.add(&terms.input.asset, to.clone(), from.clone(), slice.input);
+    }
+    posting
+}
+
+fn position(terms: &Terms) -> Account {
+    Account::Position(terms.reference.to_string())
 }
 
 /// The providers have the input, less the fees taken from it.
@@ -499,6 +548,9 @@ fn settled_from(terms: &Terms, held: &Account) -> Posting {
         posting.add(asset, held.clone(), provider(slice, Part::Available), slice.input);
     }
     posting.add(asset, held.clone(), Account::Fees, priced.protocol_fee);
+    // What the fee's rounding cuts off is in the solver's part.
+    let residual = Precise::of_parts(priced.fee_residual_e18);
+    posting.add(asset, Account::Owed(terms.plan.solver_id.clone()), Account::Residual, residual);
     for item in priced.fees.iter().filter(|item| item.collection == Collection::Absorbed) {
         let network = Account::External("network".to_owned());
         posting.add(&item.currency, Account::House, network, item.amount_minor);
@@ -518,6 +570,10 @@ pub fn lock_lost(terms: &Terms) -> Posting {
 
 fn user(request: &IntentRequest) -> Account {
     Account::External(request.user.to_lowercase())
+}
+
+fn owed_by(slice: &Slice) -> Account {
+    Account::Owed(slice.provider_id.clone())
 }
 
 fn provider(slice: &Slice, part: Part) -> Account {

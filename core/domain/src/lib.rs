@@ -4,17 +4,22 @@
 //! in as arguments, so every rule can be tested by giving it values.
 //!
 //! Reading order: [`money`] and [`asset`] define what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what
-//! price; [`text`] which text can be stored; [`intent`] the requests, and [`range`] those whose output falls with time;
-//! [`decision`] their acceptance; [`settlement`] their execution; [`windows`] and [`calendar`] its deadlines; [`chain`],
-//! [`payment`] and [`recall`] the requests to the chain and to a bank; [`event`], [`envelope`], [`status`] and [`receipt`] the
-//! reports; [`webhook`] the retries of their delivery; [`reconcile`] the comparison with the chain.
+//! price; [`text`] which text can be stored, [`json`] and [`mod@names`] how it is read, [`address`] and [`currency`] what it
+//! names; [`intent`] the requests, and [`range`] those whose output falls with time; [`decision`] their acceptance, and
+//! [`abandonment`] what it costs to let an accepted one go; [`settlement`] their execution; [`windows`] and [`calendar`]
+//! its deadlines; [`chain`], [`payment`] and [`recall`] the requests to the chain and to a bank; [`event`], [`envelope`],
+//! [`status`] and [`receipt`] the reports; [`webhook`] the retries of their delivery; [`reconcile`] the comparison with the
+//! chain.
 
+pub mod abandonment;
+pub mod address;
 pub mod asset;
 pub mod beneficiary;
 pub mod calendar;
 pub mod canonical;
 pub mod cell;
 pub mod chain;
+pub mod currency;
 pub mod decision;
 pub mod envelope;
 pub mod environment;
@@ -23,10 +28,12 @@ pub mod fees;
 pub mod hold;
 pub mod ids;
 pub mod intent;
+pub mod json;
 pub mod ledger;
 pub mod limit;
 pub mod liquidity;
 pub mod money;
+pub mod names;
 pub mod operator;
 pub mod pause;
 pub mod payment;
@@ -47,6 +54,5 @@ pub mod terms;
 pub mod text;
 pub mod time;
 pub mod trace;
-pub mod transfer;
 pub mod webhook;
 pub mod windows;

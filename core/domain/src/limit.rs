@@ -11,70 +11,31 @@
 //!
 //! An accepted amount counts for its day even if the order ends otherwise: an order that is cancelled and placed again
 //! counts twice. An open order counts from its acceptance to its end.
+//!
+//! Sums change in the transaction that accepts or ends the orders: those of a day are locked rows, those of open
+//! orders lists of changes under the lock of their limit.
+//!
+//! Kept by `core/tests/it/limits.rs::concurrent_orders_in_several_processes_do_not_exceed_a_days_limit` and
+//! `core/tests/it/limits.rs::open_orders_are_limited_in_all_processes_until_they_end`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
+use crate::names::names;
+pub use crate::pause::Scope as LimitScope;
 use crate::plan::Plan;
 use crate::settlement::leg::LegKind;
 use crate::terms::Terms;
 
-/// The subject of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitScope {
-    Everything,
-    Partner,
-    Pair,
-    Provider,
-    Rail,
-    Chain,
-}
-
-impl LimitScope {
-    pub const ALL: [Self; 6] =
-        [Self::Everything, Self::Partner, Self::Pair, Self::Provider, Self::Rail, Self::Chain];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Everything => "everything",
-            Self::Partner => "partner",
-            Self::Pair => "pair",
-            Self::Provider => "provider",
-            Self::Rail => "rail",
-            Self::Chain => "chain",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
-    }
-}
-
-/// The sum that is limited: one order, the orders of a UTC day, or the orders that have not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Period {
-    Order,
-    Day,
-    Open,
-}
-
-impl Period {
-    pub const ALL: [Self; 3] = [Self::Order, Self::Day, Self::Open];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Order => "order",
-            Self::Day => "day",
-            Self::Open => "open",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|period| period.as_str() == text)
+names! {
+    /// The sum that is limited: one order, the orders of a UTC day, or the orders that have not ended.
+    #[derive(PartialOrd, Ord)]
+    pub enum Period {
+        Order = "order",
+        Day = "day",
+        Open = "open",
     }
 }
 
@@ -378,7 +339,5 @@ mod tests {
             .flat_map(|scope| Period::ALL.map(|period| Exceeded { scope, period }.as_str()))
             .collect();
         assert_eq!(codes.len(), LimitScope::ALL.len() * Period::ALL.len());
-        assert!(LimitScope::ALL.into_iter().all(|scope| LimitScope::parse(scope.as_str()) == Some(scope)));
-        assert!(Period::ALL.into_iter().all(|period| Period::parse(period.as_str()) == Some(period)));
     }
 }

@@ -1,8 +1,13 @@
-//! Money is an integer count of minor units. Rounding is down, and the fraction that is cut off is kept as a residual.
+//! Money is an integer count of minor units. Rounding is down, and what is cut off is kept as a residual.
+
+mod residual;
 
 use ruint::Uint;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::residual::E18;
+pub use self::residual::Residual;
 
 /// Wide enough for every product here: two amounts, a power of ten for an asset and one for a rate.
 pub(crate) type U512 = Uint<512, 8>;
@@ -151,6 +156,13 @@ impl Minor {
         let exact = U512::from(self.0) * U512::from(bps) / U512::from(10_000_u32);
         Self(u128::try_from(exact).unwrap_or(u128::MAX))
     }
+
+    /// What [`bps_floor`](Self::bps_floor) cuts off.
+    pub fn bps_residual_e18(self, bps: u32) -> Residual {
+        const WHOLE: u64 = 10_000;
+        let rest = U512::from(self.0) * U512::from(bps) % U512::from(WHOLE) * U512::from(E18 / WHOLE);
+        u64::try_from(rest).map_or(Residual::ZERO, Residual::from)
+    }
 }
 
 impl std::fmt::Display for Minor {
@@ -173,11 +185,19 @@ impl From<Minor> for String {
     }
 }
 
-/// A number rounded down, and the fraction that was cut off, in 10^-18 of a minor unit.
+/// A number rounded down, and what was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Floored {
     pub amount: Minor,
-    pub residual_e18: u64,
+    pub residual_e18: Residual,
+}
+
+impl Floored {
+    /// A smaller amount for the same input: the rest is cut off. `None` when it is larger.
+    pub fn cut_to(self, amount: Minor) -> Option<Self> {
+        let more = Residual::of(self.amount.checked_sub(amount)?, 0);
+        Some(Self { amount, residual_e18: more.checked_add(self.residual_e18)? })
+    }
 }
 
 /// A price between two assets as an exact fraction over their minor units: output = input × num ÷ den.
@@ -254,10 +274,10 @@ impl Ratio {
             return Some(floored);
         }
         let (quotient, rest) = (U512::from(input.0) * self.num).div_rem(self.den);
-        let residual = rest * U512::from(1_000_000_000_000_000_000_u64) / self.den;
+        let residual = rest * U512::from(E18) / self.den;
         Some(Floored {
             amount: Minor(u128::try_from(quotient).ok()?),
-            residual_e18: u64::try_from(residual).ok()?,
+            residual_e18: u64::try_from(residual).ok()?.into(),
         })
     }
 
@@ -266,8 +286,8 @@ impl Ratio {
         let den = small(&self.den)?;
         let product = input.0.checked_mul(small(&self.num)?)?;
         let (quotient, rest) = (product.checked_div(den)?, product.checked_rem(den)?);
-        let residual = rest.checked_mul(1_000_000_000_000_000_000)?.checked_div(den)?;
-        Some(Floored { amount: Minor(quotient), residual_e18: u64::try_from(residual).ok()? })
+        let residual = rest.checked_mul(E18.into())?.checked_div(den)?;
+        Some(Floored { amount: Minor(quotient), residual_e18: u64::try_from(residual).ok()?.into() })
     }
 
     fn inverse_small(&self, output: Minor) -> Option<Minor> {

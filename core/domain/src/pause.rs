@@ -9,62 +9,57 @@
 //! | chain | its name | new orders with a token of the chain |
 //! | rail | `offramp` or `payout` | legs that were never called |
 //!
+//! Beside them stands an outage of the payout rail, which the service itself finds: it stops new orders of money, and
+//! their legs that were never called.
+//!
 //! A leg for which a rail was called is followed to its end, and accepted orders keep their reservations. A paused
 //! payout stops conversions as well: an order is not committed on the chain to a payout that may not begin.
 
 use crate::asset::Asset;
 use crate::liquidity::Snapshot;
+use crate::names::names;
 use crate::plan::Plan;
 use crate::settlement::leg::LegKind;
 
-/// The subject of a pause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scope {
-    Everything,
-    Partner,
-    Pair,
-    Provider,
-    Rail,
-    Chain,
-}
-
-impl Scope {
-    pub const ALL: [Self; 6] =
-        [Self::Everything, Self::Partner, Self::Pair, Self::Provider, Self::Rail, Self::Chain];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Everything => "everything",
-            Self::Partner => "partner",
-            Self::Pair => "pair",
-            Self::Provider => "provider",
-            Self::Rail => "rail",
-            Self::Chain => "chain",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+names! {
+    /// The subject of a pause or of a limit.
+    #[derive(PartialOrd, Ord)]
+    pub enum Scope {
+        Everything = "everything",
+        Partner = "partner",
+        Pair = "pair",
+        Provider = "provider",
+        Rail = "rail",
+        Chain = "chain",
     }
 }
 
 /// All pauses in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pauses(Vec<(Scope, String)>);
+pub struct Pauses {
+    by_operators: Vec<(Scope, String)>,
+    is_rail_out: bool,
+}
 
 impl FromIterator<(Scope, String)> for Pauses {
     fn from_iter<T: IntoIterator<Item = (Scope, String)>>(pauses: T) -> Self {
-        Self(pauses.into_iter().collect())
+        Self { by_operators: pauses.into_iter().collect(), is_rail_out: false }
     }
 }
 
 impl Pauses {
+    /// With an outage of the payout rail, or without one.
+    #[must_use]
+    pub fn with_rail_out(self, is_rail_out: bool) -> Self {
+        Self { is_rail_out, ..self }
+    }
+
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_operators.is_empty() && !self.is_rail_out
     }
 
     fn holds(&self, scope: Scope, is_target: impl Fn(&str) -> bool) -> bool {
-        self.0.iter().any(|(paused, target)| match paused {
+        self.by_operators.iter().any(|(paused, target)| match paused {
             Scope::Everything => true,
             Scope::Partner | Scope::Pair | Scope::Provider | Scope::Rail | Scope::Chain => {
                 *paused == scope && is_target(target)
@@ -88,14 +83,16 @@ impl Pauses {
                 || self.holds(Scope::Chain, |chain| {
                     [input, output].iter().any(|asset| asset.chain() == Some(chain))
                 })
+                || self.is_rail_out && output.is_fiat()
                 || plan.slices.iter().any(|slice| self.stops_provider(&slice.provider_id)))
     }
 
-    /// Whether a leg that was never called may not begin.
-    pub fn stops_leg(&self, leg: LegKind) -> bool {
-        self.holds(Scope::Rail, |rail| {
-            rail == leg.as_str() || leg == LegKind::Offramp && rail == LegKind::Payout.as_str()
-        })
+    /// Whether a leg that was never called may not begin. `pays_on_chain`: no rail pays the order's output.
+    pub fn stops_leg(&self, leg: LegKind, pays_on_chain: bool) -> bool {
+        self.is_rail_out && !pays_on_chain
+            || self.holds(Scope::Rail, |rail| {
+                rail == leg.as_str() || leg == LegKind::Offramp && rail == LegKind::Payout.as_str()
+            })
     }
 
     /// Removes what new orders may not use from a snapshot; pauses of partners are applied elsewhere.
@@ -106,7 +103,11 @@ impl Pauses {
         let on_paused_chain =
             |symbol: &str| chain_of(symbol).is_some_and(|of| self.holds(Scope::Chain, |chain| chain == of));
         snapshot.retain_offers(|input, output, _| {
-            !self.stops_pair(input, output) && !on_paused_chain(input) && !on_paused_chain(output)
+            let is_unpayable = self.is_rail_out && chain_of(output).is_none();
+            !is_unpayable
+                && !self.stops_pair(input, output)
+                && !on_paused_chain(input)
+                && !on_paused_chain(output)
         });
         snapshot.retain_deliverers(|provider| !self.stops_provider(provider));
     }
@@ -121,25 +122,28 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_parsed_as_it_is_written() {
-        assert!(Scope::ALL.into_iter().all(|scope| Scope::parse(scope.as_str()) == Some(scope)));
-        assert_eq!(Scope::parse("Everything"), None);
-    }
-
-    #[test]
     fn a_rail_pause_stops_its_legs_and_a_payout_pause_conversions_too() {
         let (offramp, payout) = (pauses(&[(Scope::Rail, "offramp")]), pauses(&[(Scope::Rail, "payout")]));
-        assert!(offramp.stops_leg(LegKind::Offramp) && !offramp.stops_leg(LegKind::Payout));
-        assert!(payout.stops_leg(LegKind::Offramp) && payout.stops_leg(LegKind::Payout));
+        assert!(offramp.stops_leg(LegKind::Offramp, false) && !offramp.stops_leg(LegKind::Payout, false));
+        assert!(payout.stops_leg(LegKind::Offramp, false) && payout.stops_leg(LegKind::Payout, false));
         let everything = pauses(&[(Scope::Everything, "")]);
         assert!(
             LegKind::ALL
                 .into_iter()
-                .all(|leg| everything.stops_leg(leg) && !Pauses::default().stops_leg(leg))
+                .all(|leg| everything.stops_leg(leg, false) && !Pauses::default().stops_leg(leg, false))
         );
         let others =
             pauses(&[(Scope::Partner, "payout"), (Scope::Pair, "USDC/USD"), (Scope::Chain, "offramp")]);
-        assert!(!LegKind::ALL.into_iter().any(|leg| others.stops_leg(leg)));
+        assert!(!LegKind::ALL.into_iter().any(|leg| others.stops_leg(leg, false)));
+    }
+
+    #[test]
+    fn an_outage_of_the_payout_rail_stops_what_it_would_pay_and_nothing_else() {
+        let out = Pauses::default().with_rail_out(true);
+        assert!(!out.is_empty());
+        for leg in LegKind::ALL {
+            assert!(out.stops_leg(leg, false) && !out.stops_leg(leg, true));
+        }
     }
 
     #[test]

@@ -1,36 +1,26 @@
 //! A payment ordered from a bank: its status, and what a bank's message refers to.
+//!
+//! What operators record as failed the bank has refused, or has promised not to make.
+//!
+//! Kept by
+//! `core/tests/it/bank_words.rs::a_payment_that_the_bank_has_fails_only_when_it_is_refused_or_its_recall_accepted`.
 
-/// The status of a payment at the bank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PaymentStatus {
-    /// The file is written, and may have been moved to the bank.
-    Staged,
-    Sent,
-    Pending,
-    Paid,
-    Refused,
-    Returned,
+use crate::names::names;
+
+names! {
+    /// The status of a payment at the bank.
+    pub enum PaymentStatus {
+        /// The file is written, and may have been moved to the bank.
+        Staged = "staged",
+        Sent = "sent",
+        Pending = "pending",
+        Paid = "paid",
+        Refused = "refused",
+        Returned = "returned",
+    }
 }
 
 impl PaymentStatus {
-    pub const ALL: [Self; 6] =
-        [Self::Staged, Self::Sent, Self::Pending, Self::Paid, Self::Refused, Self::Returned];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Staged => "staged",
-            Self::Sent => "sent",
-            Self::Pending => "pending",
-            Self::Paid => "paid",
-            Self::Refused => "refused",
-            Self::Returned => "returned",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-
     /// Whether the bank has, or may have, the payment's file.
     pub const fn is_with_bank(self) -> bool {
         match self {
@@ -69,15 +59,19 @@ impl PaymentStatus {
 }
 
 /// What is known of a payment when operators decide about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PaymentStanding {
     pub status: PaymentStatus,
     /// The bank's last word that contradicts an earlier one, or how the order ended.
     pub contradicting: Option<PaymentStatus>,
     /// Operators have put that right outside of the service.
     pub is_closed: bool,
-    /// It came back, if it was ever booked.
+    /// It came back, if it was ever booked, and the bank has not taken that back.
     pub came_back: bool,
+    /// Its debt was recorded as paid by another payment.
+    pub is_debt_paid: bool,
+    /// The bank has accepted its recall.
+    pub is_recalled: bool,
 }
 
 impl PaymentStanding {
@@ -86,23 +80,39 @@ impl PaymentStanding {
         self.status.against_paid()
     }
 
-    /// Why the debt of a payment that has failed cannot be recorded as paid. One that the bank has refused was booked
-    /// later, or paid another way; one that came back was not paid.
-    pub const fn against_paid_debt(self) -> Option<&'static str> {
-        match self.status {
-            PaymentStatus::Returned => self.status.against_paid(),
-            _ if self.came_back => PaymentStatus::Returned.against_paid(),
-            PaymentStatus::Staged
-            | PaymentStatus::Sent
-            | PaymentStatus::Pending
-            | PaymentStatus::Paid
-            | PaymentStatus::Refused => None,
-        }
+    /// Why the debt of a payment that has failed is not paid by another payment any more.
+    pub fn against_paid_debt(self) -> Option<&'static str> {
+        (self.is_debt_paid && self.is_booked())
+            .then_some("the bank has made the payment since its debt was recorded as paid by another one")
+    }
+
+    /// Whether the payment itself cannot have paid its debt: it came back.
+    pub const fn has_come_back(self) -> bool {
+        self.came_back || matches!(self.status, PaymentStatus::Returned)
     }
 
     /// Why the payment cannot be recorded as unpaid, nor what was paid for it given back.
     pub fn against_unpaid(self) -> Option<&'static str> {
         self.is_booked().then_some("the bank has booked the payment")
+    }
+
+    /// Why the payout cannot be recorded as failed: the bank has made the payment, or may still make it.
+    pub fn against_failed(self) -> Option<&'static str> {
+        let may_be_made = match self.status {
+            PaymentStatus::Sent | PaymentStatus::Pending => !self.is_recalled,
+            PaymentStatus::Staged
+            | PaymentStatus::Paid
+            | PaymentStatus::Refused
+            | PaymentStatus::Returned => false,
+        };
+        let why = "the bank has the payment and has not refused it: it fails when the bank refuses it, or accepts a recall";
+        self.against_unpaid().or(may_be_made.then_some(why))
+    }
+
+    /// Why a payout that had failed cannot be recorded as paid.
+    pub fn against_found(self) -> Option<&'static str> {
+        let why = "the bank has not booked the payment, or it came back";
+        self.against_unpaid().is_none().then_some(why)
     }
 
     /// Whether the bank has made a payment that it had refused, which stays refused, and has not given it back.
@@ -137,6 +147,11 @@ pub enum PaymentSubject {
 mod tests {
     use super::*;
 
+    fn standing(status: PaymentStatus, contradicting: Option<PaymentStatus>) -> PaymentStanding {
+        let (is_closed, came_back, is_debt_paid, is_recalled) = (false, false, false, false);
+        PaymentStanding { status, contradicting, is_closed, came_back, is_debt_paid, is_recalled }
+    }
+
     #[test]
     fn a_bank_status_contradicts_only_the_opposite_outcome() {
         for status in PaymentStatus::ALL {
@@ -147,9 +162,14 @@ mod tests {
                 _ => [false, false],
             };
             assert_eq!(contradicts, expected, "{status:?}");
-            let standing =
-                PaymentStanding { status, contradicting: None, is_closed: false, came_back: false };
+            let standing = standing(status, None);
             assert_eq!(standing.against_unpaid().is_some(), status == PaymentStatus::Paid);
+            assert_eq!(standing.against_found().is_none(), status == PaymentStatus::Paid);
+            let may_be_made =
+                matches!(status, PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid);
+            assert_eq!(standing.against_failed().is_some(), may_be_made, "{status:?}");
+            let recalled = PaymentStanding { is_recalled: true, ..standing };
+            assert_eq!(recalled.against_failed().is_some(), status == PaymentStatus::Paid, "{status:?}");
             assert_eq!(standing.against_paid(), status.against_paid());
             let unpaid = matches!(status, PaymentStatus::Refused | PaymentStatus::Returned);
             assert_eq!(status.against_paid().is_some(), unpaid);
@@ -160,13 +180,19 @@ mod tests {
     fn a_payment_that_was_booked_against_its_orders_end_is_booked_until_that_is_closed() {
         for status in [PaymentStatus::Paid, PaymentStatus::Refused] {
             let contradicting = Some(PaymentStatus::Paid);
-            let open = PaymentStanding { status, contradicting, is_closed: false, came_back: false };
+            let open = standing(status, contradicting);
+            assert!(open.against_found().is_none());
             assert!(open.against_unpaid().is_some() && open.against_paid_debt().is_none(), "{status:?}");
+            let twice = PaymentStanding { is_debt_paid: true, ..open };
+            assert!(twice.against_paid_debt().is_some(), "{status:?}");
             let closed = PaymentStanding { is_closed: true, ..open };
             assert_eq!(closed.against_unpaid(), None, "{status:?}");
+            assert!(closed.against_found().is_some(), "{status:?}");
             let returned = PaymentStanding { status: PaymentStatus::Returned, ..open };
             for returned in [returned, PaymentStanding { came_back: true, ..open }] {
-                assert!(returned.against_unpaid().is_none() && returned.against_paid_debt().is_some());
+                assert!(returned.against_unpaid().is_none() && returned.has_come_back());
+                let twice = PaymentStanding { is_debt_paid: true, ..returned };
+                assert_eq!(twice.against_paid_debt(), None, "the other payment stands");
             }
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::asset::Asset;
 use crate::fees::FeeItem;
-use crate::money::Minor;
+use crate::money::{Minor, Residual};
 use crate::pricing::Priced;
 use crate::time::Timestamp;
 
@@ -73,7 +73,7 @@ pub struct Slice {
     pub output: Minor,
     /// The fractions cut off by its conversion's roundings, in 10^-18 minor units of the output asset: more than one
     /// unit is possible when several levels of the venue were used.
-    pub residual_e18: u64,
+    pub residual_e18: Residual,
     /// The resting order that it fills, when the venue is the order book.
     pub level_id: Option<i64>,
 }
@@ -125,6 +125,29 @@ impl Plan {
             return Err(PlanFault::Output);
         }
         Ok(())
+    }
+}
+
+impl Plan {
+    /// The same output for another input, delivered by one provider as a whole. What the input is more or less than this
+    /// plan's is the provider's. `None`: it does not cover the protocol fee.
+    #[must_use]
+    pub fn filled_as(self, input: Minor, provider_id: &str, wallet: &str, max_input: Minor) -> Option<Self> {
+        let Priced { protocol_fee, gross_output, .. } = self.priced;
+        let slice = Slice {
+            provider_id: provider_id.to_owned(),
+            venue: format!("LP:{provider_id}"),
+            wallet: wallet.to_owned(),
+            input: input.checked_sub(protocol_fee)?,
+            output: gross_output,
+            residual_e18: Residual::ZERO,
+            level_id: None,
+        };
+        let surplus = max_input.checked_sub(input).unwrap_or_default();
+        let (solver_id, solver_wallet) = (slice.provider_id.clone(), slice.wallet.clone());
+        let path = SolvedPath { solver_id: solver_id.clone(), surplus_amount_minor: surplus, ..self.path };
+        let priced = Priced { input, ..self.priced };
+        Some(Self { solver_id, solver_wallet, slices: vec![slice], priced, surplus, path, ..self })
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, OrderSizes};
 use crate::fees::{Collection, FeeItem, FeeSchedule, FeeType, GasCharge};
-use crate::money::{Minor, Ratio, gross_up_bps};
+use crate::money::{Minor, Ratio, Residual, gross_up_bps};
 
 /// A pair's fees and the sizes of its orders, with its assets.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +36,11 @@ pub struct Priced {
     pub gross_output: Minor,
     pub payout_fee: Minor,
     pub output: Minor,
-    /// The fractions cut off by the conversion's rounding, in 10^-18 minor units of the output asset.
-    pub residual_e18: u64,
+    /// What the conversion's rounding cuts off, in 10^-18 minor units of the output asset.
+    pub residual_e18: Residual,
+    /// What the rounding of the protocol fee cuts off, in 10^-18 minor units of the input asset.
+    #[serde(default, skip_serializing_if = "Residual::is_zero")]
+    pub fee_residual_e18: Residual,
     pub fees: Vec<FeeItem>,
     /// The parts of the network fee, when it was computed from the chains' fees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +52,7 @@ pub struct Priced {
 pub struct Converted {
     pub rate: Decimal,
     pub gross_output: Minor,
-    pub residual_e18: u64,
+    pub residual_e18: Residual,
 }
 
 impl Priced {
@@ -97,6 +100,7 @@ impl Charges<'_> {
             payout_fee,
             output,
             residual_e18: converted.residual_e18,
+            fee_residual_e18: input.bps_residual_e18(self.fees.protocol_fee_bps),
             fees: self.fee_items(protocol_fee),
             gas: self.gas.to_vec(),
         })

@@ -258,6 +258,9 @@ pub struct FirmTerms {
     pub input_asset: String,
     pub output_asset: String,
     pub side: Side,
+    /// For whom it was priced: providers may have other prices for the other kind.
+    #[serde(default)]
+    pub actor: ActorType,
     pub amount_type: AmountType,
     pub priced: Priced,
     /// The providers' commitments.
@@ -301,6 +304,7 @@ pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -
         input_asset: request.input.symbol.clone(),
         output_asset: request.output.symbol.clone(),
         side: request.side,
+        actor: request.actor,
         amount_type: request.amount_type,
         score: path_score(market, &ask, &fill.priced),
         priced: fill.priced,

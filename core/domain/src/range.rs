@@ -13,9 +13,8 @@
 //!
 //! Invariants: what a fill delivers is the line's value at that moment, rounded down, and is never below the limit; what it
 //! takes is never above the cap; a resting order has nothing reserved or locked. [`index`] finds those of many resting
-//! orders that a price has reached, without looking at the others; [`demand`] is what providers may know of them.
+//! orders that a price has reached, without looking at the others.
 
-pub mod demand;
 pub mod index;
 
 use crate::asset::Asset;

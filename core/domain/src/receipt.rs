@@ -7,13 +7,15 @@ use serde_json::{Value, json};
 
 use crate::canonical::{canonical_sha256, hex32};
 use crate::fees::FeeItem;
-use crate::settlement::{Finality, LegDone};
+use crate::settlement::{Conversion, Finality, LegDone};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
 pub use self::arithmetic::{ReceiptFault, check};
 
 pub const SCHEMA_VERSION: &str = "svc-receipt-1";
+/// What is left of a receipt of which fields were erased.
+pub const ERASED_VERSION: &str = "svc-receipt-1-erased";
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +40,7 @@ pub struct Receipt {
 }
 
 /// Makes the receipt of an execution.
-pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_at: Timestamp) -> Receipt {
+pub fn issue(terms: &Terms, offramp: Option<&Conversion>, payout: &LegDone, issued_at: Timestamp) -> Receipt {
     let priced = &terms.plan.priced;
     let body = Body {
         schema_version: SCHEMA_VERSION,
@@ -52,7 +54,7 @@ pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_
                 "toAmountMinor": priced.gross_output,
                 "fxRate": priced.rate.to_string(),
                 "roundingRule": "floor",
-                "occurredAt": offramp.occurred_at.iso8601(),
+                "occurredAt": offramp.done.occurred_at.iso8601(),
             })
         }),
         payout: json!({
@@ -80,8 +82,9 @@ pub fn hash(body: &Value) -> String {
     hex32(&canonical_sha256(&body))
 }
 
-/// A receipt of which fields were erased: they are null, and `erased` names them, with the content hash of the receipt as
-/// it was issued. Whoever has the fields can put them back and compute the hash again.
+/// What is left of a receipt when fields are erased, a document of its own version: they are null, and `erased` names
+/// them, with the content hash of the receipt as it was issued. Whoever has the fields can put them and the version back
+/// and compute the hash again.
 #[must_use]
 pub fn without(body: &Value, field: &str) -> Value {
     let (mut fields, content_hash) =
@@ -91,6 +94,7 @@ pub fn without(body: &Value, field: &str) -> Value {
     if map.get(field).is_some_and(|value| !value.is_null()) {
         map.insert(field.to_owned(), Value::Null);
         fields.push(field.to_owned());
+        map.insert("_schemaVersion".into(), json!(ERASED_VERSION));
         map.insert("erased".into(), json!({"fields": fields, "contentHash": content_hash}));
     }
     body
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_erased_receipt_says_so_and_is_verified_with_the_field_put_back() {
-        let issued = json!({"clientReference": "ref-1", "provider": "lp", "fees": []});
+        let issued = json!({"_schemaVersion": SCHEMA_VERSION, "clientReference": "ref-1", "provider": "lp", "fees": []});
         let content_hash = hash(&issued);
         let mut left = without(&issued, "clientReference");
         assert_eq!(without(&left, "clientReference"), left, "once");
@@ -139,6 +143,8 @@ mod tests {
         let fields = vec!["clientReference".to_owned()];
         assert_eq!(erased(&left), Some(Erased { fields, content_hash: content_hash.clone() }));
         assert_eq!(anchored_hash(&left), content_hash);
+        assert_eq!(left["_schemaVersion"], ERASED_VERSION);
+        left["_schemaVersion"] = json!(SCHEMA_VERSION);
         left["clientReference"] = json!("ref-1");
         left.as_object_mut().unwrap().remove("erased");
         assert_eq!(hash(&left), content_hash);

@@ -1,15 +1,19 @@
 //! The differences between the service's books, the chain and the bank, and what to do about them.
 //!
-//! [`bank`] compares bank accounts with the ledger, [`wallets`] the balances of wallets, [`transfers`] what is on its way to
-//! other cells. This module compares three records of every settlement: the service's own execution, the events that the indexer stored, and the contracts' state at one
+//! [`bank`] compares bank accounts with the ledger, [`wallets`] the balances of wallets. This module compares three records
+//! of every settlement: the service's own execution, the events that the indexer stored, and the contracts' state at one
 //! final block. A difference is a [`Break`].
 //!
 //! Invariants: nothing here acts, it proposes; a settlement in progress is not a break (the events may be ahead of the
 //! execution, and the execution ahead of the final block); `stuck` is reported only where no other break is.
+//!
+//! Kept by `core/domain/src/reconcile/tests.rs::each_planted_break_is_found_and_no_other` and
+//! `tests/e2e/reconcile.rs::exactly_the_planted_breaks_of_every_type_are_found`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
+use crate::names::names;
 use crate::recall::RecallStatus;
 use crate::settlement::State;
 use crate::terms::Terms;
@@ -17,185 +21,118 @@ use crate::time::Timestamp;
 
 pub mod bank;
 mod settled;
-pub mod transfers;
 pub mod wallets;
 
-/// The kinds of breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BreakKind {
-    /// The escrow holds funds for an id that no execution has locked on this chain.
-    LockWithoutExecution,
-    /// An execution relies on a lock that is not on the chain.
-    ExecutionWithoutLock,
-    /// The chain moved another amount than was agreed.
-    AmountMismatch,
-    /// A lock, a swap, a fill or a payment under the order's id has other terms than its command.
-    TermsMismatch,
-    /// The beneficiary was paid, and the funds for it were not released to the service.
-    PaidNotSettled,
-    /// Funds were released, and the beneficiary was not paid.
-    SettledNotPaid,
-    /// A completed execution's receipt is not anchored.
-    AnchorMissing,
-    /// The anchor's content or place differs from the receipt's.
-    AnchorMismatch,
-    /// Funds are locked for a live execution, and from the timelock on, which is near, anyone may refund them.
-    TimelockExpiring,
-    /// Funds are locked for an execution that no longer needs them, and may be returned to the wallet.
-    RefundDue,
-    /// A live execution has not changed for too long.
-    Stuck,
-    /// The chain paid tokens under an id that no execution has on this chain.
-    PayoutWithoutExecution,
-    /// The stored events show another state than the contracts.
-    IndexMismatch,
-    /// The escrow holds less than it owes.
-    EscrowShort,
-    /// The bank's status of a payment contradicts how its execution ended.
-    DecisionContradicted,
-    /// A payment was returned, and its output was neither paid another way nor the input returned.
-    PaymentReturned,
-    /// The bank has not decided on a recall for too long.
-    RecallUnanswered,
-    /// The bank accepted a recall, and the payment has not come back for too long.
-    RecallNotReturned,
-    /// The bank's answer contradicts what is known of a recall, or the recall was never requested.
-    RecallContradicted,
-    /// The bank has booked what the ledger does not have.
-    MissingInLedger,
-    /// The ledger has what the bank has not booked.
-    MissingAtBank,
-    /// Ledger and bank have different amounts for the same thing.
-    AmountDiffers,
-    /// The balance of a bank account or a wallet is another than the ledger's, and nothing on its way explains it.
-    BalanceDiffers,
-    /// The bank has booked the same twice.
-    DuplicateEntry,
-    /// An entry at the bank is about nothing that the ledger knows.
-    UnknownEntry,
-    /// A statement does not begin where the one before it ended.
-    StatementGap,
-    /// A transfer to or from another cell has had no end for too long.
-    TransferOverdue,
-    /// The account of what is in transit to and from another cell is not what the transfers say.
-    TransitDiffers,
+names! {
+    /// The kinds of breaks.
+    #[derive(PartialOrd, Ord)]
+    pub enum BreakKind {
+        /// The escrow holds funds for an id that no execution has locked on this chain.
+        LockWithoutExecution = "lock_without_execution",
+        /// An execution relies on a lock that is not on the chain.
+        ExecutionWithoutLock = "execution_without_lock",
+        /// The chain moved another amount than was agreed.
+        AmountMismatch = "amount_mismatch",
+        /// A lock, a swap, a fill or a payment under the order's id has other terms than its command.
+        TermsMismatch = "terms_mismatch",
+        /// The beneficiary was paid, and the funds for it were not released to the service.
+        PaidNotSettled = "paid_not_settled",
+        /// Funds were released, and the beneficiary was not paid.
+        SettledNotPaid = "settled_not_paid",
+        /// A completed execution's receipt is not anchored.
+        AnchorMissing = "anchor_missing",
+        /// The anchor's content or place differs from the receipt's.
+        AnchorMismatch = "anchor_mismatch",
+        /// Funds are locked for a live execution, and from the timelock on, which is near, anyone may refund them.
+        TimelockExpiring = "timelock_expiring",
+        /// Funds are locked for an execution that no longer needs them, and may be returned to the wallet.
+        RefundDue = "refund_due",
+        /// A live execution has not changed for too long.
+        Stuck = "stuck",
+        /// The chain paid tokens under an id that no execution has on this chain.
+        PayoutWithoutExecution = "payout_without_execution",
+        /// The stored events show another state than the contracts.
+        IndexMismatch = "index_mismatch",
+        /// The escrow holds less than it owes.
+        EscrowShort = "escrow_short",
+        /// The bank's status of a payment contradicts how its execution ended.
+        DecisionContradicted = "decision_contradicted",
+        /// A payment was returned, and its output was neither paid another way nor the input returned.
+        PaymentReturned = "payment_returned",
+        /// The desk has converted for an order that did not use it, and operators have not recorded the end of the position.
+        ConvertedNotUsed = "converted_not_used",
+        /// The bank has not decided on a recall for too long.
+        RecallUnanswered = "recall_unanswered",
+        /// The bank accepted a recall, and the payment has not come back for too long.
+        RecallNotReturned = "recall_not_returned",
+        /// The bank's answer contradicts what is known of a recall, or the recall was never requested.
+        RecallContradicted = "recall_contradicted",
+        /// The bank has booked what the ledger does not have.
+        MissingInLedger = "missing_in_ledger",
+        /// The ledger has what the bank has not booked.
+        MissingAtBank = "missing_at_bank",
+        /// Ledger and bank have different amounts for the same thing.
+        AmountDiffers = "amount_differs",
+        /// The balance of a bank account or a wallet is another than the ledger's, and nothing on its way explains it.
+        BalanceDiffers = "balance_differs",
+        /// The bank has booked the same twice.
+        DuplicateEntry = "duplicate_entry",
+        /// An entry at the bank is about nothing that the ledger knows.
+        UnknownEntry = "unknown_entry",
+        /// A statement does not begin where the one before it ended.
+        StatementGap = "statement_gap",
+    }
 }
 
 impl BreakKind {
-    pub const ALL: [Self; 28] = [
-        Self::LockWithoutExecution,
-        Self::ExecutionWithoutLock,
-        Self::AmountMismatch,
-        Self::TermsMismatch,
-        Self::PaidNotSettled,
-        Self::SettledNotPaid,
-        Self::AnchorMissing,
-        Self::AnchorMismatch,
-        Self::TimelockExpiring,
-        Self::RefundDue,
-        Self::Stuck,
-        Self::PayoutWithoutExecution,
-        Self::IndexMismatch,
-        Self::EscrowShort,
-        Self::DecisionContradicted,
-        Self::PaymentReturned,
-        Self::RecallUnanswered,
-        Self::RecallNotReturned,
-        Self::RecallContradicted,
-        Self::MissingInLedger,
-        Self::MissingAtBank,
-        Self::AmountDiffers,
-        Self::BalanceDiffers,
-        Self::DuplicateEntry,
-        Self::UnknownEntry,
-        Self::StatementGap,
-        Self::TransferOverdue,
-        Self::TransitDiffers,
-    ];
-
-    /// Its name in rows, logs and reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LockWithoutExecution => "lock_without_execution",
-            Self::ExecutionWithoutLock => "execution_without_lock",
-            Self::AmountMismatch => "amount_mismatch",
-            Self::TermsMismatch => "terms_mismatch",
-            Self::PaidNotSettled => "paid_not_settled",
-            Self::SettledNotPaid => "settled_not_paid",
-            Self::AnchorMissing => "anchor_missing",
-            Self::AnchorMismatch => "anchor_mismatch",
-            Self::TimelockExpiring => "timelock_expiring",
-            Self::RefundDue => "refund_due",
-            Self::Stuck => "stuck",
-            Self::PayoutWithoutExecution => "payout_without_execution",
-            Self::IndexMismatch => "index_mismatch",
-            Self::EscrowShort => "escrow_short",
-            Self::DecisionContradicted => "decision_contradicted",
-            Self::PaymentReturned => "payment_returned",
-            Self::RecallUnanswered => "recall_unanswered",
-            Self::RecallNotReturned => "recall_not_returned",
-            Self::RecallContradicted => "recall_contradicted",
-            Self::MissingInLedger => "missing_in_ledger",
-            Self::MissingAtBank => "missing_at_bank",
-            Self::AmountDiffers => "amount_differs",
-            Self::BalanceDiffers => "balance_differs",
-            Self::DuplicateEntry => "duplicate_entry",
-            Self::UnknownEntry => "unknown_entry",
-            Self::StatementGap => "statement_gap",
-            Self::TransferOverdue => "transfer_overdue",
-            Self::TransitDiffers => "transit_differs",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    /// Whether two operators may close it: it is about one settlement on the chain, of which the database may have
+    /// forgotten everything. Balances, the index and the bank's payments are put right instead.
+    pub const fn is_closable(self) -> bool {
+        matches!(
+            self,
+            Self::LockWithoutExecution
+                | Self::ExecutionWithoutLock
+                | Self::AmountMismatch
+                | Self::TermsMismatch
+                | Self::PaidNotSettled
+                | Self::SettledNotPaid
+                | Self::AnchorMissing
+                | Self::AnchorMismatch
+                | Self::PayoutWithoutExecution
+        )
     }
 }
 
-/// What an operator might do. Nothing does it automatically.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SuggestedAction {
-    /// Investigate now: money may be lost.
-    Page,
-    /// `IntentSettler.cancel`: open to anyone, returns the funds.
-    Cancel,
-    /// `Escrow.refund`: open to anyone, returns the funds.
-    Refund,
-    /// `IntentSettler.returnFilled`: two operators return committed funds before the timelock.
-    Return,
-    /// Find out, before the timelock, why the relayer has not settled.
-    Settle,
-    /// Find out why the relayer has not anchored.
-    Anchor,
-    /// `dvp execution resolve`, once the outcome of the leg at the rail is known.
-    Resolve,
-    /// Compare the index with another endpoint; read the chain again where it differs.
-    Rescan,
-    /// Ask the bank for the statement, or what became of the payment.
-    AskBank,
-    /// Ask the other cell for its receipt or refusal, and compare the lists of both.
-    AskCell,
-    /// Post what happened outside: a deposit, an operation, or the payment's end.
-    Post,
+impl Break {
+    /// The execution, or else the id on the chain.
+    pub fn about(&self) -> Option<&str> {
+        self.reference.as_deref().or(self.entity.as_deref())
+    }
 }
 
-impl SuggestedAction {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Page => "page",
-            Self::Cancel => "cancel",
-            Self::Refund => "refund",
-            Self::Return => "return",
-            Self::Settle => "settle",
-            Self::Anchor => "anchor",
-            Self::Resolve => "resolve",
-            Self::Rescan => "rescan",
-            Self::AskBank => "ask_bank",
-            Self::AskCell => "ask_cell",
-            Self::Post => "post",
-        }
+names! {
+    /// What an operator might do. Nothing does it automatically.
+    pub enum SuggestedAction {
+        /// Investigate now: money may be lost.
+        Page = "page",
+        /// `IntentSettler.cancel`: open to anyone, returns the funds.
+        Cancel = "cancel",
+        /// `Escrow.refund`: open to anyone, returns the funds.
+        Refund = "refund",
+        /// `IntentSettler.returnFilled`: two operators return committed funds before the timelock.
+        Return = "return",
+        /// Find out, before the timelock, why the relayer has not settled.
+        Settle = "settle",
+        /// Find out why the relayer has not anchored.
+        Anchor = "anchor",
+        /// `dvp execution resolve`, once the outcome of the leg at the rail is known.
+        Resolve = "resolve",
+        /// Compare the index with another endpoint; read the chain again where it differs.
+        Rescan = "rescan",
+        /// Ask the bank for the statement, or what became of the payment.
+        AskBank = "ask_bank",
+        /// Post what happened outside: a deposit, an operation, or the payment's end.
+        Post = "post",
     }
 }
 
@@ -221,7 +158,7 @@ pub struct Break {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// `bank:<account>`, `wallet:<address>`, `escrow`, or `transit:<cell>`.
+    /// `bank:<account>`, `wallet:<address>` or `escrow`.
     pub account: String,
     pub asset: String,
     /// Minor units that the account outside has more than the ledger; negative: less.
@@ -378,6 +315,8 @@ pub enum BankWord {
     Paid,
     /// After its debt was recorded as paid: it was, or the beneficiary has it twice.
     PaidAgain,
+    /// The bank took the payment's return back.
+    TakenBack,
     Refused,
 }
 
@@ -420,8 +359,6 @@ pub struct Patience {
     pub recall_answer_ms: i64,
     /// From the bank's acceptance of a recall to the return of the payment.
     pub recall_return_ms: i64,
-    /// Of a transfer to or from another cell without an end.
-    pub transfer_ms: i64,
 }
 
 impl Default for Patience {
@@ -436,7 +373,6 @@ impl Default for Patience {
             expiring_ms: minutes(20),
             recall_answer_ms: minutes(21 * 24 * 60),
             recall_return_ms: minutes(5 * 24 * 60),
-            transfer_ms: minutes(4 * 24 * 60),
         }
     }
 }

@@ -10,37 +10,22 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use serde::{Deserialize, Serialize};
-
 use crate::beneficiary::Beneficiary;
+use crate::names::names;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// The failure code of an order that screening refused.
 pub const REFUSED: &str = "screening_refused";
+/// The failure code of an order that passes when the price of its path does not stand any more.
+pub const LAPSED: &str = "price_lapsed";
 
-/// The result of screening an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScreeningResult {
-    Pass,
-    Hold,
-    Fail,
-}
-
-impl ScreeningResult {
-    pub const ALL: [Self; 3] = [Self::Pass, Self::Hold, Self::Fail];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Hold => "hold",
-            Self::Fail => "fail",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
+names! {
+    /// The result of screening an order.
+    pub enum ScreeningResult {
+        Pass = "pass",
+        Hold = "hold",
+        Fail = "fail",
     }
 }
 
@@ -94,22 +79,13 @@ impl Beginning {
     }
 }
 
-/// The source of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
-    List,
-    Hook,
-    /// The hook gave no valid answer in time.
-    NoAnswer,
-}
-
-impl Source {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Hook => "hook",
-            Self::NoAnswer => "no_answer",
-        }
+names! {
+    /// The source of a result.
+    pub enum Source {
+        List = "list",
+        Hook = "hook",
+        /// The hook gave no valid answer in time.
+        NoAnswer = "no_answer",
     }
 }
 
@@ -271,16 +247,6 @@ mod tests {
         {
             assert_eq!(ScreeningList::parse(text), Err(ListFault(line)), "{text}");
         }
-    }
-
-    #[test]
-    fn a_verdict_is_parsed_as_it_is_written() {
-        assert!(
-            ScreeningResult::ALL
-                .into_iter()
-                .all(|verdict| ScreeningResult::parse(verdict.as_str()) == Some(verdict))
-        );
-        assert_eq!(ScreeningResult::parse("PASS"), None);
     }
 
     #[test]

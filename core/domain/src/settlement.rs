@@ -3,7 +3,7 @@
 //! chain pays out; a receipt is issued.
 //!
 //! ```text
-//! Resting ─matched─> Accepted    (a range order; cancelled, expired and failed as Accepted)
+//! Resting ─matched─> Accepted    (a range, or an order that waits for a deposit; else it ends as Accepted does)
 //! Accepted ─due┬─token for money──> Locking ─locked──> Converting ─converted─> Committing ─filled─> Paying
 //!    │ │ │     ├─token for token of another chain: likewise, and the relayer pays
 //!    │ │ │     ├─token for token──> Locking ─swapped────────────────────────────────────────────────────> Completed
@@ -14,7 +14,10 @@
 //!    └─refused, (Locking)──> Failed       │          └─money in────────────────────────> Completed
 //!                                         └─the timelock is near─> Owing ─paid, settled─> Completed
 //! Converting ─> ConversionFailed          Committing, Paying, Owing ─> PayoutFailed
-//! Completed ─payment returned─> Completed, reversed ─paid again or input returned─> resolved
+//! PayoutFailed ─found paid┬─token in──> Releasing         PayoutFailed ─the timelock is near, and the bank has paid─> Owing
+//!                         └─money in──> Completed
+//! ConversionFailed ─the desk has converted all the same─> ConversionFailed, with its position
+//! Completed ─payment returned─> Completed, reversed ─paid again, input returned, or the return taken back─> resolved
 //! ```
 //!
 //! An order that is due when it is accepted takes both steps at once ([`accept_and_begin`]), where nothing is locked for
@@ -30,15 +33,28 @@
 //! known from a final block of that chain after this time. While that chain stands still neither is known: the lock is
 //! settled, and the output is owed.
 //!
+//! A bank may make a payment that it had refused, or whose recall it had accepted. Two operators record it as found paid,
+//! and the preimage is revealed all the same. If they have not when the timelock is near, the lock is settled, and the
+//! output is owed until they decide: the input is never returned beside the payment while the service knows of it.
+//!
+//! A conversion whose order ends without it leaves a position in the ledger, until the order is found paid or operators
+//! have recorded the trade that ends it (`position.rs`).
+//!
 //! Invariants: a state owns exactly the data that exists in it; [`State::step`] is the only way a settlement changes; a
-//! terminal state is never left (an anchor, a refund or a lost lock only adds to it); effects are data, carried out
-//! elsewhere after state and effects were committed together. There is a lock when, and only when, the input is a
+//! terminal state is left only when a failed payout was made after all (an anchor, a refund or a lost lock only adds to
+//! it); effects are data, carried out elsewhere after state and effects were committed together. There is a lock when, and only when, the input is a
 //! token, and an offramp leg unless money is paid for money.
+//!
+//! Kept by `core/domain/src/settlement/tests.rs::the_table_of_states_and_events_is_the_committed_one`,
+//! `core/domain/src/settlement/protocol.rs::no_interleaving_pays_both_sides_and_every_end_is_reached` and
+//! `core/tests/it/commitment.rs::no_payout_is_called_before_the_commitment_is_seen`.
 
+mod early;
 mod failure;
 pub mod leg;
 mod lock;
 mod owing;
+mod position;
 mod reversal;
 mod state;
 mod step;
@@ -48,9 +64,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::failure::{Failure, Withheld};
 pub use self::lock::{Deadlines, Lock};
+pub use self::position::{Conversion, DeskOutcome, Position};
 pub use self::state::{Remedy, Resolved, Reversal, State};
 use crate::event::EventType;
 use crate::ledger::{self, Posting};
+use crate::money::Minor;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -119,6 +137,12 @@ pub enum Happened {
         answer: RailAnswer,
         at: Timestamp,
     },
+    /// Operators fail the conversion, whatever the desk will say.
+    ConversionGivenUp {
+        code: String,
+        message: String,
+        at: Timestamp,
+    },
     /// The chain is committed to the payout, at the depth that the payout gate requires. Known at this time, which may be
     /// long after the block.
     Filled {
@@ -136,13 +160,18 @@ pub enum Happened {
         answer: RailAnswer,
         at: Timestamp,
     },
+    /// Operators have found that the rail made a payment whose payout had failed.
+    FoundPaid {
+        done: LegDone,
+        at: Timestamp,
+    },
     /// The leg in progress was provably never called and will not be called.
     Withheld {
         why: Withheld,
         at: Timestamp,
     },
-    /// The payout was called and has no final answer, and from the timelock on, which is near, anyone may refund the
-    /// lock.
+    /// The payout was called and has no final answer, or was made after it had failed, and from the timelock on, which is
+    /// near, anyone may refund the lock.
     TimelockNear,
     Settled {
         tx_hash: String,
@@ -160,15 +189,19 @@ pub enum Happened {
     /// The rail returned a payment that it had carried out.
     PaymentReturned {
         done: LegDone,
+        /// Less than was paid, when the bank has deducted its charge.
+        came: Option<Minor>,
         code: String,
         message: String,
         at: Timestamp,
     },
-    /// Operators paid the returned output another way, or returned the input.
+    /// Operators paid the returned output another way, returned the input, or found that the bank took the return back.
     ReversalResolved {
         remedy: Remedy,
         done: LegDone,
     },
+    /// Operators recorded the trade that ends the position of an unused conversion.
+    ConversionClosed,
     Anchored(Finality),
 }
 
@@ -249,6 +282,25 @@ impl Step {
         Self { next, events: vec![reported], effects }
     }
 
+    /// A leg's progress is reported once.
+    fn progress(next: State, reported: bool, kind: EventType, at: Timestamp) -> Step {
+        if reported { Step::quiet(next, Vec::new()) } else { Step::tell(next, kind, at, Vec::new()) }
+    }
+
+    /// `payout.completed` occurred when the beneficiary was paid, and is reported once the funds are released.
+    fn completed(
+        lock: Option<Lock>,
+        offramp: Option<Conversion>,
+        payout: LegDone,
+        settle_tx: Option<String>,
+        settled: Option<Posting>,
+    ) -> Step {
+        let paid_at = payout.occurred_at;
+        let next = State::Completed { lock, offramp, payout, settle_tx, finality: None, reversal: None };
+        let effects = settled.map(Effect::Post).into_iter().chain([Effect::IssueReceipt]).collect();
+        Step::tell(next, EventType::PayoutCompleted, paid_at, effects)
+    }
+
     /// Puts these effects before the step's own.
     fn after(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.effects.splice(..0, effects);
@@ -285,7 +337,7 @@ pub fn accept_and_begin(terms: &Terms) -> Result<Step, IllegalTransition> {
 
 /// How a resting order begins.
 pub fn rest(terms: &Terms) -> Step {
-    let effects = vec![Effect::Rest, Effect::StartAt(terms.request.deadline)];
+    let effects = vec![Effect::Rest, Effect::StartAt(terms.lock_at)];
     Step::tell(State::Resting, EventType::IntentAccepted, terms.accepted_at, effects)
 }
 
@@ -301,10 +353,12 @@ impl Happened {
             Self::Refused { .. } => "refused",
             Self::LockLost { .. } => "lock_lost",
             Self::Offramp { .. } => "offramp",
+            Self::ConversionGivenUp { .. } => "conversion_given_up",
             Self::Filled { .. } => "filled",
             Self::FillLost => "fill_lost",
             Self::FillFailed { .. } => "fill_failed",
             Self::Payout { .. } => "payout",
+            Self::FoundPaid { .. } => "found_paid",
             Self::Withheld { .. } => "withheld",
             Self::TimelockNear => "timelock_near",
             Self::Settled { .. } => "settled",
@@ -312,6 +366,7 @@ impl Happened {
             Self::DebtReturned { .. } => "debt_returned",
             Self::PaymentReturned { .. } => "payment_returned",
             Self::ReversalResolved { .. } => "reversal_resolved",
+            Self::ConversionClosed => "conversion_closed",
             Self::Anchored(_) => "anchored",
         }
     }

@@ -158,14 +158,14 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
         }
         State::Converting { leg, .. } => (leg_status(leg), None),
         State::ConversionFailed { .. } => (PhaseState::Failed, None),
-        State::Committing { offramp, .. } => (PhaseState::Completed, Some(offramp)),
+        State::Committing { offramp, .. } => (PhaseState::Completed, Some(&offramp.done)),
         State::Paying { offramp, .. }
         | State::Owing { offramp, .. }
         | State::Releasing { offramp, .. }
         | State::Completed { offramp, .. }
         | State::PayoutFailed { offramp, .. } => {
             // Money for money has no offramp leg.
-            (PhaseState::Completed, Some(offramp.as_ref()?))
+            (PhaseState::Completed, Some(&offramp.as_ref()?.done))
         }
     };
     let priced = &terms.plan.priced;

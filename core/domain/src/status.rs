@@ -2,18 +2,18 @@
 
 use serde::Serialize;
 
-use crate::event::Stage;
-use crate::event::{EventType, PhaseState};
+use crate::event::{EventType, PhaseState, Stage};
+use crate::names::names;
 use crate::settlement::{Failure, Finality, State};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExecutionStatus {
-    InProgress,
-    Completed,
-    Failed,
+names! {
+    pub enum ExecutionStatus {
+        InProgress = "in_progress",
+        Completed = "completed",
+        Failed = "failed",
+    }
 }
 
 impl ExecutionStatus {
@@ -33,15 +33,6 @@ impl ExecutionStatus {
             | EventType::OfframpCompleted
             | EventType::PayoutInitiated
             | EventType::PayoutInProgress => Self::InProgress,
-        }
-    }
-
-    /// The wire text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InProgress => "in_progress",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
         }
     }
 }

@@ -26,8 +26,7 @@ pub struct Terms {
     pub hashlock: String,
     /// When the lock is sent; later than acceptance only when a rail requires it.
     pub lock_at: Timestamp,
-    /// The order counts as open from its acceptance to its end. False for orders from before open orders were counted.
-    #[serde(default)]
+    /// The order counts as open from its acceptance to its end. False while it rests: it counts from its fill on.
     pub counts_as_open: bool,
     /// The request that placed the order, if it belongs to a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,21 +43,3 @@ impl From<DateTime<Utc>> for Timestamp {
         Self(at.timestamp_millis())
     }
 }
-
-/// Instants in documents, as ISO 8601 text to the millisecond.
-pub(crate) mod iso {
-    use chrono::{DateTime, Utc};
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    use super::Timestamp;
-
-    pub(crate) fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&at.iso8601())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let at: DateTime<Utc> = text.parse().map_err(serde::de::Error::custom)?;
-        Ok(at.into())
-    }
-}

@@ -183,15 +183,21 @@ impl Windows {
     ///
     /// The last quarter of the time to the fill deadline is kept for the commitment. Half of the margin is for payouts
     /// that begin after the fill deadline because their commitment took long to become final; the other half for the
-    /// release.
-    pub fn deadlines(self, fill_deadline: u64, timelock: u64) -> Deadlines {
+    /// release. A payout that would end in that half because it misses its rail's cut-off does not begin any more.
+    pub fn deadlines(self, terms: &Terms, fill_deadline: u64, timelock: u64) -> Deadlines {
+        let settle_at = timelock.saturating_sub(self.margin_secs / 2);
+        let usual = fill_deadline.saturating_add(self.margin_secs / 2);
+        // A rail's time depends on the day on which a payout begins, and the fill deadline's own day is in the timelock.
+        let end_of_day = (fill_deadline / DAY_SECS).saturating_add(1).saturating_mul(DAY_SECS) - 1;
+        let in_time = self.payout_ends_by(terms, usual) <= settle_at;
+        let pay_before = if in_time { usual } else { usual.min(end_of_day) };
         let at =
             |secs: u64| Timestamp::from_millis(i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000));
         Deadlines {
             begin_before: at(fill_deadline.saturating_sub(self.fill_secs / 4)),
-            pay_before: at(fill_deadline.saturating_add(self.margin_secs / 2)),
+            pay_before: at(pay_before),
             overdue_at: at(timelock.saturating_sub(self.margin_secs)),
-            settle_at: at(timelock.saturating_sub(self.margin_secs / 2)),
+            settle_at: at(settle_at),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ledger posting of the settlement's step: no outside system is called, and a failed commit leaves nothing behind.
 
 use chrono::Utc;
+use dvp_domain::settlement::leg::inventory_reference;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 
 use super::{LegKind, Rail, RailFuture, RailRequest, RailStatus};
@@ -16,10 +17,7 @@ impl Rail for Inventory {
     fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
         let answer = match request.leg {
             LegKind::Offramp => RailAnswer::Done(LegDone {
-                provider_reference: format!(
-                    "INV-{}",
-                    request.reference.get(..16).unwrap_or(&request.reference)
-                ),
+                provider_reference: inventory_reference(&request.reference),
                 occurred_at: Utc::now().into(),
             }),
             LegKind::Payout => RailAnswer::Failed {

@@ -17,6 +17,9 @@
 //! [`pain001`] and [`camt056`] the written files, [`answers`], [`camt029`] and [`statement`] the read files, [`intake`]
 //! their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers, [`folder`]
 //! the storage of files. All but intake, recalls, folder and this one are pure.
+//!
+//! Kept by `core/tests/it/bank_files.rs::a_payment_is_moved_to_the_bank_once_by_any_number_of_processes` and
+//! `core/tests/it/recalls.rs::the_bank_gets_one_file_of_a_recall_wherever_a_process_stops`.
 
 pub mod answers;
 pub mod camt029;
@@ -25,6 +28,7 @@ pub mod folder;
 mod given;
 pub mod instruction;
 pub mod intake;
+pub mod outage;
 pub mod pain001;
 mod recalls;
 pub mod schema;
@@ -35,32 +39,40 @@ pub mod xml;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use dvp_domain::windows::PayoutTime;
 use dvp_store::StoreError;
+use dvp_store::chain::commands;
 use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
+use dvp_store::orders::bank_folder;
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions;
+use dvp_store::workers::{Apart, Step, Worker, foreign, pause, supervise};
 use metrics::{counter, gauge};
 use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
+use uuid::Uuid;
 
 use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::intake::{Inbox, ReceivedFile, SETTLES_AFTER};
+use self::outage::Outage;
 use self::schema::{Message, check};
 use self::status::{
     Known, Ordered, PAID_AFTER_DEBT, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_DEBT,
-    RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED, apply, failure_code,
+    RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED, RETURNED_AGAIN, TAKEN_BACK, apply, failure_code,
 };
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
@@ -73,6 +85,10 @@ pub const FILE_MISSING: &str = "the payment's file is missing and was never give
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The longest time between two queries of a payment that the bank has, without an answer, unless it is configured.
 const POLL_MAX: Duration = Duration::from_secs(15 * 60);
+/// The longest time for one file, and how long the others wait for it: they keep their order.
+const FILE_MAX: Duration = Duration::from_secs(60);
+const FILE_PATIENCE: Duration = Duration::from_secs(10);
+const ALARMS: &str = "open alarms";
 /// The interval of counting open alarms.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
 
@@ -108,18 +124,37 @@ pub struct BankFiles {
     folder: Folder,
     debtors: Arc<[Debtor]>,
     inbox: Inbox,
+    /// Files that are imported, and recalls that are sent, each apart.
+    intake: Arc<Apart>,
+    sending: Arc<Apart>,
     look_every: Duration,
+    /// Names this process's outage.
+    process: Uuid,
+    /// Something in the folder could not be read or written since it was last found usable.
+    is_suspect: Arc<AtomicBool>,
     /// How long an unreadable file may stay unchanged before it is refused.
     settles_after: Duration,
 }
 
 impl BankFiles {
-    /// `root`: the folder shared with the bank. `debtors`: the accounts to pay from, one per currency.
+    /// `root`: the folder shared with the bank, which is used while it carries the id that was stamped. `debtors`: the
+    /// accounts to pay from, one per currency.
     pub async fn open(pool: PgPool, root: &Path, debtors: Vec<Debtor>) -> Result<Self, BankError> {
-        let folder = Folder::open(root).await?;
-        let (inbox, settles_after) = (Inbox::default(), SETTLES_AFTER);
-        let look_every = LOOK_EVERY;
-        Ok(Self { pool, folder, debtors: debtors.into(), inbox, look_every, settles_after })
+        let id = bank_folder::find_id(&mut *pool.acquire().await?).await?;
+        let apart = |worker| Apart::new(pool.clone(), worker, FILE_MAX).with_patience(FILE_PATIENCE);
+        let (intake, sending) = (Arc::new(apart(Worker::BankFiles)), Arc::new(apart(Worker::BankRecalls)));
+        Ok(Self {
+            pool,
+            folder: Folder::at(root, id),
+            debtors: debtors.into(),
+            inbox: Inbox::default(),
+            intake,
+            sending,
+            look_every: LOOK_EVERY,
+            process: Uuid::new_v4(),
+            is_suspect: Arc::default(),
+            settles_after: SETTLES_AFTER,
+        })
     }
 
     /// Refuses an unreadable file once it has not changed for this long.
@@ -139,25 +174,43 @@ impl BankFiles {
     }
 
     /// Imports the bank's files until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        supervise(Worker::BankFiles, stop.clone(), || self.follow_inbox(stop.clone())).await;
+    }
+
+    async fn follow_inbox(&self, mut stop: watch::Receiver<bool>) {
         let mut counted: Option<Instant> = None;
-        while !*stop.borrow() {
+        let mut outage = Outage::default();
+        loop {
             if counted.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
                 counted = Some(Instant::now());
-                if let Err(error) = self.count_alarms().await {
-                    warn!(%error, "counting the alarms of bank files failed, will retry");
+                let files = self.clone();
+                let counting = async move { files.count_alarms().await };
+                self.intake.attend(ALARMS, ALARMS, counting).await;
+            }
+            match self.watch_folder(&mut outage).await {
+                Ok(true) => {
+                    if let Err(error) = self.take_in().await {
+                        warn!(%error, "importing bank files failed, will retry");
+                        self.suspect(&error);
+                    }
+                    if let Err(error) = self.send_recalls().await {
+                        warn!(%error, "sending recalls to the bank failed, will retry");
+                        self.suspect(&error);
+                    }
                 }
+                Ok(false) => {}
+                Err(error) => warn!(%error, "the state of the bank's folder cannot be recorded, will retry"),
             }
-            if let Err(error) = self.take_in().await {
-                warn!(%error, "importing bank files failed, will retry");
+            if !pause(self.look_every, &mut stop).await {
+                break;
             }
-            if let Err(error) = self.send_recalls().await {
-                warn!(%error, "sending recalls to the bank failed, will retry");
-            }
-            tokio::select! {
-                () = tokio::time::sleep(self.look_every) => {}
-                _ = stop.changed() => {}
-            }
+        }
+        // A process that ends is no outage.
+        if outage.is_out
+            && let Err(error) = self.end_outage().await
+        {
+            warn!(%error, "the end of the bank folder's outage was not recorded; it ends within a minute");
         }
     }
 
@@ -187,7 +240,7 @@ impl BankFiles {
             });
         };
         let id = instruction.end_to_end_id.clone();
-        let down = |error: BankError| RailError::Down(error.to_string());
+        let down = |error| self.down(&error);
         if self.find(&id).await.map_err(down)?.is_none()
             && !self.remember(request, &instruction).await.map_err(down)?
         {
@@ -195,6 +248,7 @@ impl BankFiles {
         }
         // From here on the row exists: this call or a concurrent one may move the file to the bank.
         let unsure = |error: BankError| {
+            self.suspect(&error);
             warn!(%error, end_to_end_id = id, "payment order is staged and may not have reached the bank yet");
             RailError::Unconfirmed
         };
@@ -224,7 +278,7 @@ impl BankFiles {
             error!(?violations, end_to_end_id = id, "payment order violates the schema and is not sent");
             return Err(StoreError::corrupt("bank_payment", "an order that breaks the schema's rules").into());
         }
-        let staged_file = format!("{id}.{}.xml", uuid::Uuid::new_v4().simple());
+        let staged_file = format!("{id}.{}.xml", Uuid::new_v4().simple());
         let content = document.render();
         self.folder.stage(&staged_file, &content).await?;
         let mut tx = self.pool.begin().await?;
@@ -307,10 +361,10 @@ impl BankFiles {
 
     async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
         let id = end_to_end_id(&request.reference);
-        let down = |error: BankError| RailError::Down(error.to_string());
+        let down = |error| self.down(&error);
         let mut found = self.follow(&id).await.map_err(down)?;
         if found.is_none()
-            && self.folder.was_given(&file_name(&id)).await.map_err(|error| down(error.into()))?
+            && self.folder.was_given(&file_name(&id)).await.map_err(|error| self.down(&error.into()))?
         {
             // The bank has it: that it cannot be written down any more does not prove the opposite.
             let instruction = Instruction::of(request).map_err(|_| RailError::Unconfirmed)?;
@@ -357,15 +411,30 @@ async fn take_word(
 ) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     file.record(tx, &payment.execution, said.word.as_str()).await?;
-    if matches!(said.word, Word::Paid { .. } | Word::Refused { .. } | Word::Returned { .. }) {
+    let is_final = matches!(
+        said.word,
+        Word::Paid { .. } | Word::Refused { .. } | Word::Returned { .. } | Word::TakenBack { .. }
+    );
+    if is_final {
         // Before the settlement is read: a decision that is being written comes before this word, or is made again.
         effects::retract_decision(tx, &payment.execution).await?;
+    }
+    if !is_news(&payment, &said.word) {
+        if let (Word::Returned { at, .. }, None) = (&said.word, payment.returned_at) {
+            // The bank's taking back was heard before.
+            payment.returned_at = Some(*at);
+            store::update_payment(tx, &payment).await?;
+        }
+        return Ok(true);
     }
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
     let known = Known {
         status: payment.status,
         booked_late: payment.booked_late_at.is_some(),
         came_back: payment.returned_at.is_some(),
+        taken_back: payment
+            .taken_back_at
+            .is_some_and(|taken| payment.returned_at.is_none_or(|at| at <= taken)),
         debt_paid: payment.is_debt_paid,
     };
     let is_taken_for_paid = matches!(said.word, Word::Paid { .. } | Word::Returned { .. })
@@ -391,25 +460,30 @@ async fn take_word(
                 (payment.paid_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
             }
             Word::Refused { reason, text } => {
-                (payment.reason, payment.reason_text) = (Some(reason.clone()), Some(text.clone()));
+                let text = clean(&foreign(Step::BankFileText, &id, text), TEXT_MAX);
+                (payment.reason, payment.reason_text) = (Some(clean(reason, ID_MAX)), Some(text));
             }
-            Word::Returned { reason, .. } => payment.reason = Some(reason.clone()),
-            Word::Pending { .. } | Word::TakenForDuplicate => {}
+            Word::Returned { reason, .. } => payment.reason = Some(clean(reason, ID_MAX)),
+            Word::Pending { .. } | Word::TakenForDuplicate | Word::TakenBack { .. } => {}
         }
     } else if after.now == known && after.alarm.is_none() {
         return Ok(true);
     }
     match &said.word {
-        Word::Paid { at, .. } if after.now.booked_late && !known.booked_late => {
-            payment.booked_late_at = Some(*at);
+        Word::Paid { at, bank_reference, .. } if after.now.booked_late && !known.booked_late => {
+            (payment.booked_late_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
         }
-        Word::Returned { at, .. } if after.now.came_back && !known.came_back => {
+        Word::Returned { at, .. } if after.now.came_back && (!known.came_back || known.taken_back) => {
             payment.returned_at = Some(*at);
+        }
+        Word::TakenBack { at, .. } if after.now.taken_back && !known.taken_back => {
+            payment.taken_back_at = Some(*at);
         }
         Word::Paid { .. }
         | Word::Returned { .. }
         | Word::Pending { .. }
         | Word::Refused { .. }
+        | Word::TakenBack { .. }
         | Word::TakenForDuplicate => {}
     }
     if let Some((word, contradiction)) = contradiction(tx, &payment, after.alarm).await? {
@@ -423,20 +497,38 @@ async fn take_word(
         payment.alarm = Some(contradiction.to_owned());
         payment.is_alarm_cleared = false;
         store::mark_contradicted(tx, &id, word).await?;
+        if word == PaymentStatus::Paid {
+            commands::withdraw_returns(tx, &payment.execution).await?;
+        }
     }
     store::update_payment(tx, &payment).await?;
     let has_ended = match payment.status {
-        PaymentStatus::Returned => true,
+        PaymentStatus::Returned => !after.now.taken_back,
         PaymentStatus::Refused => !store::is_booked_after_refusal(tx, &payment.execution).await?,
         PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => false,
     };
     if has_ended {
         recalls::end(tx, &payment).await?;
     }
-    if let (Some(RETURNED_AFTER_PAID), Word::Returned { reason, at, .. }) = (after.alarm, &said.word) {
-        report_return(tx, &payment, reason, *at).await?;
+    if let (Some(RETURNED_AFTER_PAID | RETURNED_AGAIN), Word::Returned { reason, at, amount, .. }) =
+        (after.alarm, &said.word)
+    {
+        let came = amount.as_ref().and_then(|(amount, _)| text::minor(amount, payment.exponent));
+        report_return(tx, &payment, reason, *at, came).await?;
     }
     Ok(true)
+}
+
+/// Whether a return, or its taking back, is no repetition: it is later than the other of the two that is known.
+fn is_news(payment: &BankPayment, word: &Word) -> bool {
+    match word {
+        Word::Returned { at, .. } => payment.taken_back_at.is_none_or(|taken| *at > taken),
+        Word::TakenBack { at, .. } => {
+            let is_after_return = payment.returned_at.is_none_or(|returned| *at >= returned);
+            is_after_return && payment.taken_back_at.is_none_or(|taken| *at > taken)
+        }
+        Word::Pending { .. } | Word::Paid { .. } | Word::Refused { .. } | Word::TakenForDuplicate => true,
+    }
 }
 
 /// Tells the settlement of the return: it is applied once the order is completed, and dropped when the order ends unpaid.
@@ -445,11 +537,13 @@ async fn report_return(
     payment: &BankPayment,
     reason: &str,
     at: DateTime<Utc>,
+    came: Option<Minor>,
 ) -> Result<(), BankError> {
     let (code, _) = failure_code(reason);
     let verdict = ManualResolution::PaymentReturned {
         provider_reference: payment.bank_reference.clone().unwrap_or_else(|| payment.end_to_end_id.clone()),
         occurred_at: at,
+        came: came.filter(|came| *came < payment.amount),
         code: code.to_owned(),
         message: format!("the bank returned the payment ({reason})"),
     };
@@ -470,7 +564,8 @@ async fn contradiction(
         Some(RETURNED_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_REFUSED))),
         Some(PAID_AFTER_DEBT) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_DEBT))),
         Some(RETURNED_AFTER_DEBT) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_DEBT))),
-        Some(RETURNED_AFTER_PAID) => return Ok(None),
+        Some(TAKEN_BACK) => return Ok(Some((PaymentStatus::Paid, TAKEN_BACK))),
+        Some(RETURNED_AFTER_PAID | RETURNED_AGAIN) => return Ok(None),
         Some(_) | None => {}
     }
     let reported = taken_for_paid(tx, &payment.execution).await?;

@@ -36,8 +36,37 @@ pub struct Unpayable {
     pub message: &'static str,
 }
 
-/// Whether a rail could carry out a payout, from the order alone.
-pub type CheckPayout = fn(&PayoutOrder<'_>) -> Result<(), Unpayable>;
+/// Whether a rail could carry out a payout, from the order alone and the accounts that the rail pays from.
+#[derive(Debug, Clone)]
+pub struct CheckPayout {
+    rule: fn(&PayoutOrder<'_>) -> Result<(), Unpayable>,
+    /// The currencies of the accounts. `None`: it pays every currency.
+    currencies: Option<Vec<String>>,
+}
+
+impl CheckPayout {
+    /// Of a rail that pays every currency.
+    pub const fn new(rule: fn(&PayoutOrder<'_>) -> Result<(), Unpayable>) -> Self {
+        Self { rule, currencies: None }
+    }
+
+    /// Of a rail with an account for each of these currencies.
+    #[must_use]
+    pub fn paying_from(self, currencies: impl IntoIterator<Item = String>) -> Self {
+        Self { currencies: Some(currencies.into_iter().collect()), ..self }
+    }
+
+    /// # Errors
+    /// Why the payment cannot be ordered.
+    pub fn check(&self, order: &PayoutOrder<'_>) -> Result<(), Unpayable> {
+        let is_paid = |of: &Vec<String>| of.iter().any(|currency| currency == order.currency);
+        if !self.currencies.as_ref().is_none_or(is_paid) {
+            let message = "the bank has no account to pay this currency from";
+            return Err(Unpayable { code: "currency_not_served_by_rail", message });
+        }
+        (self.rule)(order)
+    }
+}
 
 /// A request to a rail. The reference is the same at every attempt.
 #[derive(Debug, Clone)]
@@ -93,5 +122,23 @@ pub trait Rail: Send + Sync {
     /// The longest time between two queries of a leg in progress, unless it is configured.
     fn poll_max(&self) -> Duration {
         Duration::from_secs(30)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_currency_without_an_account_is_not_paid() {
+        let order =
+            |currency| PayoutOrder { beneficiary: None, amount: Minor::new(1), currency, exponent: 2 };
+        let all = CheckPayout::new(|_| Ok(()));
+        assert_eq!(all.check(&order("USD")), Ok(()));
+        let euros = all.paying_from(["EUR".to_owned()]);
+        assert_eq!(euros.check(&order("EUR")), Ok(()));
+        assert_eq!(euros.check(&order("USD")).unwrap_err().code, "currency_not_served_by_rail");
+        let strict = CheckPayout::new(iso20022::instruction::check_payout);
+        assert_eq!(strict.check(&order("EUR")).unwrap_err().code, "beneficiary_details_missing");
     }
 }

@@ -2,8 +2,14 @@
 //!
 //! A matching id is no proof: an account that may lock under it chooses amount, token and receivers. A fact counts as
 //! the order's only when every field equals that of one of the order's commands.
+//!
+//! A fact that differs is stored and logged, and never applied.
+//!
+//! Kept by `core/tests/it/compared.rs::a_smaller_lock_is_set_aside_and_the_right_one_is_applied`.
 
 use alloy::primitives::{Address, B256, U256, keccak256};
+
+use serde_json::{Value, json};
 
 use dvp_domain::chain::{
     ChainCommand, ChainFact, CommandKind, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms,
@@ -18,9 +24,18 @@ pub struct Difference {
     pub reported: String,
 }
 
+impl Difference {
+    /// No command of this kind was requested, so that nothing differs from one.
+    pub fn is_unrequested(&self) -> bool {
+        self.field == UNREQUESTED
+    }
+}
+
+const UNREQUESTED: &str = "command";
+
 /// The fields that may differ.
 pub const FIELDS: [&str; 14] = [
-    "command",
+    UNREQUESTED,
     "amount",
     "timelock",
     "swap",
@@ -127,15 +142,41 @@ pub fn difference(fact: &ChainFact, requested: &[ChainCommand]) -> Option<Differ
         return None;
     }
     let unrequested =
-        || Difference { field: "command", requested: "nothing".into(), reported: format!("{fact:?}") };
+        || Difference { field: UNREQUESTED, requested: "nothing".into(), reported: format!("{fact:?}") };
     Some(first.unwrap_or_else(unrequested))
+}
+
+/// The times of a lock or a swap that differs from its commands in them alone, as the commands write them. `None`: it does
+/// not differ, or in something else as well.
+pub fn other_times(fact: &ChainFact, requested: &[ChainCommand]) -> Option<Value> {
+    difference(fact, requested)?;
+    let (mut adjusted, mut times) = (Vec::new(), None);
+    for command in requested {
+        adjusted.push(match (fact, command) {
+            (ChainFact::Created { timelock, lock, .. }, ChainCommand::Create(create)) => {
+                let (timelock, fill_deadline) = (*timelock, lock.fill_deadline);
+                times = Some(json!({"timelock": timelock, "fill_deadline": fill_deadline}));
+                ChainCommand::Create(Box::new(CreateCommand {
+                    timelock,
+                    fill_deadline,
+                    ..(**create).clone()
+                }))
+            }
+            (ChainFact::Settled { swap: Some(swapped) }, ChainCommand::Swap(swap)) => {
+                times = Some(json!({"lock_by": swapped.lock_by}));
+                ChainCommand::Swap(Box::new(SwapCommand { lock_by: swapped.lock_by, ..(**swap).clone() }))
+            }
+            (_, command) => command.clone(),
+        });
+    }
+    times.filter(|_| difference(fact, &adjusted).is_none())
 }
 
 /// Whether a fact is about an order's payment in tokens, which may be on another chain than the rest of the order.
 pub fn is_of_payment(fact: &ChainFact) -> bool {
     match fact {
         ChainFact::Transferred { .. } | ChainFact::TransferLost => true,
-        ChainFact::CommandFailed { command, .. } => command == CommandKind::Transfer.name(),
+        ChainFact::CommandFailed { command, .. } => command == CommandKind::Transfer.as_str(),
         ChainFact::Created { .. }
         | ChainFact::Filled { .. }
         | ChainFact::Settled { .. }

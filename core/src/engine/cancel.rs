@@ -1,11 +1,14 @@
 //! Cancellation of an accepted execution.
 
+use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::{Happened, IllegalTransition, State};
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::screenings;
 use tracing::{info, info_span};
 
 use super::error::EngineError;
+use super::knowledge::may_have_begun_there;
 use super::{Engine, flow};
 use crate::writer::{Change, Consumed, FixPart, Unit, Work, WriteError};
 
@@ -35,8 +38,19 @@ impl Engine {
             let mut conn = self.pool.acquire().await?;
             let named = RefType::ExecutionId;
             let found = executions::find_for_tenant(&mut conn, tenant, named, reference).await?;
-            drop(conn);
             let Some(found) = found else { return Ok(CancelOutcome::Unknown) };
+            let was_held = found.state == State::Accepted
+                && screenings::find_latest(&mut conn, found.terms.reference.as_str()).await?
+                    == Some(ScreeningResult::Hold);
+            drop(conn);
+            let is_before = matches!(found.state, State::Accepted | State::Resting);
+            if is_before && may_have_begun_there(self, &found).await? {
+                info!(
+                    reference,
+                    "too late to cancel: the order has begun on its chain, or chain and rails are not read yet"
+                );
+                return Ok(CancelOutcome::TooLate);
+            }
             let span = info_span!("cancel", intent_id = %found.terms.request.intent_id, reference);
             let was_open = found.state.is_open();
             let step = match found.state.step(&found.terms, Happened::CancelRequested) {
@@ -59,6 +73,7 @@ impl Engine {
                 step: Some(step),
                 consumed: Consumed::default(),
                 was_open,
+                was_held,
             };
             let unit = Unit {
                 flow: flow(tenant.clone(), fix.as_ref()),

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::error::EngineError;
-use crate::statuses::Status;
+use crate::writer::statuses::Status;
 
 /// Why no receipt is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use dvp_domain::ids::QuoteId;
 use dvp_domain::liquidity::Market;
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
-use dvp_store::ids;
+use dvp_store::database::ids;
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
 
 use super::Engine;

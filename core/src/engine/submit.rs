@@ -10,8 +10,8 @@ use tracing::{Instrument, debug_span, info, info_span};
 
 use super::error::EngineError;
 use super::{Engine, flow};
+use crate::chain::permit::Signer;
 use crate::chain::{WalletFacts, WalletKey};
-use crate::permit::Signer;
 use crate::trace::{self, SPANS};
 use crate::writer::{
     Done, FixPart, IdempotencyPart, KnownWallet, Outcome, Pending, Refusal, Submission, Unit, UsedKey, Work,
@@ -89,9 +89,6 @@ fn log_outcome(outcome: &Outcome) {
             info!(status, "stored response replayed")
         }
         Outcome::Refused(Refusal::PartnerDisabled) => info!("intent refused: the partner is disabled"),
-        Outcome::Refused(Refusal::PartnerMoving) => {
-            info!("intent refused: the partner moves to another cell")
-        }
         Outcome::Refused(Refusal::TooManyWaiting) => {
             info!("legacy order refused: the tenant has too many that wait")
         }
@@ -100,6 +97,9 @@ fn log_outcome(outcome: &Outcome) {
         }
         Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing) => info!("idempotency key in use"),
         Outcome::Unfilled(why) => info!(why = why.as_str(), "resting order not filled"),
+        Outcome::Refused(Refusal::CoolingDown(cool_down)) => {
+            info!(scope = cool_down.scope.as_str(), until = %cool_down.until.iso8601(), "refused: the taker cools down")
+        }
         Outcome::Refused(Refusal::NotHeld) => info!("firm quote refused: its output cannot be held"),
         Outcome::Written => {}
     }
@@ -199,6 +199,7 @@ impl Engine {
                     request,
                     wallet,
                     turn: None,
+                    fills: None,
                     trace: trace::current(),
                 }))
             }
@@ -220,6 +221,7 @@ impl Engine {
             request,
             wallet: None,
             turn: Some(turn),
+            fills: None,
             trace: None,
         }));
         match self.writer.write(Unit { flow, work, idempotency: None, fix: None }).await {

@@ -8,21 +8,24 @@
 //! While prices and balances stay the same and no time has come, the database is not queried. The times are rows, so a
 //! restart loses none, and a process evaluates the waiting orders of all pairs once at its start, because prices may have
 //! changed before. Several processes may run this at once: a claim decides which one evaluates an order.
+//!
+//! Kept by `core/tests/it/older.rs::a_waiting_order_causes_no_query_until_the_price_changes`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dvp_domain::liquidity::Market;
 use dvp_domain::time::Timestamp;
-use dvp_store::notify::Notifications;
+use dvp_store::database::notify::Notifications;
 use dvp_store::orders::legacy;
+use dvp_store::workers::Apart;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
 
 use super::prices::Prices;
 use super::strategy::{WINDOW, next_epoch};
-use super::turns;
+use super::{orders, turns_of};
 use crate::engine::{Engine, EngineError};
 
 /// The pause after a failure, and while a due order is another process's.
@@ -89,6 +92,7 @@ pub async fn run_with(engine: Engine, view: LegacyView, mut stop: watch::Receive
 
 struct Schedule<'e> {
     engine: &'e Engine,
+    orders: Apart,
     prices: Prices,
     /// When orders were woken last.
     woken: Option<Instant>,
@@ -103,7 +107,17 @@ struct Schedule<'e> {
 impl<'e> Schedule<'e> {
     fn new(engine: &'e Engine) -> Self {
         let (prices, figures) = (Prices::default(), LegacyFigures::default());
-        Self { engine, prices, woken: None, is_stale: true, read: Instant::now(), next_due: None, figures }
+        let orders = orders(engine);
+        Self {
+            engine,
+            orders,
+            prices,
+            woken: None,
+            is_stale: true,
+            read: Instant::now(),
+            next_due: None,
+            figures,
+        }
     }
 
     /// Evaluates what is due. Returns how long nothing will be due.
@@ -113,7 +127,7 @@ impl<'e> Schedule<'e> {
         if self.is_stale || self.next_due.is_some_and(is_due) || self.read.elapsed() >= READ_AGAIN {
             self.is_stale = false;
             self.read = Instant::now();
-            let evaluated = turns(self.engine).await?;
+            let evaluated = turns_of(self.engine, &self.orders).await?;
             self.figures.evaluated += u64::try_from(evaluated).unwrap_or(u64::MAX);
             let mut conn = self.engine.pool().acquire().await?;
             // A timestamp has whole milliseconds: the next one.

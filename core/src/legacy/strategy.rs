@@ -9,30 +9,22 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
-use serde::{Deserialize, Serialize};
+use dvp_domain::names::names;
 
 use super::{CONSTRAINTS_NOT_MET, INSUFFICIENT_LIQUIDITY};
 
 pub(super) const WINDOW: TimeDelta = TimeDelta::seconds(1);
 const EPOCH_SECS: i64 = 10;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    Instant,
-    Optimized,
-    Scheduled,
+names! {
+    pub enum Strategy {
+        Instant = "instant",
+        Optimized = "optimized",
+        Scheduled = "scheduled",
+    }
 }
 
 impl Strategy {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Instant => "instant",
-            Self::Optimized => "optimized",
-            Self::Scheduled => "scheduled",
-        }
-    }
-
     /// The stage between two evaluations.
     pub(super) const fn waiting_stage(self) -> &'static str {
         match self {

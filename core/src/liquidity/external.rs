@@ -5,10 +5,7 @@
 //! price is refused. An answer is valid until its `validUntil`, and never longer than the configured limit.
 //!
 //! For an indicative quote the provider is called directly, under a deadline; orders and firm quotes use its last
-//! answer, which a background task refreshes for every pair of the provider. A provider that subscribes to the demand
-//! of resting orders ([`demand`]) gives answers of its own accord; the newest answer counts.
-
-mod demand;
+//! answer, which a background task refreshes for every pair of the provider.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -18,14 +15,10 @@ use dvp_domain::asset::Asset;
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::money::Minor;
-use dvp_domain::range::demand::Demand;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 use tracing::debug;
 
-pub use self::demand::DemandConfig;
-use self::demand::Subscription;
 use super::breaker::Breaker;
 use super::http::HttpClient;
 use super::taken::new_answer;
@@ -52,8 +45,6 @@ pub struct ExternalConfig {
     pub pause: Duration,
     pub candidate_ttl_sec: u32,
     pub firm_ttl_sec: u32,
-    /// Where the demand of resting orders is sent; `None`: nowhere.
-    pub demand: Option<DemandConfig>,
 }
 
 /// A liquidity provider behind an HTTP request for quotes.
@@ -61,7 +52,6 @@ pub struct ExternalProvider {
     config: ExternalConfig,
     client: HttpClient,
     breaker: Breaker,
-    subscription: Option<Subscription>,
     answers: RwLock<HashMap<(String, String), Offer>>,
 }
 
@@ -94,8 +84,7 @@ impl ExternalProvider {
     pub fn new(config: ExternalConfig) -> Result<Self, SourceError> {
         let client = HttpClient::new(config.timeout)?;
         let breaker = Breaker::new(config.pause);
-        let subscription = config.demand.clone().map(|demand| Subscription::new(demand, config.pause));
-        Ok(Self { config, client, breaker, subscription, answers: RwLock::default() })
+        Ok(Self { config, client, breaker, answers: RwLock::default() })
     }
 
     /// Sends the request, unless the circuit is open.
@@ -214,14 +203,5 @@ impl LiquiditySource for ExternalProvider {
                 .inspect_err(|error| debug!(source = %self.config.id, %error, "no price for a quote"))
                 .ok()
         }))
-    }
-
-    fn follow_demand<'a>(
-        &'a self,
-        demand: watch::Receiver<Demand>,
-        quoted: &'a (dyn Fn() + Send + Sync),
-    ) -> Option<Boxed<'a, ()>> {
-        let subscription = self.subscription.as_ref()?;
-        Some(Box::pin(self.follow(subscription, demand, quoted)))
     }
 }

@@ -3,14 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
+use dvp_domain::plan::InputFunding;
 use dvp_domain::settlement::{Happened, State};
+use dvp_domain::terms::Terms;
+use dvp_store::StoreError;
+use dvp_store::orders::deposits;
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::intents::Tenant;
+use dvp_store::workers::{self, Items, Step, guarded};
 use futures_util::future::join_all;
 use tracing::{debug, info, warn};
 
 use super::book::Met;
+use crate::engine::knowledge::keeps_from_market;
 use crate::engine::{Engine, EngineError, PermitCheck};
 use crate::writer::{
     Change, Consumed, FillAttempt, KnownWallet, Outcome, Submission, Unfilled, Unit, WriteError,
@@ -18,6 +25,11 @@ use crate::writer::{
 
 /// An order whose wallet is not known so soon is tried again; the look-up goes on.
 const WALLET_WITHIN: Duration = Duration::from_secs(1);
+
+/// The longest time to prepare an order, its wallet included.
+const PREPARE_MAX: Duration = Duration::from_secs(2);
+/// The longest time to fill orders that are handed to the writer together.
+const FILL_MAX: Duration = Duration::from_secs(10);
 
 /// What became of an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,23 +52,57 @@ impl Attempted {
     }
 }
 
-/// Fills orders of one pair in the given order.
-pub(super) async fn fill(engine: &Engine, orders: Vec<Met>) -> Vec<(i64, Attempted)> {
-    let mut executions = match load(engine, &orders).await {
-        Ok(executions) => executions,
-        Err(error) => {
-            warn!(%error, orders = orders.len(), "resting orders could not be read, will retry");
-            return orders.iter().map(|met| (met.number, Attempted::Postponed("unavailable"))).collect();
+/// Fills orders of one pair in the given order. Where that fails, each is filled by itself, and those that fail are set
+/// aside.
+pub(super) async fn fill(engine: &Engine, items: &Items, orders: Vec<Met>) -> Vec<(i64, Attempted)> {
+    let together = guarded(FILL_MAX, fill_together(engine, items, &orders)).await;
+    match (together, orders.as_slice()) {
+        (Ok(attempted), _) => attempted,
+        (Err(error), [met]) => vec![failed_alone(items, met, error.to_string()).await],
+        (Err(error), _) => {
+            warn!(%error, orders = orders.len(), "resting orders could not be filled together, filling each alone");
+            let alone = orders.iter().map(|met| async move {
+                let only = std::slice::from_ref(met);
+                match guarded(FILL_MAX, fill_together(engine, items, only)).await {
+                    Ok(attempted) => attempted,
+                    Err(error) => vec![failed_alone(items, met, error.to_string()).await],
+                }
+            });
+            join_all(alone).await.into_iter().flatten().collect()
         }
-    };
-    let prepared = orders.into_iter().map(|met| {
+    }
+}
+
+async fn failed_alone(items: &Items, met: &Met, why: String) -> (i64, Attempted) {
+    items.note(&met.reference, &met.reference, Err(why)).await;
+    (met.number, Attempted::Postponed("unavailable"))
+}
+
+async fn fill_together(
+    engine: &Engine,
+    items: &Items,
+    orders: &[Met],
+) -> Result<Vec<(i64, Attempted)>, EngineError> {
+    let mut executions = load(engine, orders).await?;
+    let prepared = orders.iter().map(|met| {
         let execution = executions.remove(&*met.reference).filter(|found| found.state == State::Resting);
         async move {
-            let attempt = match execution {
-                Some(execution) => prepare(engine, execution).await,
-                None => Err(Attempted::Ended(met.reference.clone())),
+            let Some(execution) = execution else {
+                return (met, Err(Attempted::Ended(met.reference.clone())));
             };
-            (met, attempt)
+            let preparing = async {
+                workers::at(Step::RangePrepare, &met.reference).await?;
+                Ok::<_, StoreError>(prepare(engine, execution).await)
+            };
+            match Box::pin(guarded(PREPARE_MAX, preparing)).await {
+                Ok(attempt) => {
+                    if items.is_set_aside(&met.reference) {
+                        items.note(&met.reference, &met.reference, Ok(())).await;
+                    }
+                    (met, attempt)
+                }
+                Err(error) => (met, Err(failed_alone(items, met, error.to_string()).await.1)),
+            }
         }
     });
     // Queued one after the other, so that they are decided in this order.
@@ -76,7 +122,7 @@ pub(super) async fn fill(engine: &Engine, orders: Vec<Met>) -> Vec<(i64, Attempt
             Ok(pending) => {
                 let done = pending.await.unwrap_or(Err(WriteError::Stopped));
                 match done {
-                    Ok(done) => filled(engine, &met, done.outcome).await,
+                    Ok(done) => filled(engine, met, done.outcome).await,
                     Err(error) => failed(&error),
                 }
             }
@@ -84,10 +130,13 @@ pub(super) async fn fill(engine: &Engine, orders: Vec<Met>) -> Vec<(i64, Attempt
         };
         ended.push((met.number, how));
     }
-    ended
+    Ok(ended)
 }
 
 async fn load(engine: &Engine, orders: &[Met]) -> Result<HashMap<String, Execution>, EngineError> {
+    for met in orders {
+        workers::at(Step::RangeRead, &met.reference).await?;
+    }
     let references: Vec<&str> = orders.iter().map(|met| &*met.reference).collect();
     let mut conn = engine.pool().acquire().await?;
     let found = executions::list_by_references(&mut conn, &references).await?;
@@ -96,10 +145,12 @@ async fn load(engine: &Engine, orders: &[Met]) -> Result<HashMap<String, Executi
 
 /// With what is known of the wallet that pays.
 async fn prepare(engine: &Engine, execution: Execution) -> Result<FillAttempt, Attempted> {
+    if let Some(why) = keeps_from_market(engine, &execution) {
+        return Err(Attempted::Postponed(why));
+    }
     let tenant =
         Tenant { partner_id: execution.terms.partner_id.to_string(), livemode: execution.terms.livemode };
-    let request = execution.terms.request.clone();
-    let wallet = match engine.wallet_of(&tenant, &request) {
+    let wallet = match engine.wallet_of(&tenant, &execution.terms.request) {
         None => None,
         Some(PermitCheck::Judged(judged)) => judged.known_wallet(),
         Some(PermitCheck::UnknownWallet(key)) => {
@@ -110,8 +161,36 @@ async fn prepare(engine: &Engine, execution: Execution) -> Result<FillAttempt, A
             }
         }
     };
-    let trace = execution.terms.trace;
-    Ok(FillAttempt { execution, submission: Submission { tenant, request, wallet, turn: None, trace } })
+    let deposited = match execution.terms.plan.funding {
+        InputFunding::Deposit => Some(deposited(engine, &execution.terms).await.map_err(|error| {
+            warn!(%error, "a deposit could not be read, will retry");
+            Attempted::Postponed("unavailable")
+        })?),
+        InputFunding::Permit | InputFunding::PartnerBalance { .. } => None,
+    };
+    if deposited == Some(Minor::ZERO) {
+        return Err(Attempted::Postponed("deposit"));
+    }
+    Ok(FillAttempt { submission: submission(&execution, wallet), execution, deposited, filled_as: None })
+}
+
+async fn deposited(engine: &Engine, terms: &Terms) -> Result<Minor, EngineError> {
+    let chain = engine.context().chain_of(terms)?.chain_id;
+    let mut conn = engine.pool().acquire().await?;
+    Ok(deposits::find_total(&mut conn, terms, chain).await?)
+}
+
+/// A resting order, to be decided as a new one.
+pub(super) fn submission(execution: &Execution, wallet: Option<KnownWallet>) -> Submission {
+    let terms = &execution.terms;
+    Submission {
+        tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
+        request: terms.request.clone(),
+        wallet,
+        turn: None,
+        fills: Some(terms.reference.to_string()),
+        trace: terms.trace,
+    }
 }
 
 fn failed(error: &WriteError) -> Attempted {
@@ -144,6 +223,33 @@ async fn filled(engine: &Engine, met: &Met, outcome: Outcome) -> Attempted {
     }
 }
 
+/// Ends an order that is not filled, unless it has changed meanwhile.
+pub(super) async fn end(
+    engine: &Engine,
+    execution: Execution,
+    code: &str,
+    message: &str,
+) -> Result<(), EngineError> {
+    let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
+    let now = engine.now();
+    let refused = Happened::Refused { code: code.to_owned(), message: message.to_owned(), at: now };
+    let Ok(step) = state.step(&terms, refused.between(last_occurred_at, now)) else { return Ok(()) };
+    let change = Change {
+        terms,
+        version,
+        last_sequence,
+        last_occurred_at,
+        step: Some(step),
+        consumed: Consumed::default(),
+        was_open: false,
+        was_held: false,
+    };
+    match engine.writer.write_patiently(Unit::of_settlement(change, false)).await {
+        Ok(_) | Err(WriteError::Stale { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The permit's nonce was used on the chain for something else: the order can never be filled.
 async fn end_unusable(engine: &Engine, met: &Met) -> Attempted {
     let done = async {
@@ -151,29 +257,8 @@ async fn end_unusable(engine: &Engine, met: &Met) -> Attempted {
         let found = executions::find_by_reference(&mut conn, &met.reference).await?;
         drop(conn);
         let Some(execution) = found.filter(|found| found.state == State::Resting) else { return Ok(()) };
-        let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
-        let refused = Happened::Refused {
-            code: "permit_nonce_used".to_owned(),
-            message: "the permit's nonce was used on the chain while the order rested".to_owned(),
-            at: engine.now(),
-        };
-        let Ok(step) = state.step(&terms, refused.between(last_occurred_at, engine.now())) else {
-            return Ok(());
-        };
-        let consumed = Consumed::default();
-        let change = Change {
-            terms,
-            version,
-            last_sequence,
-            last_occurred_at,
-            step: Some(step),
-            consumed,
-            was_open: false,
-        };
-        match engine.writer.write_patiently(Unit::of_settlement(change, false)).await {
-            Ok(_) | Err(WriteError::Stale { .. }) => Ok(()),
-            Err(error) => Err(EngineError::from(error)),
-        }
+        let why = "the permit's nonce was used on the chain while the order rested";
+        end(engine, execution, "permit_nonce_used", why).await
     };
     match done.await {
         Ok(()) => Attempted::Ended(met.reference.clone()),

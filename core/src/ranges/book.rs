@@ -17,7 +17,6 @@ use dvp_domain::asset::Registry;
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Ask, Market};
 use dvp_domain::money::Minor;
-use dvp_domain::range::demand::Demand;
 use dvp_domain::range::index::{Index, Line, Price};
 use dvp_domain::range::{Meeting, Range};
 use dvp_domain::time::Timestamp;
@@ -104,7 +103,6 @@ pub(super) struct Book {
     by_reference: HashMap<Box<str>, i64>,
     /// Orders aside with a time.
     timers: BTreeSet<(Timestamp, i64)>,
-    demand: Demand,
     figures: BookFigures,
 }
 
@@ -118,11 +116,6 @@ fn group_of(net: Minor) -> u128 {
 impl Book {
     pub(super) fn figures(&self) -> BookFigures {
         BookFigures { resting: self.entries.len(), ..self.figures }
-    }
-
-    /// What providers may know of the orders.
-    pub(super) const fn demand(&self) -> &Demand {
-        &self.demand
     }
 
     /// Adds an order, unless it is known.
@@ -149,7 +142,6 @@ impl Book {
             // Due, and the price stays known: a rise since the last look brings back the orders aside.
             *next = Some(Timestamp::from_millis(0));
         }
-        self.demand.add(&pair, range.max_input);
         let reference: Box<str> = reference.into();
         self.by_reference.insert(reference.clone(), number);
         let entry =
@@ -167,7 +159,6 @@ impl Book {
     pub(super) fn remove(&mut self, reference: &str) {
         let Some(number) = self.by_reference.remove(reference) else { return };
         let Some(entry) = self.entries.remove(&number) else { return };
-        self.demand.remove(&entry.pair, entry.range.max_input);
         let Some(of_pair) = self.pairs.get_mut(&entry.pair) else { return };
         let Some(group) = of_pair.groups.get_mut(&entry.group) else { return };
         match entry.place {

@@ -4,6 +4,7 @@
 //! first: only proof that the call never arrived allows a second call. The rules are in
 //! [`leg`](dvp_domain::settlement::leg); this module executes them. A slow rail delays only its own calls.
 
+mod begun;
 mod call;
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,14 +13,17 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::Pauses;
+use dvp_domain::payment::PaymentStanding;
 use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, Timer};
-use dvp_domain::settlement::{Happened, LegDone, State};
+use dvp_domain::settlement::{Happened, LegDone, Remedy, State};
 use dvp_rails::LegKind;
-use dvp_store::beneficiaries::{self, Destinations};
+use dvp_store::operators::pauses;
+use dvp_store::orders::bank;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::rail_calls::RailCall;
-use dvp_store::pauses;
+use dvp_store::partners::beneficiaries::{self, Destinations};
+use dvp_store::workers::{self, Step, Worker, set_aside_for};
 use dvp_store::{PgConnection, StoreError};
 use metrics::counter;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -30,14 +34,14 @@ use tracing::field::Empty;
 use tracing::{Instrument, error, info_span, warn};
 
 use self::call::{Call, UNENDED_MS, in_ms};
-use super::putting_off::{Failed, PutOff};
+use super::failed::{Failed, WORK_MAX, contained};
 use super::screened::{Beginning, screened};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
-use crate::handover::{ClaimedWork, LEASE_SECS, Payee, Places, destination_of};
 use crate::trace;
 use crate::writer::Consumed;
+use crate::writer::handover::{ClaimedWork, LEASE_SECS, Payee, Places, destination_of};
 
 /// The maximum number of locks and reversals in progress.
 const OWN_PLACES: u16 = 128;
@@ -54,6 +58,11 @@ const _: () = assert!(
 );
 
 const _: () = assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim");
+
+const _: () = assert!(
+    RAIL_TIMEOUT.as_secs() * 2 < WORK_MAX.as_secs() && WORK_MAX.as_secs() < LEASE_SECS.unsigned_abs() as u64,
+    "work ends after two calls of a rail and within its claim"
+);
 
 #[derive(Clone)]
 pub(super) struct Rails {
@@ -174,8 +183,8 @@ async fn find_destinations(
     beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
 }
 
-/// After a database failure the claim expires, and the effect is retried then. An effect that cannot be written is
-/// postponed.
+/// Work that fails, panics or takes too long is set aside. While the database does not take that either, the claim
+/// expires.
 async fn carry_out_logged(
     engine: Engine,
     rails: Rails,
@@ -184,10 +193,10 @@ async fn carry_out_logged(
     loaded: (Option<Execution>, Payee),
 ) {
     let (id, kind) = (claim.id, claim.kind);
-    let put_off = match Box::pin(carry_out(&engine, &rails, &pauses, &claim, loaded)).await {
+    let put_off = match contained(Box::pin(carry_out(&engine, &rails, &pauses, &claim, loaded))).await {
         Ok(()) => return,
-        Err(Failed::Unwritable(why)) => put_off(&engine, &claim, &why).await,
-        Err(Failed::Later(error)) => Err(error),
+        Err(Failed::Later(EngineError::Busy)) => Err(EngineError::Busy),
+        Err(failed) => put_off(&engine, &claim, &failed.to_string()).await,
     };
     if let Err(error) = put_off {
         let secs = LEASE_SECS;
@@ -196,9 +205,8 @@ async fn carry_out_logged(
 }
 
 async fn put_off(engine: &Engine, claim: &Claimed, why: &str) -> Result<(), EngineError> {
-    let attempts = claim.unwritten.saturating_add(1);
-    let off = PutOff { kind: "effect", id: claim.id, about: &claim.reference, attempts };
-    let wait = off.wait(why);
+    let (id, attempts) = (claim.id.to_string(), claim.unwritten.saturating_add(1));
+    let wait = set_aside_for(Worker::Effects, &id, &claim.reference, why, attempts);
     let mut conn = engine.pool.acquire().await?;
     Ok(effects::put_off(&mut conn, claim.id, claim.fence, wait, why).await?)
 }
@@ -214,6 +222,7 @@ async fn carry_out(
     if let Some(why) = &claim.unreadable {
         return Err(Failed::Unwritable(why.clone()));
     }
+    workers::at(Step::EffectRead, &claim.reference).await?;
     loop {
         let execution = match loaded.take() {
             Some(execution) => execution,
@@ -232,7 +241,7 @@ async fn carry_out(
         trace::mark(&span, context, execution.terms.trace);
         let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
-                let taken = start(engine, execution, claim).instrument(span).await?;
+                let taken = Box::pin(start(engine, rails, execution, claim)).instrument(span).await?;
                 // Operators may have decided meanwhile: whoever claims the work next has their decision.
                 if taken != StepResult::Stale || !is_claimed(engine, claim).await? {
                     return Ok(());
@@ -257,10 +266,11 @@ async fn carry_out(
             EffectKind::Payout => (&rails.payout, LegKind::Payout),
         };
         let is_held = engine.context.is_held(&execution.terms).map_err(EngineError::from)?;
-        let is_paused = pauses.stops_leg(leg) || execution.terms.converts() && is_held;
+        let terms = &execution.terms;
+        let is_paused = pauses.stops_leg(leg, terms.pays_on_chain()) || terms.converts() && is_held;
         let call = Call { engine, rail: rail.rail.as_ref(), poll_max: rail.poll_max, leg, claim, is_paused };
         let carried = trace::within(context, call.carry_out(execution, std::mem::take(&mut payee)));
-        let carried = carried.instrument(span).await?;
+        let carried = Box::pin(carried.instrument(span)).await?;
         // Of a decision that was taken away whoever claims the work next decides.
         if carried != StepResult::Stale || claim.verdict.is_some() && !is_claimed(engine, claim).await? {
             return Ok(());
@@ -280,33 +290,45 @@ async fn is_claimed(engine: &Engine, claim: &Claimed) -> Result<bool, Failed> {
 }
 
 /// The timer of an accepted order: starts its first step once it was screened, or ends it when the deadline has passed.
-async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
+async fn start(
+    engine: &Engine,
+    rails: &Rails,
+    execution: Execution,
+    claim: &Claimed,
+) -> Result<StepResult, Failed> {
     let beginning = screened(engine, &execution, claim.verdict.as_ref()).await?;
+    let (beginning, calls) = begun::checked(engine, rails, &execution, claim, beginning).await?;
     let happened = match beginning {
         Beginning::Now(happened) => happened,
         Beginning::Later(wait, last_result) => {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let end = EffectEnd::Again { at: in_ms(engine, wait), called: false, last_result };
             let mut conn = engine.pool.acquire().await?;
-            effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
+            effects::end(&mut conn, &[ended(claim, end, calls)]).await?;
             return Ok(StepResult::Ignored);
         }
     };
-    let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done, Vec::new()) };
+    let consumed = Consumed { is_guarded: true, ..consumed(claim, EffectEnd::Done, calls) };
     take(engine, execution, happened, consumed, is_suspect(claim)).await
 }
 
-/// The timelock of an order that is paid on another chain is near: without a final answer its lock is settled.
+/// The timelock is near of an order that is paid on another chain, or whose payment the bank has made after it had failed:
+/// without a final answer, or a decision, its lock is settled.
 async fn settle_in_time(
     engine: &Engine,
     execution: Execution,
     claim: &Claimed,
 ) -> Result<StepResult, Failed> {
-    let end = match execution.state.timer(engine.now()) {
+    let mut conn = engine.pool.acquire().await?;
+    let standing = bank::find_standing(&mut conn, &claim.reference).await?;
+    drop(conn);
+    let is_booked = standing.and_then(PaymentStanding::against_unpaid).is_some();
+    let end = match execution.state.timer(engine.now(), is_booked) {
         Timer::Settle => {
             error!(
-                "payout on another chain has no final answer and its timelock is near: the funds are released, and the \
-                 output is a debt until it is paid or the input returned"
+                is_booked,
+                "payout has no final answer, or was made after it had failed, and its timelock is near: the funds are \
+                 released, and the output is a debt until it is paid or the input returned"
             );
             let consumed = consumed(claim, EffectEnd::Done, Vec::new());
             return take(engine, execution, Happened::TimelockNear, consumed, is_suspect(claim)).await;
@@ -319,20 +341,22 @@ async fn settle_in_time(
     Ok(StepResult::Ignored)
 }
 
-/// A returned payment, or its resolution. It is held back until the settlement has ended.
+/// A returned payment, or its resolution, or that of an unused conversion. It is held back until the settlement has ended.
 async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
     let leg = |provider_reference: &str, at: DateTime<Utc>| LegDone {
         provider_reference: provider_reference.to_owned(),
         occurred_at: at.into(),
     };
     let happened = match &claim.verdict {
-        Some(ManualResolution::PaymentReturned { provider_reference, occurred_at, code, message }) => {
+        Some(ManualResolution::PaymentReturned { provider_reference, occurred_at, came, code, message }) => {
             let (done, at) = (leg(provider_reference, *occurred_at), (*occurred_at).into());
-            Happened::PaymentReturned { done, code: code.clone(), message: message.clone(), at }
+            let (code, message) = (code.clone(), message.clone());
+            Happened::PaymentReturned { done, came: *came, code, message, at }
         }
         Some(ManualResolution::ReversalResolved { remedy, provider_reference, occurred_at }) => {
             Happened::ReversalResolved { remedy: *remedy, done: leg(provider_reference, *occurred_at) }
         }
+        Some(ManualResolution::ConversionClosed) => Happened::ConversionClosed,
         _ => return Err(Failed::Unwritable("a reversal without its verdict".into())),
     };
     if !execution.state.is_terminal() {
@@ -345,8 +369,16 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         effects::end(&mut conn, &[ended(claim, end, Vec::new())]).await?;
         return Ok(StepResult::Ignored);
     }
+    if let Happened::ReversalResolved { remedy, .. } = &happened
+        && is_contradicted(engine, claim, *remedy).await?
+    {
+        let mut conn = engine.pool.acquire().await?;
+        effects::end(&mut conn, &[ended(claim, EffectEnd::Done, Vec::new())]).await?;
+        return Ok(StepResult::Ignored);
+    }
     if let Happened::PaymentReturned { done, code, .. } = &happened
-        && matches!(execution.state, State::Completed { reversal: None, .. })
+        && matches!(&execution.state, State::Completed { reversal, .. }
+            if reversal.as_ref().is_none_or(|before| before.stands()))
     {
         error!(
             code,
@@ -355,7 +387,24 @@ async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Res
         );
         counter!("dvp_payments_returned_total").increment(1);
     }
-    take(engine, execution, happened, consumed(claim, EffectEnd::Done, Vec::new()), is_suspect(claim)).await
+    let is_guarded = matches!(happened, Happened::ReversalResolved { .. } | Happened::ConversionClosed);
+    let consumed = Consumed { is_guarded, ..consumed(claim, EffectEnd::Done, Vec::new()) };
+    take(engine, execution, happened, consumed, is_suspect(claim)).await
+}
+
+/// Whether the bank has taken the return back, or given the payment back again, since operators decided about it.
+async fn is_contradicted(engine: &Engine, claim: &Claimed, remedy: Remedy) -> Result<bool, Failed> {
+    let mut conn = engine.pool.acquire().await?;
+    let standing = bank::find_standing(&mut conn, &claim.reference).await?;
+    let why = standing.and_then(match remedy {
+        Remedy::Stands => PaymentStanding::against_found,
+        Remedy::PaidAgain | Remedy::GivenBack => PaymentStanding::against_unpaid,
+    });
+    if let Some(why) = why {
+        error!(why, ?remedy, "operator's decision is contradicted: it is not carried out");
+        counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
+    }
+    Ok(why.is_some())
 }
 
 const fn is_suspect(claim: &Claimed) -> bool {

@@ -9,38 +9,46 @@
 use std::time::{Duration, Instant};
 
 use dvp_store::ledger::check::{self as store, Compared, Disagreement, Findings, WholeCheck};
+use dvp_store::workers::{self, Attended, Items, Step, Worker, in_database, pause};
 use metrics::{counter, gauge};
 use tokio::sync::watch;
-use tracing::{error, warn};
+use tracing::error;
 
+use crate::engine::reads::SNAPSHOT;
 use crate::engine::{Engine, EngineError};
-use crate::figures::unix_seconds;
-use crate::reads::SNAPSHOT;
+use crate::workflow::figures::unix_seconds;
 
 const REST: Duration = Duration::from_secs(60);
+/// After a failure, which is set aside.
+const AGAIN: Duration = Duration::from_secs(5);
+/// The longest time for one check, of the whole ledger at that.
+const CHECK_MAX: Duration = Duration::from_secs(6 * 3600);
+const LEDGER: &str = "ledger";
 const SHARE: u32 = 20;
 
-pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
+pub async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
+    let items = Items::new(engine.pool.clone(), Worker::LedgerCheck, CHECK_MAX);
     // The whole ledger is not compared again before this time, after it could not be.
     let mut whole_from = Instant::now();
-    while !*stop.borrow() {
+    loop {
         let begun = Instant::now();
-        let checked = check_due(engine, begun >= whole_from).await;
+        let mut is_whole = false;
+        let checking = check_due(engine, begun >= whole_from, &mut is_whole);
+        let checked = items.attend(LEDGER, LEDGER, checking).await;
         let lasted = begun.elapsed();
         let rest = match checked {
-            Ok(()) => rest(lasted),
-            Err(failed) => {
+            Attended::Done(()) => rest(lasted),
+            Attended::Failed => {
                 counter!("dvp_ledger_check_failures_total").increment(1);
-                warn!(error = %failed.error, whole = failed.is_whole, "ledger check failed");
-                if failed.is_whole {
+                if is_whole {
                     whole_from = Instant::now() + rest(lasted);
                 }
-                REST
+                AGAIN
             }
+            Attended::SetAside | Attended::InProgress => AGAIN,
         };
-        tokio::select! {
-            () = tokio::time::sleep(rest) => {}
-            _ = stop.changed() => {}
+        if !pause(rest, &mut stop).await {
+            return;
         }
     }
 }
@@ -49,21 +57,17 @@ fn rest(lasted: Duration) -> Duration {
     REST.max(lasted.saturating_mul(SHARE))
 }
 
-struct Failed {
-    error: EngineError,
-    is_whole: bool,
-}
-
-/// Compares what is due. What the whole ledger has shown stays reported until the whole ledger no longer does.
-async fn check_due(engine: &Engine, may_be_whole: bool) -> Result<(), Failed> {
-    let last = find_whole(engine).await.map_err(|error| Failed { error, is_whole: false })?;
-    let is_whole = match last {
+/// Compares what is due, and says whether that was the whole ledger. What the whole ledger has shown stays reported until
+/// the whole ledger no longer does.
+async fn check_due(engine: &Engine, may_be_whole: bool, is_whole: &mut bool) -> Result<(), EngineError> {
+    workers::at(Step::LedgerCompare, in_database(&engine.pool, LEDGER)).await?;
+    *is_whole = match find_whole(engine).await? {
         Some(WholeCheck { found: 1.., .. }) => true,
         Some(WholeCheck { is_a_day_old: false, .. }) => false,
         Some(_) | None => may_be_whole,
     };
-    let compared = if is_whole { Compared::Whole } else { Compared::SinceClosing };
-    check(engine, compared).await.map(drop).map_err(|error| Failed { error, is_whole })
+    let compared = if *is_whole { Compared::Whole } else { Compared::SinceClosing };
+    check(engine, compared).await.map(drop)
 }
 
 async fn find_whole(engine: &Engine) -> Result<Option<WholeCheck>, EngineError> {

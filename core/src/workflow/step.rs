@@ -6,10 +6,11 @@ use dvp_domain::settlement::Happened;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::executions::Execution;
+use dvp_store::workers::{self, Step};
 use metrics::{counter, histogram};
 use tracing::{Instrument as _, debug, debug_span, info};
 
-use super::putting_off::Failed;
+use super::failed::Failed;
 use crate::engine::Engine;
 use crate::trace::SPANS;
 use crate::writer::{Change, Consumed, Unit, WriteError};
@@ -33,6 +34,8 @@ pub(super) async fn take(
     consumed: Consumed,
     is_suspect: bool,
 ) -> Result<StepResult, Failed> {
+    let step = if consumed.fact.is_some() { Step::FactWrite } else { Step::EffectWrite };
+    workers::at(step, &execution.terms.reference).await?;
     let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
     let (from, event) = (state.name(), happened.name());
     let since = [terms.accepted_at, last_occurred_at];
@@ -49,7 +52,8 @@ pub(super) async fn take(
     let to = step.as_ref().map(|step| step.next.name());
     let ends = !state.is_terminal() && step.as_ref().is_some_and(|step| step.next.is_terminal());
     let was_open = state.is_open();
-    let change = Change { terms, version, last_sequence, last_occurred_at, step, consumed, was_open };
+    let change =
+        Change { terms, version, last_sequence, last_occurred_at, step, consumed, was_open, was_held: false };
     let writing = engine.writer.write_patiently(Unit::of_settlement(change, is_suspect));
     match writing.instrument(debug_span!(target: SPANS, "commit")).await {
         Ok(_) => {

@@ -1,47 +1,40 @@
 //! One batch, one transaction. Locks are acquired in one order (legacy orders by key, quotes, balances by key); the
-//! feed's counter is incremented last. A batch that begins early locks its balances when its turn comes
-//! ([`turn`](super::turn)).
+//! feed's counter is incremented last.
+//!
+//! Kept by `core/tests/it/races.rs::no_interleaving_of_processes_reserves_more_than_the_balance` and
+//! `core/tests/it/races.rs::orders_of_other_balances_do_not_wait_for_a_batch_of_another_process`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dvp_domain::asset::AssetType;
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::intent::Bounds;
+use dvp_domain::ledger::Owner;
 use dvp_domain::limit;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
-use dvp_store::ledger::balances::BalanceKey;
+use dvp_store::ledger::balances::{self, BalanceKey};
 use dvp_store::orders::effects::Claimed;
 use dvp_store::orders::executions::StateChange;
 use dvp_store::orders::idempotency::Record;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::{executions, legacy, quotes};
-use dvp_store::{Fault, StoreError, fix, moves};
+use dvp_store::orders::{abandonments, executions, legacy, quotes};
+use dvp_store::{Fault, StoreError, fix};
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::oneshot;
 
+use super::idempotency::{self, Trust};
 use super::rows::Rows;
-use super::sessions::{Numbers, sessions, unbroken};
+use super::sessions::{Numbers, sessions};
 use super::submit::{self, BatchSnapshot, DecidedSubmission};
-use super::turn::{Ahead, Basis, Turn};
 use super::unit::{Change, Done, Outcome, Refusal, Submission, Unit, UsedKey, Work};
-use super::{BatchContext, WriteError, figures, idempotency, plan};
+use super::{BatchContext, WriteError, figures, plan};
 use crate::context::Context;
-use crate::handover::Committing;
-
-/// The assumption about the ids of a batch's units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
-    /// Their ids, references, nonces and idempotency keys are new. A unique constraint reports a violation; then
-    /// nothing was written ([`is_repeat`]).
-    New,
-    /// No assumption: used ids are looked up first.
-    Nothing,
-}
+use crate::writer::handover::Committing;
 
 /// Whether the batch has failed because an id was used before.
 pub(super) fn is_repeat(error: &StoreError) -> bool {
@@ -67,10 +60,6 @@ pub(super) struct Attempt<'a> {
     pub patience: Option<Patience>,
     /// Set before COMMIT is sent: from then on, after an error, the batch may have been written.
     pub commit_sent: &'a AtomicBool,
-    /// Of a batch that begins while the one before it is written.
-    pub turn: Option<Turn>,
-    /// Told what the batch leaves, once another one may begin; dropped if none may.
-    pub decided: Option<oneshot::Sender<Ahead>>,
 }
 
 /// Writes the units and returns their outcomes. An error means that nothing was written, unless COMMIT was sent and the
@@ -84,7 +73,7 @@ pub(super) async fn commit(
     committing: &mut Vec<Committing>,
 ) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
     let commit_sent = attempt.commit_sent;
-    let mut tx = conn.begin_with(moves::BEGIN_ORDERS).await.map_err(|error| (error.into(), false))?;
+    let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
             let Written { done, mut rows, claimed, moved, numbers, holds } = written;
@@ -99,6 +88,7 @@ pub(super) async fn commit(
             committed.map_err(|error| (error.into(), false))?;
             figures::committed(began.elapsed());
             figures::begun(&rows.begun);
+            figures::abandoned(&rows.abandoned);
             numbers.remember(units);
             let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
             place.context.liquidity.balances().moved(after, &holds);
@@ -128,7 +118,7 @@ async fn write<'u>(
     units: &[&'u Unit],
     attempt: Attempt<'_>,
 ) -> Result<Written<'u>, StoreError> {
-    let Attempt { trust, patience, turn, decided: tell, .. } = attempt;
+    let Attempt { trust, patience, .. } = attempt;
     let (context, now) = (place.context.as_ref(), place.context.clock.now());
     if let Some(patience) = patience {
         bound(conn, patience).await?;
@@ -147,18 +137,15 @@ async fn write<'u>(
         })
         .collect();
     let mut known = submit::load(conn, context, &requested, trust, now).await?;
-    known.closed.extend(closed(conn, units, &outcomes).await?);
     submit::count_resting(conn, &mut known, &ranging(units, &outcomes)).await?;
     let given_back = levels_given_back(taken());
     submit::lock_levels(conn, &mut known, &requested, given_back).await?;
     let handover = Arc::clone(&place.handover);
-    let basis = Basis::of(conn, balance_keys(&known, &requested, taken()), turn).await?;
-    let mut rows = Rows { handover, balances: basis.balances().clone(), ..Rows::default() };
+    let keys = balance_keys(&known, &requested, taken());
+    let mut rows = Rows { handover, balances: balances::lock(conn, &keys).await?, ..Rows::default() };
     // After the balances are locked, so that no other transaction can add holds.
-    let mut holds = None;
     if taken().any(|unit| matches!(unit.work, Work::Submit(_) | Work::FirmQuote(_) | Work::Fill(_))) {
-        known.holds = submit::load_holds(conn, basis.keys(), now).await?;
-        holds = Some(known.holds.clone());
+        known.holds = submit::load_holds(conn, &keys, now).await?;
     }
     let mut moved = change_executions(conn, taken(), now).await?;
     let resting = submit::lock_resting(conn, taken()).await?;
@@ -193,15 +180,8 @@ async fn write<'u>(
     submit::use_up(conn, &known).await?;
     rows.destinations = std::mem::take(&mut known.destinations);
     let claimed = rows.write(conn, &submit::intent_rows(&decided), &records).await?;
-    let is_early = basis.is_early();
-    basis.confirm(conn, holds.as_ref(), async |conn, keys| submit::load_holds(conn, keys, now).await).await?;
-    // The chains know the numbers of the batch before.
-    if is_early && !unbroken(units).into_iter().all(|is_unbroken| is_unbroken) {
-        return Err(StoreError::Stale { what: "the FIX session" });
-    }
-    if let (Some(tell), Some(ahead)) = (tell, Ahead::of(units, &rows)) {
-        // Whoever would begin the next batch no longer waits.
-        let _ = tell.send(ahead);
+    if !rows.abandoned.is_empty() {
+        abandonments::insert(conn, &rows.abandoned, &context.cool_down, now).await?;
     }
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
@@ -211,29 +191,14 @@ async fn write<'u>(
     Ok(Written { done, rows, claimed, moved, numbers, holds: known.holds })
 }
 
-/// The partners of undecided requests, other than submissions, whose new orders another cell accepts.
-async fn closed(
-    conn: &mut PgConnection,
-    units: &[&Unit],
-    outcomes: &[Option<Outcome>],
-) -> Result<Vec<String>, StoreError> {
-    let is_asked = |unit: &&Unit| {
-        unit.idempotency.is_some() && matches!(unit.work, Work::LegacyIntent(_) | Work::AnswerOnly)
-    };
-    let undecided = units.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
-    let asked: BTreeSet<&str> = undecided
-        .map(|(unit, _)| *unit)
-        .filter(is_asked)
-        .map(|unit| unit.flow.tenant.partner_id.as_str())
-        .collect();
-    if asked.is_empty() { Ok(Vec::new()) } else { moves::list_closed(conn, &Vec::from_iter(asked)).await }
-}
-
-/// The tenants of undecided range orders, which may come to rest.
+/// The tenants of undecided orders that may come to rest: ranges, and those that a deposit pays.
 fn ranging<'u>(units: &[&'u Unit], outcomes: &[Option<Outcome>]) -> BTreeSet<&'u Tenant> {
     let undecided = units.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_none());
     let tenants = undecided.filter_map(|(unit, _)| match &unit.work {
-        Work::Submit(submission) if matches!(submission.request.bounds, Bounds::Range { .. }) => {
+        Work::Submit(submission)
+            if matches!(submission.request.bounds, Bounds::Range { .. })
+                || submission.request.input_asset.kind == AssetType::Native =>
+        {
             Some(&submission.tenant)
         }
         _ => None,
@@ -287,6 +252,12 @@ fn balance_keys<'u>(
             Work::Step(change) => &change.step,
             Work::FirmQuote(quote) => {
                 keys.extend(submit::quote_keys(quote));
+                continue;
+            }
+            Work::Fill(fill) => {
+                let output = &fill.execution.terms.output.asset;
+                let again = fill.filled_as.iter();
+                keys.extend(again.map(|one| (Owner::Provider(one.provider_id.clone()), output.clone())));
                 continue;
             }
             _ => continue,
@@ -374,9 +345,6 @@ impl<'u> Gathering<'_, 'u> {
                 return Ok(Some(outcome));
             }
             Work::Quote(context) => quotes::upsert_context(conn, context).await?,
-            Work::LegacyIntent(_) | Work::AnswerOnly if self.known.is_closed(unit) => {
-                return Ok(Some(Outcome::Refused(Refusal::PartnerMoving)));
-            }
             Work::LegacyIntent(new) => {
                 if legacy::is_full(conn, &new.tenant).await? {
                     return Ok(Some(Outcome::Refused(Refusal::TooManyWaiting)));
@@ -385,7 +353,8 @@ impl<'u> Gathering<'_, 'u> {
             }
             Work::FirmQuote(quote) => {
                 let balances = &self.rows.balances;
-                return submit::hold(conn, self.context, self.known, balances, quote).await.map(Some);
+                let held = submit::hold(conn, self.context, self.known, balances, quote, self.now).await;
+                return held.map(Some);
             }
             Work::Step(change) => return self.gather_step(change, moved),
             Work::Fill(fill) if !self.resting.remove(fill.execution.terms.reference.as_str()) => {
@@ -422,9 +391,13 @@ impl<'u> Gathering<'_, 'u> {
                 self.rows.timers_dropped.pop_if(|dropped| dropped.as_str() == reference);
             }
             if change.was_open && step.next.is_terminal() && change.terms.counts_as_open {
-                self.rows.close(limit::amounts_of(&change.terms));
+                self.rows.close(limit::amounts_of(&change.terms))?;
+            }
+            if change.reopens() && change.terms.counts_as_open {
+                self.rows.reopen(limit::amounts_of(&change.terms))?;
             }
             self.known.give_back(change.given_back())?;
+            self.rows.abandoned.extend(change.abandoned());
         }
         self.rows.facts.extend(change.consumed.fact);
         self.rows.ended.extend(change.consumed.effect.clone());
@@ -456,7 +429,9 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         let response = match (&outcome, &unit.idempotency) {
             (Outcome::KeyUsed(UsedKey::Replayed(response)), _) => Some(response.clone()),
             (
-                Outcome::Refused(Refusal::PartnerDisabled | Refusal::PartnerMoving | Refusal::TooManyWaiting)
+                Outcome::Refused(
+                    Refusal::PartnerDisabled | Refusal::TooManyWaiting | Refusal::CoolingDown(_),
+                )
                 | Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing),
                 _,
             )

@@ -1,28 +1,29 @@
-//! Processes one batch after another: each is written as a whole, or bisected until the failing units are found. While one
-//! is written, the next begins ([`turn`](super::turn)).
+//! Processes one batch after another: each is written as a whole, or bisected until the failing units are found.
 //!
 //! The writer waits only for the database. A unit that fails because of its data is answered immediately, and so are
 //! the units that depend on it. While the database is unavailable, queued and new units are answered immediately, and
 //! one connection at a time is attempted.
+//!
+//! A unit whose COMMIT was not acknowledged is tried again; its own keys show whether it was committed.
+//!
+//! Kept by `core/tests/it/unavailable.rs::every_caller_is_answered_while_one_connection_at_a_time_is_tried` and
+//! `core/tests/it/unknown.rs::settlement_survives_a_lost_acknowledgement_of_each_commit`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_store::Fault;
-use sqlx::PgConnection;
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 use tracing::{Instrument, Span, debug, error, info, warn};
 
 use super::batch::Patience;
-use super::connection::{self, Attempted, Committed, Failure, Manner, WriterConnections};
+use super::connection::{Failure, Manner, WriterConnections};
 use super::fair_queue::{Flow, NextBatch, UnitSource};
 use super::figures::{self, BatchTimer, Running};
 use super::pieces::{Pieces, Split};
 use super::queue::Taking;
 use super::sessions::unbroken;
-use super::turn::{Ahead, Turn};
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError};
 
@@ -40,9 +41,6 @@ const FAILURES_A_TURN: u32 = 32;
 /// After this many consecutive units that timed out, with nothing written between, all are assumed to wait for the same
 /// lock.
 const SLOW_IN_A_ROW: u32 = 4;
-/// After a batch that began early and had to be decided again, none begins early for this long: probably another process
-/// changes the same balances.
-const ONE_AT_A_TIME: Duration = Duration::from_secs(1);
 /// How long there is no batch before committed work is handed over without one.
 const IDLE: Duration = Duration::from_secs(1);
 /// The delay between two connection attempts: at first, and at most.
@@ -85,65 +83,14 @@ pub(super) async fn run(place: Arc<BatchContext>, queue: Taking<Waiting>, runnin
         connections: WriterConnections::default(),
         running,
         probe_after: Duration::ZERO,
-        one_at_a_time_until: None,
     };
     figures::available(true);
-    let mut next = None;
-    loop {
-        let batch = match next.take() {
-            Some(batch) => batch,
-            None => match carrier.next().await {
-                Some(taken) => Batch::Taken(taken),
-                None => return,
-            },
-        };
-        match carrier.carry(batch).await {
-            Ok(following) => next = following,
-            Err(outage) => {
-                if !carrier.wait_out(&outage).await {
-                    return;
-                }
-            }
+    while let Some(taken) = carrier.next().await {
+        if let Err(outage) = carrier.carry(taken).await
+            && !carrier.wait_out(&outage).await
+        {
+            return;
         }
-    }
-}
-
-/// A batch to be written.
-enum Batch {
-    Taken(NextBatch<Waiting>),
-    /// It has begun while the one before it was written.
-    Begun(Begun),
-}
-
-/// A batch whose first attempt runs in a task of its own, so that the next batch can be taken meanwhile.
-struct Begun {
-    task: JoinHandle<(NextBatch<Waiting>, Attempted)>,
-    since: Instant,
-    units: usize,
-    /// Of a batch that began early: tells it that the batch before is committed.
-    turn: Option<oneshot::Sender<()>>,
-    /// Receives what the batch will leave, as soon as the next one can be decided by it.
-    decided: oneshot::Receiver<Ahead>,
-}
-
-impl Begun {
-    fn new(
-        place: &Arc<BatchContext>,
-        conn: Option<PgConnection>,
-        taken: NextBatch<Waiting>,
-        ahead: Option<Ahead>,
-    ) -> Self {
-        let (turn, come) = ahead.map(|ahead| Turn::after(ahead, place.limits.turn)).unzip();
-        let (tell, decided) = oneshot::channel();
-        let (place, units) = (Arc::clone(place), taken.units.len());
-        let span = commit_span(&taken);
-        let attempt = async move {
-            let units: Vec<&Unit> = taken.units.iter().map(|(_, waiting)| &waiting.unit).collect();
-            let attempted = connection::first(conn, &place, &units, turn, tell).await;
-            (taken, attempted)
-        };
-        let task = tokio::spawn(attempt.instrument(span));
-        Self { task, since: Instant::now(), units, turn: come, decided }
     }
 }
 
@@ -164,8 +111,6 @@ struct Carrier {
     running: Running,
     /// The delay before the next connection attempt; none after a batch that was written.
     probe_after: Duration,
-    /// Until then no batch begins early.
-    one_at_a_time_until: Option<Instant>,
 }
 
 /// The rest of a batch, and its progress.
@@ -257,11 +202,6 @@ impl Course {
         }
     }
 
-    /// Answers all units.
-    fn answer_all(&mut self, done: Vec<Result<Done, WriteError>>) {
-        self.answer_each((0..self.units.len()).collect(), done);
-    }
-
     fn unit(&self, at: usize) -> Option<&Unit> {
         self.units.get(at)?.as_ref().map(|(_, waiting)| &waiting.unit)
     }
@@ -309,112 +249,14 @@ impl Carrier {
         self.queue.next(BATCH_UNITS).await
     }
 
-    /// Writes a batch and answers all its units, except those that return to the queue. Returns the next one, if it was
-    /// taken meanwhile.
-    async fn carry(&mut self, batch: Batch) -> Result<Option<Batch>, Outage> {
-        let begun = match batch {
-            Batch::Begun(begun) => begun,
-            Batch::Taken(taken) if self.can_try_whole(&taken) => {
-                Begun::new(&self.place, self.connections.take(), taken, None)
-            }
-            Batch::Taken(taken) => {
-                let span = commit_span(&taken);
-                let timer = self.running.begin(Instant::now(), taken.units.len());
-                self.carry_pieces(Course::of(taken, timer), None).instrument(span).await?;
-                return Ok(None);
-            }
-        };
-        let (mut course, committed, next) = self.follow(begun).await?;
-        match committed {
-            Some(Ok(done)) => {
-                self.probe_after = Duration::ZERO;
-                course.answer_all(done);
-                Ok(next)
-            }
-            failed => {
-                // Its units are written after this batch's, and may depend on them.
-                self.take_back(next).await?;
-                let failed = failed.and_then(Result::err);
-                self.carry_pieces(course, failed).await?;
-                Ok(None)
-            }
-        }
+    /// Writes a batch and answers all its units, except those that return to the queue.
+    async fn carry(&mut self, taken: NextBatch<Waiting>) -> Result<(), Outage> {
+        let span = commit_span(&taken);
+        let timer = self.running.begin(Instant::now(), taken.units.len());
+        self.carry_pieces(Course::of(taken, timer)).instrument(span).await
     }
 
-    /// Whether a batch is attempted as a whole without looking anything up: it is not apart, and its FIX parts continue
-    /// their sessions' numbers.
-    fn can_try_whole(&self, taken: &NextBatch<Waiting>) -> bool {
-        let units: Vec<&Unit> = taken.units.iter().map(|(_, waiting)| &waiting.unit).collect();
-        !taken.apart && self.connections.is_trusting() && unbroken(&units).into_iter().all(|follows| follows)
-    }
-
-    /// Lets a batch be written, begins the next one meanwhile, and returns the outcome. No outcome: the batch is
-    /// attempted again.
-    async fn follow(
-        &mut self,
-        mut begun: Begun,
-    ) -> Result<(Course, Option<Committed>, Option<Batch>), Outage> {
-        let timer = self.running.begin(begun.since, begun.units);
-        let is_early = begun.turn.take().map(|turn| turn.send(())).is_some();
-        let may_begin = self.one_at_a_time_until.is_none_or(|until| Instant::now() >= until);
-        let (queue, decided) = (&self.queue, &mut begun.decided);
-        let following = async {
-            // An error: the batch has failed, or nothing can begin before it is committed.
-            let ahead = decided.await.ok()?;
-            Some((ahead, queue.next(BATCH_UNITS).await?))
-        };
-        let (ended, next) = tokio::select! {
-            biased;
-            ended = &mut begun.task => (ended, None),
-            Some((ahead, taken)) = following, if may_begin => {
-                let next = self.begin_early(ahead, taken);
-                (begun.task.await, Some(next))
-            }
-        };
-        let (taken, attempted) = joined(ended)?;
-        let committed = match self.connections.end(attempted) {
-            Err(failure) if is_early && !failure.is_unknown => {
-                debug!(error = %failure.error, "a batch that began early is decided again");
-                self.one_at_a_time_until = Some(Instant::now() + ONE_AT_A_TIME);
-                None
-            }
-            Err(failure) if failure.may_be_repeat() => {
-                self.connections.trust_nothing();
-                None
-            }
-            committed => Some(committed),
-        };
-        Ok((Course::of(taken, timer), committed, next))
-    }
-
-    fn begin_early(&mut self, ahead: Ahead, taken: NextBatch<Waiting>) -> Batch {
-        let mut units = taken.units.iter().map(|(_, waiting)| &waiting.unit);
-        if !taken.apart && self.connections.is_trusting() && ahead.admits(&mut units) {
-            Batch::Begun(Begun::new(&self.place, self.connections.take(), taken, Some(ahead)))
-        } else {
-            Batch::Taken(taken)
-        }
-    }
-
-    /// Returns the units of a batch to the queue. If it has begun, its turn does not come.
-    async fn take_back(&mut self, batch: Option<Batch>) -> Result<(), Outage> {
-        let taken = match batch {
-            None => return Ok(()),
-            Some(Batch::Taken(taken)) => taken,
-            Some(Batch::Begun(Begun { task, turn, .. })) => {
-                drop(turn);
-                let (taken, attempted) = joined(task.await)?;
-                // It has failed, because its turn did not come.
-                let _ = self.connections.end(attempted);
-                taken
-            }
-        };
-        self.queue.put_back(taken.units);
-        Ok(())
-    }
-
-    /// `failed`: the failure of the first attempt, if there was one.
-    async fn carry_pieces(&mut self, mut course: Course, mut failed: Option<Failure>) -> Result<(), Outage> {
+    async fn carry_pieces(&mut self, mut course: Course) -> Result<(), Outage> {
         let course = &mut course;
         let first = course.flow(0).cloned();
         while let Some(piece) = course.pieces.next() {
@@ -435,13 +277,7 @@ impl Carrier {
                 if open.is_empty() {
                     break;
                 }
-                let written = match failed.take() {
-                    Some(failure) => Err(failure),
-                    None => {
-                        self.connections.commit(&self.place, &course.borrow(&open), course.manner()).await
-                    }
-                };
-                match written {
+                match self.connections.commit(&self.place, &course.borrow(&open), course.manner()).await {
                     Ok(done) => {
                         self.probe_after = Duration::ZERO;
                         (course.conflicts, course.slow_in_a_row) = (0, 0);
@@ -588,14 +424,6 @@ impl Carrier {
         figures::available(true);
         true
     }
-}
-
-/// A task that panicked ends the writer, as a panic of its own would.
-fn joined<T>(ended: Result<T, JoinError>) -> Result<T, Outage> {
-    ended.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(stopped) => Outage(stopped.to_string().into()),
-    })
 }
 
 /// What to do with a piece whose transaction failed.

@@ -1,5 +1,4 @@
-//! The writer's own connections: statements are prepared and planned once, and every operation has a time limit. A batch
-//! that begins while another one is written has the second connection.
+//! The writer's own connection: statements are prepared and planned once, and every operation has a time limit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,20 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dvp_store::database::session;
+use dvp_store::operators::pauses::{self, Decisions};
 use dvp_store::orders::effects::{self, Claimed};
-use dvp_store::pauses::{self, Decisions};
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::batch::{self, Attempt, Patience, Trust};
-use super::turn::{Ahead, Turn};
+use super::batch::{self, Attempt, Patience};
+use super::idempotency::Trust;
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError, figures};
-use crate::handover::{Committing, Payee, destination_of};
+use crate::writer::handover::{Committing, Payee, destination_of};
 
 /// How many batches look up repeats after one batch had a repeat: repeats come in runs.
 const WARY_BATCHES: u32 = 64;
@@ -35,9 +33,6 @@ pub struct WriterLimits {
     /// The limit of one statement, and of one lock: set on the connection, so that the server enforces them.
     pub statement: Duration,
     pub lock: Duration,
-    /// The longest wait of a batch that began early for the one before it: that one may itself wait for another process,
-    /// which waits for this batch's rows.
-    pub turn: Duration,
 }
 
 impl Default for WriterLimits {
@@ -47,7 +42,6 @@ impl Default for WriterLimits {
             transaction: Duration::from_secs(6),
             statement: Duration::from_secs(4),
             lock: Duration::from_secs(2),
-            turn: Duration::from_millis(250),
         }
     }
 }
@@ -91,7 +85,7 @@ pub(super) struct Manner {
 
 #[derive(Default)]
 pub(super) struct WriterConnections {
-    idle: Vec<PgConnection>,
+    idle: Option<PgConnection>,
     /// How many more batches use [`Trust::Nothing`].
     wary: u32,
     /// Work of transactions whose COMMIT was not acknowledged. Its claims expire, unless its rows are found first.
@@ -129,9 +123,11 @@ impl WriterConnections {
         patience: Option<Patience>,
     ) -> Committed {
         let unconfirmed = std::mem::take(&mut self.unconfirmed);
-        let how = How { trust, patience, turn: None, decided: None };
-        let attempted = attempt(self.idle.pop(), place, units, how, unconfirmed).await;
-        self.end(attempted)
+        let attempted = attempt(self.idle.take(), place, units, (trust, patience), unconfirmed).await;
+        let Attempted { conn, committed, unconfirmed } = attempted;
+        self.idle = conn;
+        self.unconfirmed.extend(unconfirmed);
+        committed
     }
 
     /// Whether committed work, or work that may be, waits to be handed over.
@@ -143,7 +139,7 @@ impl WriterConnections {
     pub(super) async fn confirm(&mut self, place: &BatchContext) {
         let limit = place.limits.transaction;
         let confirmed = async {
-            let mut conn = match self.idle.pop() {
+            let mut conn = match self.idle.take() {
                 Some(conn) => conn,
                 None => connect(place).await.map_err(|failure| failure.error)?,
             };
@@ -151,33 +147,12 @@ impl WriterConnections {
                 Ok(confirmed) => confirmed?,
                 Err(_) => return Err(Failure::timed_out("a question").error),
             }
-            self.idle.push(conn);
+            self.idle = Some(conn);
             Ok(())
         };
         if let Err(error) = confirmed.await {
             debug!(%error, works = self.unconfirmed.len(), "committed work not handed over yet, will retry");
         }
-    }
-
-    /// Whether a batch can be attempted as [`first`]: no ids are to be looked up, and no work is unconfirmed.
-    pub(super) const fn is_trusting(&self) -> bool {
-        self.wary == 0 && self.unconfirmed.is_empty()
-    }
-
-    /// A connection for [`first`].
-    pub(super) fn take(&mut self) -> Option<PgConnection> {
-        self.idle.pop()
-    }
-
-    /// An attempt has ended.
-    pub(super) fn end(&mut self, Attempted { conn, committed, unconfirmed }: Attempted) -> Committed {
-        if committed.as_ref().is_err_and(|failure| failure.fault == Fault::Unavailable) {
-            // The others are lost with it, or were connected to a server that no longer takes writes.
-            self.idle.clear();
-        }
-        self.idle.extend(conn);
-        self.unconfirmed.extend(unconfirmed);
-        committed
     }
 
     /// The next transactions look up used ids, because the retried units may have been written.
@@ -187,7 +162,7 @@ impl WriterConnections {
 
     /// Connects, unless there is a connection, and checks that the database is writable.
     pub(super) async fn probe(&mut self, place: &BatchContext) -> Result<(), StoreError> {
-        let mut conn = match self.idle.pop() {
+        let mut conn = match self.idle.take() {
             Some(conn) => conn,
             None => connect(place).await.map_err(|failure| failure.error)?,
         };
@@ -200,43 +175,23 @@ impl WriterConnections {
                 std::io::Error::new(std::io::ErrorKind::ReadOnlyFilesystem, "the database is read-only");
             return Err(StoreError::Database(error.into()));
         }
-        self.idle.push(conn);
+        self.idle = Some(conn);
         Ok(())
     }
 }
 
 /// An attempt that has ended. `conn`: it can be used again.
-pub(super) struct Attempted {
+struct Attempted {
     conn: Option<PgConnection>,
     committed: Committed,
     unconfirmed: Vec<Committing>,
-}
-
-/// How a transaction is attempted.
-struct How {
-    trust: Trust,
-    patience: Option<Patience>,
-    turn: Option<Turn>,
-    decided: Option<oneshot::Sender<Ahead>>,
-}
-
-/// The first attempt at a batch whose ids are assumed to be new. `turn`: it begins while another batch is written.
-pub(super) async fn first(
-    conn: Option<PgConnection>,
-    place: &BatchContext,
-    units: &[&Unit],
-    turn: Option<Turn>,
-    decided: oneshot::Sender<Ahead>,
-) -> Attempted {
-    let how = How { trust: Trust::New, patience: None, turn, decided: Some(decided) };
-    attempt(conn, place, units, how, Vec::new()).await
 }
 
 async fn attempt(
     conn: Option<PgConnection>,
     place: &BatchContext,
     units: &[&Unit],
-    How { trust, patience, turn, decided }: How,
+    (trust, patience): (Trust, Option<Patience>),
     mut unconfirmed: Vec<Committing>,
 ) -> Attempted {
     let mut conn = match conn {
@@ -248,11 +203,10 @@ async fn attempt(
     };
     let commit_sent = AtomicBool::new(false);
     let limit = place.limits.transaction;
-    let is_early = turn.is_some();
     let mut committing = Vec::new();
     let written = timeout(limit, async {
         confirm(&mut conn, &mut unconfirmed).await.map_err(|error| (error, false))?;
-        let attempt = Attempt { trust, patience, commit_sent: &commit_sent, turn, decided };
+        let attempt = Attempt { trust, patience, commit_sent: &commit_sent };
         batch::commit(&mut conn, place, units, attempt, &mut committing).await
     });
     let written = written.await;
@@ -273,7 +227,7 @@ async fn attempt(
         Err(_) => (None, Failure::timed_out("a transaction")),
     };
     let is_unknown = failure.fault == Fault::Unavailable && commit_sent.load(Ordering::Relaxed);
-    figures::transaction(if is_early && !is_unknown { "again" } else { failure.fault.as_str() });
+    figures::transaction(failure.fault.as_str());
     if is_unknown {
         unconfirmed.extend(committing);
     }

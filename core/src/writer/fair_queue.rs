@@ -12,6 +12,9 @@
 //! are still free, so that one tenant alone fills half of them and leaves room for the next.
 //!
 //! A tenant whose units failed recently is isolated: its units get batches of their own, between the others.
+//!
+//! Kept by `core/src/writer/fair_queue/tests.rs::a_flood_takes_turns_with_a_single_unit` and
+//! `core/src/writer/fair_queue/tests.rs::an_isolated_tenant_shares_no_batch_until_its_batches_succeed`.
 
 use std::collections::{HashMap, VecDeque};
 

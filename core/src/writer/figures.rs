@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use tracing::error;
 
+use dvp_store::orders::abandonments::NewAbandonment;
+
 use super::fair_queue::UnitSource;
 use super::queue::{Depth, Gauge};
 use super::unit::{Outcome, Unit, Work};
@@ -23,7 +25,7 @@ pub(super) fn committed(after: Duration) {
     histogram!("dvp_writer_commit_seconds").record(after);
 }
 
-/// A transaction ended. `result`: `committed`, a fault, or `again` of a batch that began early and is decided again.
+/// A transaction ended. `result`: `committed` or a fault.
 pub(super) fn transaction(result: &'static str) {
     counter!("dvp_writer_transactions_total", "result" => result).increment(1);
 }
@@ -40,6 +42,13 @@ pub(super) fn refused() {
 
 fn orders(source: &'static str, result: &'static str, reason: &'static str) -> Counter {
     counter!("dvp_orders_total", "source" => source, "result" => result, "reason" => reason)
+}
+
+/// Orders whose takers let them go were recorded.
+pub(super) fn abandoned(orders: &[NewAbandonment]) {
+    for one in orders {
+        counter!("dvp_orders_abandoned_total", "how" => one.how.as_str()).increment(1);
+    }
 }
 
 /// A unit was committed: counts the orders that it decided.

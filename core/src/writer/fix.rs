@@ -1,28 +1,7 @@
-//! A FIX session's part in a commit: the inbound MsgSeqNum, the order's effect and the outbound report are one
-//! transaction.
+//! The commits of a FIX session, which continue each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use dvp_store::fix::rows::{FixNumbers, FixRows};
-
-use super::unit::Outcome;
-
-/// Turns the outcome into the rows that report it. Called inside the transaction, and again when the transaction is
-/// retried.
-pub type RenderFix = Arc<dyn Fn(&Outcome) -> FixRows + Send + Sync>;
-
-/// The rows a session writes with a unit: its numbers, and the reports of the outcome.
-#[derive(Clone)]
-pub struct FixPart {
-    pub numbers: FixNumbers,
-    /// The ClOrdID that the unit uses. An order whose ClOrdID was used before, by any request of the session, becomes
-    /// [`Refusal::DuplicateIntent`](super::Refusal::DuplicateIntent) within the commit, without a race.
-    pub cl_ord_id: Option<String>,
-    pub render: RenderFix,
-    /// The commits that this one continues.
-    pub chain: FixChain,
-}
 
 /// The commits of a session's owner since it loaded the numbers: each begins with the number at which the previous one
 /// ended. The chain records where the last written commit ended, so that units based on a failed one are known to be
@@ -75,19 +54,5 @@ impl Default for FixChain {
     /// A chain of unknown state.
     fn default() -> Self {
         Self::from_loaded(NOT_KNOWN)
-    }
-}
-
-impl FixPart {
-    /// The same part, of a unit that uses a ClOrdID.
-    #[must_use]
-    pub fn using(self, cl_ord_id: &str) -> Self {
-        Self { cl_ord_id: Some(cl_ord_id.to_owned()), ..self }
-    }
-}
-
-impl std::fmt::Debug for FixPart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FixPart").field("numbers", &self.numbers).finish_non_exhaustive()
     }
 }

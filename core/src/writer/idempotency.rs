@@ -7,8 +7,17 @@ use dvp_store::orders::idempotency::{self, RecordId};
 use dvp_store::{StoreError, fix};
 use sqlx::PgConnection;
 
-use super::batch::Trust;
 use super::unit::{Outcome, Refusal, Unit, UsedKey, Work};
+
+/// The assumption about the ids of a batch's units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Their ids, references, nonces and idempotency keys are new. A unique constraint reports a violation; then
+    /// nothing was written ([`is_repeat`](super::batch::is_repeat)).
+    New,
+    /// No assumption: used ids are looked up first.
+    Nothing,
+}
 
 /// For each unit the outcome that its key or ClOrdID already determines, if any.
 pub(super) async fn decide(

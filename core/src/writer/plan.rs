@@ -6,6 +6,7 @@ use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, Swa
 use dvp_domain::event::EventType;
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
+use dvp_domain::money::Minor;
 use dvp_domain::receipt::{self, Receipt};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step};
@@ -14,7 +15,7 @@ use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::LockTimes;
 use dvp_store::StoreError;
-use dvp_store::ids;
+use dvp_store::database::ids;
 use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::Execution;
@@ -142,7 +143,7 @@ fn gather_effect(
         Effect::IssueReceipt => issue_receipt(rows, (terms, chain_id), next, now),
         Effect::PublishPermit => rows.permits_published.extend(PublishedPermit::of(terms, chain_id)),
         Effect::DropTimers => rows.drop_timers(terms, chain_id, next),
-        Effect::Rest => rows.rest(terms),
+        Effect::Rest => rows.rest(terms, chain_id)?,
         Effect::EndRest => rows.unrested.push(reference),
         Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {
@@ -167,7 +168,7 @@ fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<Ch
         fill_deadline,
         timelock,
         hashlock: terms.hashlock.clone(),
-        terms: agreed(terms),
+        terms: agreed(terms, [terms.input.amount, terms.output.amount]),
         permit,
     })))
 }
@@ -181,7 +182,7 @@ fn swap_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<Chai
         token,
         amount: terms.input.amount.to_string(),
         lock_by: context.windows.of(terms, now).lock_by,
-        terms: agreed(terms),
+        terms: agreed(terms, [terms.input.amount, terms.output.amount]),
         output: output_token(context, terms)?,
         permit,
     })))
@@ -210,16 +211,16 @@ fn permit_args(permit: &Permit) -> PermitArgs {
     }
 }
 
-/// The hash of the terms, which the chain stores with the order.
-fn agreed(terms: &Terms) -> String {
+/// The hash of the terms with these amounts, which the chain stores with the order.
+pub(crate) fn agreed(terms: &Terms, [input, output]: [Minor; 2]) -> String {
     hex32(&canonical_sha256(&json!({
         "reference": terms.reference.as_str(),
-        "input": {"asset": terms.input.asset, "amountMinor": terms.input.amount},
-        "output": {"asset": terms.output.asset, "amountMinor": terms.output.amount},
+        "input": {"asset": terms.input.asset, "amountMinor": input},
+        "output": {"asset": terms.output.asset, "amountMinor": output},
     })))
 }
 
-fn output_token(context: &Context, terms: &Terms) -> Result<OutputArgs, StoreError> {
+pub(crate) fn output_token(context: &Context, terms: &Terms) -> Result<OutputArgs, StoreError> {
     let Some(token) = context.registry.find(&terms.output.asset).and_then(Asset::paid_as) else {
         return Err(StoreError::corrupt("execution", "an on-chain output that is no token"));
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use dvp_domain::ledger::{Account, Part, Posting};
+use dvp_domain::ledger::{Account, Move, Part, Posting};
 use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::State;
@@ -14,12 +14,13 @@ use sqlx::PgConnection;
 
 use dvp_domain::chain::ChainCommand;
 use dvp_store::StoreError;
-use dvp_store::beneficiaries::Destinations;
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::open_facts;
 use dvp_store::insert_batch::{self, AppendBatch, InsertBatch};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::orders::abandonments::NewAbandonment;
+use dvp_store::orders::deposits::{self, NewDepositWait};
 use dvp_store::orders::effects::{self, Claimed, EffectKind, EndedEffect, NewEffect};
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::executions::{self, Execution, MatchedExecution};
@@ -29,8 +30,9 @@ use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::published_permits::{self, PublishedPermit};
 use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
+use dvp_store::partners::beneficiaries::Destinations;
 
-use crate::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
+use crate::writer::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -54,12 +56,16 @@ pub(super) struct Rows {
     pub permits_locked: Vec<PermitHold>,
     /// Permit holds of filled range orders, which held the order's cap.
     pub permits_settled: Vec<PermitHold>,
-    /// Range orders that wait for the market, that wait no more, and those among them that were filled.
+    /// Range orders that wait for the market, orders that wait for a deposit, those that wait no more, and those among
+    /// them that were filled.
     pub rested: Vec<(Tenant, NewRestingRange)>,
+    pub awaiting: Vec<NewDepositWait>,
     pub unrested: Vec<String>,
     pub matched: Vec<MatchedExecution>,
-    /// When the first legs of filled range orders begin.
+    /// When the first legs of filled resting orders begin.
     pub brought_forward: Vec<(String, DateTime<Utc>)>,
+    /// Orders whose takers let them go.
+    pub abandoned: Vec<NewAbandonment>,
     pub commands: Vec<NewChainCommand>,
     /// The orders whose commitment is withdrawn.
     pub fills_withdrawn: Vec<String>,
@@ -70,6 +76,8 @@ pub(super) struct Rows {
     pub counted: BTreeMap<LimitKey, Minor>,
     /// The amounts that ended orders subtract from the sums of open orders.
     pub closed: BTreeMap<LimitKey, Minor>,
+    /// Orders that had ended and are open again.
+    pub reopened: BTreeMap<LimitKey, Minor>,
     pub handover: Arc<Handover>,
     /// The destinations of recipients that the batch has looked up.
     pub destinations: Destinations,
@@ -102,10 +110,12 @@ impl Rows {
         self.claimed.extend(place.map(|place| ToHandOver { kind, place, execution: execution() }));
     }
 
-    /// An order waits for the market.
-    pub(super) fn rest(&mut self, terms: &Terms) {
+    /// An order waits for the market, or for the deposit that pays it on this chain.
+    pub(super) fn rest(&mut self, terms: &Terms, chain_id: i64) -> Result<(), StoreError> {
+        self.awaiting.extend(NewDepositWait::of(terms, chain_id)?);
         let tenant = || Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode };
         self.rested.extend(NewRestingRange::of(terms).map(|rested| (tenant(), rested)));
+        Ok(())
     }
 
     /// The work that was inserted as claimed, by its rows.
@@ -181,13 +191,18 @@ impl Rows {
     }
 
     /// Adds an accepted order to the sums of the day and of open orders.
-    pub(super) fn count(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
-        add(&mut self.counted, amounts);
+    pub(super) fn count(&mut self, amounts: BTreeMap<LimitKey, Minor>) -> Result<(), StoreError> {
+        add(&mut self.counted, amounts)
     }
 
     /// Subtracts an ended order from the sums of open orders.
-    pub(super) fn close(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
-        add(&mut self.closed, amounts);
+    pub(super) fn close(&mut self, amounts: BTreeMap<LimitKey, Minor>) -> Result<(), StoreError> {
+        add(&mut self.closed, amounts)
+    }
+
+    /// Adds an order that had ended to the sums of open orders again.
+    pub(super) fn reopen(&mut self, amounts: BTreeMap<LimitKey, Minor>) -> Result<(), StoreError> {
+        add(&mut self.reopened, amounts)
     }
 
     /// Writes the rows that no other batch waits for.
@@ -235,10 +250,12 @@ impl Rows {
     /// Appends to the ledger, to the sums of limits and to the feed, in one statement at the end. `now`: when the orders
     /// are accepted.
     pub(super) async fn append(&self, conn: &mut PgConnection, now: Timestamp) -> Result<(), StoreError> {
+        self.check()?;
         let text = |(key, amount): (&LimitKey, &Minor)| (key.clone(), amount.to_string());
         let counted: Vec<(LimitKey, String)> = self.counted.iter().map(text).collect();
         let closed = self.closed.iter().map(|(key, amount)| (key.clone(), format!("-{amount}")));
-        let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).collect();
+        let reopened = self.reopened.iter().map(text);
+        let opened: Vec<(LimitKey, String)> = counted.iter().cloned().chain(closed).chain(reopened).collect();
         let added = AppendBatch {
             postings: &self.postings,
             day: now.to_utc().date_naive(),
@@ -247,6 +264,30 @@ impl Rows {
             events: &self.events,
         };
         if added.is_empty() { Ok(()) } else { insert_batch::append(conn, &added).await }
+    }
+
+    /// What no other part may get past: every move changes two accounts by an amount, and the events of an order follow
+    /// each other. A unit that breaks it is answered with an error, and nothing of it is written.
+    fn check(&self) -> Result<(), StoreError> {
+        for NewPosting { reference, posting, .. } in &self.postings {
+            let is_whole = |one: &Move| !one.amount.is_zero() && one.from != one.to;
+            if !posting.moves.iter().all(is_whole) {
+                let reason =
+                    format_args!("a posting of {reference} ({}) moves nothing", posting.reason.as_str());
+                return Err(StoreError::corrupt("ledger_entry", reason));
+            }
+        }
+        let mut last = HashMap::<&str, i64>::new();
+        for event in &self.events {
+            let before = last.insert(&event.reference, event.sequence);
+            if event.sequence < 1
+                || before.is_some_and(|before| before.checked_add(1) != Some(event.sequence))
+            {
+                let reason = format_args!("event {} of {} after {before:?}", event.sequence, event.reference);
+                return Err(StoreError::corrupt("event", reason));
+            }
+        }
+        Ok(())
     }
 
     async fn write_ranges(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
@@ -266,14 +307,19 @@ impl Rows {
         if !self.rested.is_empty() {
             ranges::insert(conn, &self.rested).await?;
         }
+        if !self.awaiting.is_empty() {
+            deposits::insert(conn, &self.awaiting).await?;
+        }
         Ok(())
     }
 }
 
-/// Sums saturate at the largest amount.
-fn add(sums: &mut BTreeMap<LimitKey, Minor>, amounts: BTreeMap<LimitKey, Minor>) {
+/// A sum that no amount can have does not come from orders.
+fn add(sums: &mut BTreeMap<LimitKey, Minor>, amounts: BTreeMap<LimitKey, Minor>) -> Result<(), StoreError> {
     for (key, amount) in amounts {
         let sum = sums.entry(key).or_default();
-        *sum = sum.checked_add(amount).unwrap_or(Minor::new(u128::MAX));
+        let added = sum.checked_add(amount);
+        *sum = added.ok_or_else(|| StoreError::corrupt("limit_usage", "a sum of amounts overflows"))?;
     }
+    Ok(())
 }

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use super::fix::FixPart;
-use super::unit::Unit;
+use super::unit::{FixPart, Unit};
 
 /// The next outbound number of each session, up to the present unit.
 #[derive(Debug, Clone, Default)]

@@ -30,7 +30,7 @@ use self::snapshot::Locked;
 pub(super) use self::snapshot::{BatchSnapshot, balance_keys, count_resting, load, lock_levels};
 use super::rows::Rows;
 use super::unit::{Outcome, Refusal, Submission};
-use crate::backlog;
+use crate::chain::backlog;
 use crate::context::Context;
 
 /// A decided submission, to be written to `intent`.
@@ -54,10 +54,6 @@ pub(super) fn decide_one<'a>(
     if known.disabled.contains(&tenant.partner_id) {
         return Ok((Outcome::Refused(Refusal::PartnerDisabled), None));
     }
-    // A legacy order that was accepted here is executed here.
-    if asked.turn.is_none() && known.closed.contains(&tenant.partner_id) {
-        return Ok((Outcome::Refused(Refusal::PartnerMoving), None));
-    }
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
         return Ok((Outcome::Refused(Refusal::DuplicateIntent), None));
     }
@@ -68,6 +64,9 @@ pub(super) fn decide_one<'a>(
     let client_key = request.client_reference.clone().map(|reference| (tenant.clone(), reference));
     if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
         return Ok((Outcome::Refused(Refusal::DuplicateClientReference), None));
+    }
+    if let Some(cool_down) = known.cool_down(asked, now) {
+        return Ok((Outcome::Refused(Refusal::CoolingDown(cool_down)), None));
     }
     let fixed_input = match request.bounds {
         Bounds::ExactInput { input, .. } => Some(input),
@@ -97,7 +96,11 @@ pub(super) fn decide_one<'a>(
         Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })))
     };
     let (plan, rests) = match decision {
-        Decision::Accepted(plan) => (plan, false),
+        // A deposit may not come: the order is decided again, and reserves its output, when it is there.
+        Decision::Accepted(plan) => {
+            let waits = plan.funding == InputFunding::Deposit;
+            (plan, waits)
+        }
         Decision::Rests(plan) => (plan, true),
         Decision::Rejected(reason) => return rejected(reason),
         Decision::PermitTooSmall => {
@@ -118,7 +121,7 @@ pub(super) fn decide_one<'a>(
     } else {
         let accepted = gather_accepted(context, known, rows, asked, *plan, now)?;
         known.limits.take(&amounts);
-        rows.count(amounts);
+        rows.count(amounts)?;
         accepted
     };
     let reference = Some(accepted.reference.clone());
@@ -172,7 +175,7 @@ fn check_payout(
             {
                 payee = Some(registered.payee(symbol).map_err(unpayable)?);
             }
-            (context.check_payout)(&PayoutOrder {
+            context.check_payout.check(&PayoutOrder {
                 beneficiary: payee,
                 amount: plan.priced.output,
                 currency: symbol,
@@ -257,7 +260,9 @@ fn market_decision(
         Some(id) => match known.quotes.get(id).filter(|quote| quote.tenant == submission.tenant) {
             None => QuoteLookup::Unknown,
             Some(quote) => {
-                let used = quote.used || known.consumed.iter().any(|(consumed, _)| consumed == id);
+                let used_before = quote.used_by.is_some() && quote.used_by != submission.fills;
+                let used =
+                    used_before || known.consumed.iter().chain(&known.bound).any(|(used, _)| used == id);
                 QuoteLookup::Found { terms: Box::new(quote.terms.clone()), used }
             }
         },

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use dvp_domain::abandonment::{Abandoned, CoolDown};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
-use dvp_domain::plan::Plan;
-use dvp_domain::settlement::Step;
+use dvp_domain::plan::{InputFunding, Plan};
+use dvp_domain::settlement::{State, Step};
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::trace::TraceContext;
 use dvp_rails::Unpayable;
 use dvp_store::fix::rows::FixOutbound;
+use dvp_store::fix::rows::{FixNumbers, FixRows};
+use dvp_store::orders::abandonments::NewAbandonment;
 use dvp_store::orders::effects::{EffectEnd, EndedEffect};
 use dvp_store::orders::executions::Execution;
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
@@ -21,8 +24,39 @@ use dvp_store::orders::legacy::{HeldTurn, NewLegacyIntent};
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
 
 use super::fair_queue::{Flow, UnitSource};
-use super::fix::FixPart;
+use super::fix::FixChain;
 use crate::chain::{WalletFacts, WalletKey};
+
+/// Turns the outcome into the rows that report it. Called inside the transaction, and again when the transaction is
+/// retried.
+pub type RenderFix = Arc<dyn Fn(&Outcome) -> FixRows + Send + Sync>;
+
+/// The rows a session writes with a unit: its numbers, and the reports of the outcome. The inbound MsgSeqNum, the order's
+/// effect and the outbound report are one transaction.
+#[derive(Clone)]
+pub struct FixPart {
+    pub numbers: FixNumbers,
+    /// The ClOrdID that the unit uses. An order whose ClOrdID was used before, by any request of the session, becomes
+    /// [`Refusal::DuplicateIntent`] within the commit, without a race.
+    pub cl_ord_id: Option<String>,
+    pub render: RenderFix,
+    /// The commits that this one continues.
+    pub chain: FixChain,
+}
+
+impl FixPart {
+    /// The same part, of a unit that uses a ClOrdID.
+    #[must_use]
+    pub fn using(self, cl_ord_id: &str) -> Self {
+        Self { cl_ord_id: Some(cl_ord_id.to_owned()), ..self }
+    }
+}
+
+impl std::fmt::Debug for FixPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FixPart").field("numbers", &self.numbers).finish_non_exhaustive()
+    }
+}
 
 /// One unit of work, written completely or not at all.
 pub struct Unit {
@@ -133,6 +167,8 @@ pub struct Submission {
     pub wallet: Option<KnownWallet>,
     /// The legacy order that the unit executes: it is decided only while the order's lease is valid.
     pub turn: Option<HeldTurn>,
+    /// The resting order that the unit fills, which may have used its quote.
+    pub fills: Option<String>,
     /// The request's trace, for the work that follows.
     pub trace: Option<TraceContext>,
 }
@@ -151,6 +187,20 @@ pub struct FillAttempt {
     pub execution: Execution,
     /// Its request, and what is known of its wallet.
     pub submission: Submission,
+    /// Of an order that a deposit pays: what is deposited.
+    pub deposited: Option<Minor>,
+    /// It was filled before, as its chain shows, and a restored database has forgotten it.
+    pub filled_as: Option<FilledAs>,
+}
+
+/// The amounts and the provider of a fill that cannot be changed any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilledAs {
+    pub input: Minor,
+    pub output: Minor,
+    pub provider_id: String,
+    /// Receives the released funds.
+    pub wallet: String,
 }
 
 /// A wallet that pays for an intent, and its on-chain data.
@@ -170,9 +220,31 @@ pub struct Change {
     pub consumed: Consumed,
     /// The state before the step was open: its output was reserved.
     pub was_open: bool,
+    /// Its taker cancels it while screening holds it.
+    pub was_held: bool,
 }
 
 impl Change {
+    /// The order had ended, and its settlement goes on.
+    pub(super) fn reopens(&self) -> bool {
+        let goes_on = |step: &Step| matches!(step.next, State::Releasing { .. } | State::Owing { .. });
+        !self.was_open && self.step.as_ref().is_some_and(goes_on)
+    }
+
+    /// The order that its step lets go, though its output was reserved.
+    pub(super) fn abandoned(&self) -> Option<NewAbandonment> {
+        let step = self.step.as_ref().filter(|_| self.was_open && self.terms.counts_as_open)?;
+        let deposits = self.terms.plan.funding == InputFunding::Deposit;
+        let how = Abandoned::of_step(&step.next, self.was_held, deposits)?;
+        let request = &self.terms.request;
+        Some(NewAbandonment {
+            reference: self.terms.reference.to_string(),
+            partner_id: self.terms.partner_id.to_string(),
+            wallet: self.terms.locks().then(|| request.user.to_ascii_lowercase()),
+            how,
+        })
+    }
+
     /// The amounts that its step returns to resting orders, when the settlement ends unpaid.
     pub(super) fn given_back(&self) -> impl Iterator<Item = (i64, Minor)> {
         let ends_unpaid = self.was_open && self.step.as_ref().is_some_and(|step| step.next.gives_back());
@@ -244,10 +316,10 @@ pub enum Refusal {
     Unpayable(Unpayable),
     /// The output of a firm quote cannot be held for it.
     NotHeld,
+    /// The taker has let too many orders or quotes go: refused for now.
+    CoolingDown(CoolDown),
     /// The partner is disabled.
     PartnerDisabled,
-    /// Another cell accepts the partner's new orders, or will accept them.
-    PartnerMoving,
     /// The tenant has as many waiting legacy orders as it may have.
     TooManyWaiting,
     /// The standing instruction names another account than when the legacy order was accepted.
@@ -263,8 +335,8 @@ impl Refusal {
             Self::InvalidPermit(_) => "invalid_permit",
             Self::Unpayable(_) => "unpayable",
             Self::NotHeld => "not_held",
+            Self::CoolingDown(_) => "cooling_down",
             Self::PartnerDisabled => "partner_disabled",
-            Self::PartnerMoving => "partner_moving",
             Self::TooManyWaiting => "too_many_waiting",
             Self::Redirected => "redirected",
         }
@@ -290,6 +362,8 @@ pub enum Unfilled {
     PartnerDisabled,
     Rejected(Reason),
     Permit(PermitDefect),
+    /// Less is deposited than it takes.
+    Deposit,
     Unpayable,
 }
 
@@ -301,6 +375,7 @@ impl Unfilled {
             Self::PartnerDisabled => "partner_disabled",
             Self::Rejected(reason) => reason.as_str(),
             Self::Permit(_) => "permit",
+            Self::Deposit => "deposit",
             Self::Unpayable => "unpayable",
         }
     }

@@ -2,12 +2,12 @@
 //! and what accounts held at its beginning. Nobody's personal data is read.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::terms::Terms;
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::StoreError;
-use crate::personal::orders::{UNENDED, without_personal_data};
+use crate::partners::personal::orders::{UNENDED, without_personal_data};
+use crate::{StoreError, read};
 
 pub use crate::ledger::closings::find_closed_until;
 
@@ -45,19 +45,25 @@ pub struct ArchivedOrder {
     pub terminal_at: DateTime<Utc>,
 }
 
-type OrderRow = (
-    String,
-    String,
-    bool,
-    String,
-    Option<String>,
-    Vec<u8>,
-    Value,
-    String,
-    Value,
-    DateTime<Utc>,
-    DateTime<Utc>,
-);
+impl FromRow<'_, PgRow> for ArchivedOrder {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let impersonal =
+            |terms| serde_json::to_string(&without_personal_data(&serde_json::from_value(terms)?));
+        Ok(Self {
+            reference: row.try_get("reference")?,
+            partner_id: row.try_get("partner_id")?,
+            livemode: row.try_get("livemode")?,
+            intent_id: row.try_get("intent_id")?,
+            client_reference: row.try_get("client_reference")?,
+            entity: row.try_get("entity")?,
+            terms: read(row, ("execution", "terms"), impersonal)?,
+            state_name: row.try_get("state_name")?,
+            state: row.try_get::<Value, _>("state")?.to_string(),
+            accepted_at: row.try_get("accepted_at")?,
+            terminal_at: row.try_get("terminal_at")?,
+        })
+    }
+}
 
 /// A page of the orders that ended from a time on and before another, after a place, in the order of their ends.
 pub async fn list_ended(
@@ -66,7 +72,7 @@ pub async fn list_ended(
     after: &str,
     limit: i64,
 ) -> Result<Vec<ArchivedOrder>, StoreError> {
-    let rows: Vec<OrderRow> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select reference, partner_id, livemode, intent_id, client_reference, entity, terms, state_name, state, \
                 accepted_at, terminal_at \
          from execution \
@@ -79,38 +85,7 @@ pub async fn list_ended(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(order).collect()
-}
-
-fn order(row: OrderRow) -> Result<ArchivedOrder, StoreError> {
-    let corrupt = |error: serde_json::Error| StoreError::corrupt("execution", error);
-    let (
-        reference,
-        partner_id,
-        livemode,
-        intent_id,
-        client_reference,
-        entity,
-        terms,
-        state_name,
-        state,
-        at,
-        end,
-    ) = row;
-    let terms: Terms = serde_json::from_value(terms).map_err(corrupt)?;
-    Ok(ArchivedOrder {
-        reference,
-        partner_id,
-        livemode,
-        intent_id,
-        client_reference,
-        entity,
-        terms: serde_json::to_string(&without_personal_data(&terms)).map_err(corrupt)?,
-        state_name,
-        state: state.to_string(),
-        accepted_at: at,
-        terminal_at: end,
-    })
+    Ok(rows)
 }
 
 /// An event, without its beneficiary.
@@ -155,7 +130,7 @@ pub async fn list_receipts(
     references: &[&str],
 ) -> Result<Vec<ArchivedReceipt>, StoreError> {
     let rows = sqlx::query_as(
-        "select reference, body, content_hash, issued_at from receipt where reference = any($1) order by reference",
+        "select reference, coalesce(body, remainder) as body, content_hash, issued_at from receipt where reference = any($1) order by reference",
     );
     Ok(rows.bind(references).fetch_all(conn).await?)
 }

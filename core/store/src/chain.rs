@@ -20,8 +20,8 @@ pub use facts::{
 };
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
-    find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, list_contradicted, list_halted,
-    lock_cursor, prune_blocks, record_blocks, resume, unwind_to,
+    find_last_block, halt, has_events, has_facts_since, insert_cursor, known_hashes_below, last_seqs,
+    list_contradicted, list_events, list_halted, lock_cursor, prune_blocks, record_blocks, resume, unwind_to,
 };
 pub use relay::{
     AccountState, AttemptRow, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load,
@@ -36,7 +36,7 @@ pub use relay::{
 
 pub use status::{Backfill, IndexerState, StateName, StatusRow, list_statuses, report_status};
 
-use super::StoreError;
+use crate::StoreError;
 use alloy::primitives::{Address, B256};
 use dvp_domain::chain::BlockNumber;
 

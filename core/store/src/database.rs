@@ -17,13 +17,26 @@
 //!   primary and that a standby has everything that can be read (`barrier`, `primary`);
 //! - no COMMIT is cancelled. One that is not answered in time is left to the server, and its outcome is read by a new
 //!   connection.
+//!
+//! Kept by `core/tests/it/failover.rs::a_commit_that_no_standby_has_is_never_read` and
+//! `core/tests/it/failover.rs::a_commit_whose_wait_was_cancelled_is_no_success`.
 
 mod address;
 mod availability;
 mod barrier;
+pub mod changes;
+pub mod deployment;
+pub mod fault;
 pub mod health;
+pub mod ids;
+pub mod lease;
+pub mod notify;
+pub mod partitions;
+pub mod pool;
+pub mod pools;
 mod primary;
 mod relay;
+pub mod retention;
 pub mod session;
 mod tls;
 mod wire;

@@ -76,15 +76,6 @@ pub async fn load_webhook_backlog(conn: &mut PgConnection) -> Result<WebhookBack
     Ok(backlog.fetch_one(conn).await?)
 }
 
-/// How long the partner has been closed whose move between cells has not ended for the longest time, in seconds.
-pub async fn load_closed_partners(conn: &mut PgConnection) -> Result<f64, StoreError> {
-    let row = sqlx::query_scalar(
-        "select greatest(extract(epoch from clock_timestamp() - coalesce(min(since), clock_timestamp())), 0)::float8 \
-         from partner_move where state in ('closed', 'copied')",
-    );
-    Ok(row.fetch_one(conn).await?)
-}
-
 /// Leases of a kind: the part of their names before the first colon.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct LeaseCount {

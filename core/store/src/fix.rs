@@ -10,7 +10,6 @@ mod sessions;
 pub mod admin;
 pub mod archive;
 pub mod commands;
-pub mod late;
 pub mod parked;
 pub mod reports;
 pub mod rows;
@@ -24,10 +23,11 @@ pub use self::outbound::{count_kept, list_outbound};
 pub use self::parts::apply_parts;
 pub use self::processes::{FixPopulation, leave_processes, register_process};
 pub use self::sessions::{
-    ConfiguredSession, FixReach, FixSessionRow, NewFixSession, UnreadableSession, find_epoch, find_reach,
-    find_session, list_configured, list_next_out, rehash_password, session_id, update_epoch, upsert_session,
+    ConfiguredSession, FixReach, FixSessionRow, MappedSession, NewFixSession, UnreadableSession, find_epoch,
+    find_reach, find_session, list_configured, list_mapped, list_next_out, rehash_password, session_id,
+    update_epoch, upsert_session,
 };
-use super::StoreError;
+use crate::StoreError;
 
 fn unsigned(value: i64) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| StoreError::corrupt("fix_session", "a negative number"))

@@ -3,6 +3,11 @@
 //! [`insert`] has the rows that no other batch waits for. [`append`] has those of which every batch changes the same:
 //! balances, sums of the day, and the feed's counter, which is incremented last. From there to the commit no other
 //! transaction can append, and positions become visible in order.
+//!
+//! So a reader of the feed never skips an event, and only the counter makes batches of other balances, in other
+//! processes, wait.
+//!
+//! Kept by `core/tests/it/races.rs::no_interleaving_of_processes_reserves_more_than_the_balance`.
 
 use std::sync::OnceLock;
 
@@ -18,7 +23,7 @@ use sqlx::{Arguments as _, Encode, PgConnection, Postgres, Type};
 use crate::StoreError;
 use crate::chain::commands::{self, NewChainCommand};
 use crate::ledger::{self, NewPosting};
-use crate::limits;
+use crate::operators::limits;
 use crate::orders::effects::{Claimed, NewEffect};
 use crate::orders::events::NewEvent;
 use crate::orders::executions::bytes32;
@@ -361,7 +366,7 @@ fn bind_commands(all: &mut Parameters, new: &[&NewChainCommand]) -> Result<(), S
     all.bind("command.reference", column(new, |one| one.reference.as_str()))?;
     all.bind("command.intent_id", column(new, |one| one.intent_id.as_str()))?;
     all.bind("command.entity", documents.0)?;
-    all.bind("command.kind", column(new, |one| one.command.kind().name()))?;
+    all.bind("command.kind", column(new, |one| one.command.kind().as_str()))?;
     all.bind("command.payload", documents.1)?;
     all.bind("command.trace", column(new, |one| one.trace.map(String::from)))?;
     all.bind("command.deposit_until", column(new, |one| one.command.deposit_by().map(u64::cast_signed)))?;

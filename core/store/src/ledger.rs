@@ -1,5 +1,9 @@
 //! Ledger entries. The database refuses a posting that does not balance per asset, keeps the limited balances equal to
 //! their entries and not negative, and refuses changes of entries.
+//!
+//! Kept by `core/tests/it/ledger.rs::entries_that_do_not_balance_per_asset_are_refused`,
+//! `core/tests/it/ledger.rs::a_negative_balance_is_refused_by_the_database` and
+//! `core/tests/it/ledger.rs::entries_are_never_changed`.
 
 pub mod balances;
 pub mod check;
@@ -15,7 +19,7 @@ use dvp_domain::ledger::{Account, Move, Owner, Posting};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
-use super::StoreError;
+use crate::StoreError;
 
 /// A posting to write.
 #[derive(Debug, Clone)]
@@ -35,8 +39,6 @@ pub enum Deposited {
     Repeated,
     /// The id belongs to a different posting.
     Conflict,
-    /// Nothing was posted: the owner is a partner that moves to another cell, or has moved.
-    Closed,
 }
 
 #[derive(Default)]
@@ -131,12 +133,6 @@ pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<De
     .await?;
     let repeated = usize::try_from(same) == Ok(all.line.len());
     Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
-}
-
-/// Whether anything was posted under a reference.
-pub(super) async fn is_posted(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar("select exists (select from ledger_entry where reference = $1)");
-    Ok(found.bind(reference).fetch_one(conn).await?)
 }
 
 /// Whether an account holds an amount.

@@ -6,47 +6,27 @@
 //! One statement takes a connection, several take a transaction; no function commits unless its documentation says so.
 //! Rows become domain types here; a row that violates a rule is [`StoreError::Corrupt`], not a panic.
 
-pub mod approvals;
 pub mod archive;
-pub mod audit;
-pub mod bands;
-pub mod beneficiaries;
 pub mod chain;
-pub mod changes;
-pub mod controls;
 pub mod database;
-pub mod deployment;
-pub mod fault;
+pub mod durable;
 pub mod figures;
 pub mod fix;
-pub mod ids;
 pub mod insert_batch;
-pub mod lease;
 pub mod ledger;
-pub mod limits;
-pub mod makers;
-pub mod moves;
-pub mod notify;
 pub mod operators;
-pub mod order_views;
 pub mod orders;
-pub mod overview;
-pub mod partitions;
 pub mod partners;
-pub mod pauses;
-pub mod personal;
-pub mod pool;
-pub mod pools;
 pub mod reconcile;
-pub mod retention;
-pub mod search;
 pub mod secrets;
-pub mod transfers;
 pub mod webhooks;
+pub mod workers;
 
-pub use self::fault::Fault;
+pub use self::database::fault::Fault;
 
+use sqlx::Row as _;
 use sqlx::migrate::Migrator;
+use sqlx::postgres::PgRow;
 pub use sqlx::{Acquire, Error as DatabaseError, PgConnection, PgPool};
 
 /// A connection of a pool, returned when this is dropped.
@@ -59,7 +39,7 @@ pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("database: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
     #[error("migration: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("table {table} holds a row that breaks a rule: {reason}")]
@@ -67,6 +47,32 @@ pub enum StoreError {
     /// The row was changed concurrently: load it again.
     #[error("{what} was changed concurrently")]
     Stale { what: &'static str },
+}
+
+/// A row that breaks a rule was found by the code that reads it (`read`).
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Decode(source) => match source.downcast::<Self>() {
+                Ok(corrupt) => *corrupt,
+                Err(source) => Self::Database(sqlx::Error::Decode(source)),
+            },
+            other => Self::Database(other),
+        }
+    }
+}
+
+/// Reads a column of a row and makes a domain type of it, for implementations of `FromRow`.
+fn read<'r, S, T, E: std::fmt::Display>(
+    row: &'r PgRow,
+    (table, column): (&'static str, &str),
+    parse: impl FnOnce(S) -> Result<T, E>,
+) -> sqlx::Result<T>
+where
+    S: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    let corrupt = |error| StoreError::corrupt(table, format_args!("{column}: {error}"));
+    parse(row.try_get(column)?).map_err(|error| sqlx::Error::Decode(Box::new(corrupt(error))))
 }
 
 impl StoreError {

@@ -1,7 +1,10 @@
 //! Quotes, intents, executions with their effects, and the feed of their events.
 
+pub mod abandonments;
 pub mod bank;
+pub mod bank_folder;
 pub mod bank_messages;
+pub mod deposits;
 pub mod effects;
 pub mod events;
 pub mod executions;

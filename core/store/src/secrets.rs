@@ -149,7 +149,7 @@ pub async fn list_hashlocks(
 ) -> Result<Vec<(String, String)>, StoreError> {
     let rows = sqlx::query_as(
         "select reference, terms ->> 'hashlock' from execution e \
-         where (terminal_at is null \
+         where (terminal_at is null or held_until is not null \
                 or (select bool_or(c.state in ('pending', 'sent')) from chain_command c \
                     where c.reference = e.reference and c.kind = 'settle')) \
            and reference > $1 order by reference limit $2",

@@ -7,9 +7,10 @@ pub mod replays;
 use chrono::{DateTime, Utc};
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::Health;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
-use super::StoreError;
+use crate::StoreError;
 use crate::orders::intents::Tenant;
 
 /// How long an answer is stored under an Idempotency-Key, in hours.
@@ -38,44 +39,28 @@ pub struct SealedSecrets {
     pub next: Option<(Vec<u8>, DateTime<Utc>)>,
 }
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    id: String,
-    key_id: String,
-    partner_id: String,
-    livemode: bool,
-    url: String,
-    subscribed_types: Vec<String>,
-    api_version: String,
-    is_active: bool,
-    sealed_secret: Vec<u8>,
-    sealed_next: Option<Vec<u8>>,
-    grace_expires_at: Option<DateTime<Utc>>,
-    rotated_at: Option<DateTime<Utc>>,
-    failing_since: Option<DateTime<Utc>>,
-    noticed_at: Option<DateTime<Utc>>,
-}
-
-impl From<Row> for Endpoint {
-    fn from(row: Row) -> Self {
-        Self {
-            id: row.id,
-            key_id: row.key_id,
-            tenant: Tenant { partner_id: row.partner_id, livemode: row.livemode },
-            url: row.url,
-            subscribed_types: row.subscribed_types,
-            api_version: row.api_version,
-            is_active: row.is_active,
+impl FromRow<'_, PgRow> for Endpoint {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let time = |column| {
+            let time: Option<DateTime<Utc>> = row.try_get(column)?;
+            Ok::<_, sqlx::Error>(time.map(Timestamp::from))
+        };
+        let next: Option<Vec<u8>> = row.try_get("sealed_next")?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            key_id: row.try_get("key_id")?,
+            tenant: Tenant { partner_id: row.try_get("partner_id")?, livemode: row.try_get("livemode")? },
+            url: row.try_get("url")?,
+            subscribed_types: row.try_get("subscribed_types")?,
+            api_version: row.try_get("api_version")?,
+            is_active: row.try_get("is_active")?,
             secrets: SealedSecrets {
-                current: row.sealed_secret,
-                next: row.sealed_next.zip(row.grace_expires_at),
+                current: row.try_get("sealed_secret")?,
+                next: next.zip(row.try_get("grace_expires_at")?),
             },
-            rotated_at: row.rotated_at,
-            health: Health {
-                failing_since: row.failing_since.map(Timestamp::from),
-                reported_at: row.noticed_at.map(Timestamp::from),
-            },
-        }
+            rotated_at: row.try_get("rotated_at")?,
+            health: Health { failing_since: time("failing_since")?, reported_at: time("noticed_at")? },
+        })
     }
 }
 
@@ -117,42 +102,34 @@ pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), St
 
 /// The endpoint of a key.
 pub async fn find_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
-    let row: Option<Row> = sqlx::query_as("select * from webhook_endpoint where key_id = $1")
-        .bind(key_id)
-        .fetch_optional(conn)
-        .await?;
-    Ok(row.map(Endpoint::from))
+    let found = sqlx::query_as("select * from webhook_endpoint where key_id = $1");
+    Ok(found.bind(key_id).fetch_optional(conn).await?)
 }
 
 /// The endpoint of a key, locked until the transaction ends.
 pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
-    let row: Option<Row> = sqlx::query_as("select * from webhook_endpoint where key_id = $1 for update")
-        .bind(key_id)
-        .fetch_optional(conn)
-        .await?;
-    Ok(row.map(Endpoint::from))
+    let found = sqlx::query_as("select * from webhook_endpoint where key_id = $1 for no key update");
+    Ok(found.bind(key_id).fetch_optional(conn).await?)
 }
 
 /// Endpoints by id, except those of disabled partners.
 pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select w.* from webhook_endpoint w join partner p on p.id = w.partner_id \
          where w.id = any($1) and p.disabled_at is null",
     )
     .bind(ids)
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Endpoint::from).collect())
+    Ok(rows)
 }
 
-/// Endpoints by id, locked until the transaction ends.
+/// Endpoints by id, locked until the transaction ends. Deliveries are inserted meanwhile: they refer to endpoints in any
+/// order, and would meet a lock of the keys in a deadlock.
 pub async fn lock_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
-    let rows: Vec<Row> =
-        sqlx::query_as("select * from webhook_endpoint where id = any($1) order by id for update")
-            .bind(ids)
-            .fetch_all(conn)
-            .await?;
-    Ok(rows.into_iter().map(Endpoint::from).collect())
+    let rows =
+        sqlx::query_as("select * from webhook_endpoint where id = any($1) order by id for no key update");
+    Ok(rows.bind(ids).fetch_all(conn).await?)
 }
 
 /// Endpoints by id, those after `after`; of one partner or of all.
@@ -162,7 +139,7 @@ pub async fn list(
     after: &str,
     limit: i64,
 ) -> Result<Vec<Endpoint>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select * from webhook_endpoint where id > $1 and ($2::text is null or partner_id = $2) \
          order by id limit $3",
     )
@@ -171,7 +148,7 @@ pub async fn list(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Endpoint::from).collect())
+    Ok(rows)
 }
 
 /// Writes the fields that a partner may change. An endpoint that becomes active begins at the present end of the feed,
@@ -195,21 +172,14 @@ pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), 
     Ok(())
 }
 
-/// An endpoint that an operator has stopped.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Stopped {
-    pub partner_id: String,
-    pub was_active: bool,
-}
-
-/// Deactivates an endpoint for an operator. Whoever activates it again lifts the stop. `None`: there is no such endpoint.
-pub async fn stop(conn: &mut PgConnection, id: &str, operator: &str) -> Result<Option<Stopped>, StoreError> {
-    let stopped = sqlx::query_as(
-        "with before as (select id, is_active from webhook_endpoint where id = $1 for update) \
-         update webhook_endpoint w set is_active = false, stopped_by = $2 \
-         from before where w.id = before.id returning w.partner_id, before.is_active as was_active",
+/// Deactivates an endpoint for an operator; whether it was active. `None`: there is no such endpoint.
+pub async fn stop(conn: &mut PgConnection, id: &str) -> Result<Option<bool>, StoreError> {
+    let was_active = sqlx::query_scalar(
+        "with before as (select id, is_active from webhook_endpoint where id = $1 for no key update) \
+         update webhook_endpoint w set is_active = false \
+         from before where w.id = before.id returning before.is_active",
     );
-    Ok(stopped.bind(id).bind(operator).fetch_optional(conn).await?)
+    Ok(was_active.bind(id).fetch_optional(conn).await?)
 }
 
 /// Writes an endpoint's secrets after a rotation.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::backlog;
+use dvp_core::chain::backlog;
 use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::now;
-use dvp_core::engine::{CancelOutcome, Engine, SubmitCommand};
+use dvp_core::engine::{CancelOutcome, Engine};
 use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::chain::{BlockNumber, ChainFact};
 use dvp_domain::decision::Reason;
@@ -21,8 +21,8 @@ use futures_util::future::join_all;
 
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order_at, order_by};
-use dvp_testing::wait::wait_for;
+use dvp_testing::chain::failed;
+use dvp_testing::orders::{self, Terms, order_at, order_by};
 
 /// The harness's chain.
 const HOME: i64 = 31_337;
@@ -60,8 +60,7 @@ fn terms(account: &str) -> Terms<'_> {
 }
 
 async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> Outcome {
-    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
-    engine.submit(command).await.unwrap().outcome
+    orders::submit(engine, &harness.tenant, request).await.unwrap()
 }
 
 /// The reference of an accepted order, or the defect of its permit.
@@ -197,12 +196,7 @@ async fn a_cancelled_orders_nonce_is_the_next_one_again() {
 /// The relayer gives a lock up whose transaction was sent.
 async fn fail_lock(harness: &Harness, reference: &str) {
     let (entity, _) = harness.command(reference, "create").await;
-    let failed = ChainFact::CommandFailed {
-        command: "create".into(),
-        code: "lock_rejected".into(),
-        message: "LockDeadlinePassed".into(),
-    };
-    harness.report_fact(&entity, &failed).await;
+    harness.report_fact(&entity, &failed("create", "lock_rejected")).await;
     harness.wait_for_state(reference, "failed").await;
 }
 
@@ -216,7 +210,8 @@ fn again(request: &IntentRequest) -> IntentRequest {
 async fn a_permit_that_a_failed_lock_made_public_is_its_partners_and_its_payees() {
     let harness = scenes::harness().await;
     harness.start_workers();
-    let engine = engine(&harness, RICH);
+    // Enough for one order: each failed lock releases its nonce and its amount.
+    let engine = engine(&harness, WalletFacts { balance: AMOUNT, ..RICH });
     let wallet = PrivateKeySigner::random();
     let first = of(&wallet, 0);
     let reference = decide(&harness, &engine, first.clone()).await.unwrap();
@@ -225,8 +220,8 @@ async fn a_permit_that_a_failed_lock_made_public_is_its_partners_and_its_payees(
     let tenant = harness.other_tenant().await;
     let live = Tenant { livemode: true, ..harness.tenant.clone() };
     for tenant in [tenant, live] {
-        let command = SubmitCommand { tenant, request: again(&first), idempotency: None, fix: None };
-        assert_eq!(decided(engine.submit(command).await.unwrap().outcome), Err(PermitDefect::Published));
+        let outcome = orders::submit(&engine, &tenant, again(&first)).await.unwrap();
+        assert_eq!(decided(outcome), Err(PermitDefect::Published));
     }
     // The partner's own end users can read it, too.
     let mut stolen = again(&first);
@@ -261,10 +256,10 @@ async fn a_permit_whose_lock_a_reorganization_removed_is_its_partners() {
     harness.report_fact(&entity, &ChainFact::LockLost).await;
     harness.wait_for_count("select count(*) from permit_published", 1).await;
     // Long after the lock.
-    sqlx::query("delete from permit_use").execute(harness.pool()).await.unwrap();
+    harness.run("delete from permit_use").await;
     let tenant = harness.other_tenant().await;
-    let command = SubmitCommand { tenant, request: again(&request), idempotency: None, fix: None };
-    assert_eq!(decided(engine.submit(command).await.unwrap().outcome), Err(PermitDefect::Published));
+    let outcome = orders::submit(&engine, &tenant, again(&request)).await.unwrap();
+    assert_eq!(decided(outcome), Err(PermitDefect::Published));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,7 +272,7 @@ async fn a_lock_counts_once_even_if_the_wallet_was_read_before_it() {
     let reference = decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
     harness.play_until(&reference, |kind| kind == "create").await;
     let locked = "select count(*) from permit_use where locked_at is not null";
-    wait_for("the lock", || async { (harness.count(locked).await == 1).then_some(()) }).await;
+    harness.wait_for_count(locked, 1).await;
     // Its nonce and its amount are used on the chain, and the wallet was read before.
     assert_eq!(decide(&harness, &engine, of(&wallet, 0)).await, Err(PermitDefect::NonceHeld { next: 1 }));
     decide(&harness, &engine, of(&wallet, 1)).await.unwrap();
@@ -287,38 +282,6 @@ async fn a_lock_counts_once_even_if_the_wallet_was_read_before_it() {
     let later = self::engine(&harness, WalletFacts { nonce: 1, balance: AMOUNT, ..RICH });
     let short = PermitDefect::Balance { held: AMOUNT, needed: 2 * AMOUNT };
     assert_eq!(decide(&harness, &later, of(&wallet, 2)).await, Err(short));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_order_is_a_duplicate_not_a_nonce_conflict() {
-    let harness = scenes::harness().await;
-    let engine = engine(&harness, RICH);
-    let request = of(&PrivateKeySigner::random(), 0);
-    decide(&harness, &engine, request.clone()).await.unwrap();
-    assert!(matches!(submit(&harness, &engine, request).await, Outcome::Refused(Refusal::DuplicateIntent)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_lock_releases_its_nonce_and_its_amount() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let engine = engine(&harness, WalletFacts { balance: AMOUNT, ..RICH });
-    let wallet = PrivateKeySigner::random();
-    let reference = decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
-    let entity = wait_for("the lock's command", || async {
-        let find = "select entity from chain_command where reference = $1";
-        let found = sqlx::query_scalar::<_, Vec<u8>>(find).bind(&reference);
-        found.fetch_optional(harness.pool()).await.unwrap()
-    })
-    .await;
-    let failed = ChainFact::CommandFailed {
-        command: "create".into(),
-        code: "permit_expired".into(),
-        message: "the permit has expired".into(),
-    };
-    harness.report_fact(&entity, &failed).await;
-    harness.wait_for_state(&reference, "failed").await;
-    decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -415,13 +378,9 @@ async fn a_signature_is_sent_in_the_contracts_form_or_refused() {
         let request = of(&PrivateKeySigner::random(), 0);
         let signed = request.permit.clone().unwrap().signature;
         let reference = decide(&harness, &engine, with_v(request, |signed| signed - v)).await.unwrap();
-        let sent = wait_for("the lock's command", || async {
-            let find = "select payload #>> '{permit,signature}' from chain_command where reference = $1";
-            let found = sqlx::query_scalar::<_, String>(find).bind(&reference);
-            found.fetch_optional(harness.pool()).await.unwrap()
-        })
-        .await;
-        assert_eq!(sent, signed, "{shift}");
+        let (_, create) = harness.command(&reference, "create").await;
+        let sent = serde_json::to_value(create).unwrap();
+        assert_eq!(sent["permit"]["signature"], signed, "{shift}");
     }
     let before = reserved(&harness).await;
     // EIP-155 of chain 31337, and no `v` at all.

@@ -7,15 +7,17 @@ use alloy::signers::local::PrivateKeySigner;
 use chrono::Utc;
 use dvp_core::chain::expected;
 use dvp_core::context::now;
-use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_domain::asset::AssetType;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_domain::settlement::leg::LegKind;
 use dvp_testing::Harness;
+use dvp_testing::chain::failed;
 use dvp_testing::orders::{Terms, order_at};
 use sqlx::types::Json;
 
 use crate::chains;
+use crate::scenes::both_decide;
 
 const HOME: i64 = 31_337;
 const BASE: i64 = 8_453;
@@ -37,31 +39,23 @@ async fn committed(harness: &Harness) -> (String, Vec<u8>) {
     let mut order = order_at(harness.clock().now(), &PrivateKeySigner::random(), 0, &ACROSS);
     order.output_asset.kind = AssetType::Erc20;
     let reference = harness.accept(order).await.reference;
-    let (entity, create) = harness.command(&reference, "create").await;
-    harness.report_fact(&entity, &expected::goal(&create)).await;
+    let entity = harness.play(&reference, "create").await;
     harness.command(&reference, "fill").await;
     (reference, entity)
-}
-
-async fn report_goal(harness: &Harness, reference: &str, kind: &str) {
-    let (entity, command) = harness.command(reference, kind).await;
-    harness.report_fact(&entity, &expected::goal(&command)).await;
 }
 
 /// An order whose payment was requested.
 async fn paying(harness: &Harness) -> (String, Vec<u8>) {
     let (reference, entity) = committed(harness).await;
-    report_goal(harness, &reference, "fill").await;
+    harness.play(&reference, "fill").await;
     harness.command(&reference, "transfer").await;
     (reference, entity)
 }
 
 async fn commands(harness: &Harness, reference: &str) -> Vec<(i64, String)> {
-    sqlx::query_as("select chain_id, kind from chain_command where reference = $1 order by id")
-        .bind(reference)
-        .fetch_all(harness.pool())
+    harness
+        .rows_of("select chain_id, kind from chain_command where reference = $1 order by id", reference)
         .await
-        .unwrap()
 }
 
 async fn debt(harness: &Harness) -> String {
@@ -70,19 +64,7 @@ async fn debt(harness: &Harness) -> String {
 
 /// The other chain says that it was never paid, and cannot be any more.
 async fn never_paid(harness: &Harness, entity: &[u8]) {
-    let (command, code) = ("transfer".to_owned(), "transfer_rejected".to_owned());
-    harness.report_fact(entity, &ChainFact::CommandFailed { command, code, message: "TooLate".into() }).await;
-}
-
-async fn decide(
-    harness: &Harness,
-    operator: &str,
-    reference: &str,
-    action: Action,
-) -> Result<(), ResolveError> {
-    let (reason, evidence) = ("the chain is gone", "its operators' statement");
-    let mut conn = harness.pool().acquire().await.unwrap();
-    resolve(&mut conn, &Resolution { reference, action, operator, reason, evidence }).await.map(drop)
+    harness.report_fact(entity, &failed("transfer", "transfer_rejected")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +80,7 @@ async fn an_order_is_locked_on_one_chain_and_paid_on_the_other() {
     assert_eq!(harness.account("escrow", "USDC").await, "100000000");
     harness.wait_for_state(&reference, "paying").await;
     for kind in ["transfer", "settle", "anchor"] {
-        report_goal(&harness, &reference, kind).await;
+        harness.play(&reference, kind).await;
     }
     harness.wait_for_state(&reference, "completed").await;
     let on = |chain: i64, kind: &str| (chain, kind.to_owned());
@@ -144,12 +126,12 @@ async fn while_the_other_chain_stands_still_the_lock_is_settled_and_the_output_o
     harness.wait_for_state(&reference, "paying").await;
     harness.advance(SETTLED).await;
     harness.wait_for_state(&reference, "owing").await;
-    report_goal(&harness, &reference, "settle").await;
+    harness.play(&reference, "settle").await;
     harness.wait_for_count("select count(*) from chain_fact where consumed_at is null", 0).await;
     assert_ne!(debt(&harness).await, "0", "the output is owed");
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     // It comes back, and had the payment.
-    report_goal(&harness, &reference, "transfer").await;
+    harness.play(&reference, "transfer").await;
     harness.wait_for_state(&reference, "completed").await;
     assert_eq!(debt(&harness).await, "0");
     harness.check_books().await;
@@ -171,13 +153,11 @@ async fn a_payment_that_was_never_made_leaves_the_lock_or_a_debt_that_operators_
     harness.wait_for_state(&late, "paying").await;
     harness.advance(SETTLED).await;
     harness.wait_for_state(&late, "owing").await;
-    report_goal(&harness, &late, "settle").await;
+    harness.play(&late, "settle").await;
     never_paid(&harness, &entity).await;
     harness.wait_for_count("select count(*) from chain_fact where consumed_at is null", 0).await;
     let returned = Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
-    for operator in ["jo", "kim"] {
-        decide(&harness, operator, &late, returned.clone()).await.unwrap();
-    }
+    both_decide(&harness, &late, returned).await;
     harness.wait_for_state(&late, "payout_failed").await;
     assert_eq!(debt(&harness).await, "0");
     harness.check_books().await;
@@ -188,7 +168,7 @@ async fn a_commitment_reported_too_late_is_not_paid_whatever_the_other_chains_cl
     let harness = harness().await;
     let (reference, _) = committed(&harness).await;
     harness.advance(TOO_LATE_TO_PAY).await;
-    report_goal(&harness, &reference, "fill").await;
+    harness.play(&reference, "fill").await;
     harness.wait_for_state(&reference, "payout_failed").await;
     assert!(commands(&harness, &reference).await.iter().all(|(_, kind)| kind != "transfer"));
     harness.check_books().await;
@@ -203,25 +183,23 @@ async fn operators_decide_about_a_payment_in_tokens_only_when_it_is_a_debt() {
     let failed = Action::Fail { leg: LegKind::Payout, code: "chain_gone".into() };
     let retry = Action::Retry { leg: LegKind::Payout };
     for action in [&paid, &failed, &retry] {
-        let refused = decide(&harness, "jo", &reference, action.clone()).await;
+        let refused = harness.decide("jo", &reference, action.clone()).await;
         assert!(matches!(refused, Err(ResolveError::NotWaiting { .. })), "{action:?}: {refused:?}");
     }
     harness.advance(SETTLED).await;
     harness.wait_for_state(&reference, "owing").await;
-    report_goal(&harness, &reference, "settle").await;
+    harness.play(&reference, "settle").await;
     // Decisions are about a version of the order, which the fact changes.
     harness.wait_for_count("select count(*) from chain_fact where consumed_at is null", 0).await;
-    let refused = decide(&harness, "jo", &reference, retry).await;
+    let refused = harness.decide("jo", &reference, retry).await;
     assert!(matches!(refused, Err(ResolveError::NotWaiting { .. })), "{refused:?}");
     // The chain has it: only its finality is awaited.
     let set = "update chain_command set state = $1 where kind = 'transfer'";
     sqlx::query(set).bind("done").execute(harness.pool()).await.unwrap();
-    let refused = decide(&harness, "jo", &reference, failed).await;
+    let refused = harness.decide("jo", &reference, failed).await;
     assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
     sqlx::query(set).bind("pending").execute(harness.pool()).await.unwrap();
-    for operator in ["jo", "kim"] {
-        decide(&harness, operator, &reference, paid.clone()).await.unwrap();
-    }
+    both_decide(&harness, &reference, paid).await;
     harness.wait_for_state(&reference, "completed").await;
     let open = "select count(*) from chain_command where kind = 'transfer' and state in ('pending', 'sent')";
     assert_eq!(harness.count(open).await, 0, "what was paid another way is not paid by the relayer");

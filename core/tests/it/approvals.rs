@@ -1,9 +1,9 @@
 //! An action that moves money is requested by one operator and carried out when another one approves it.
 
-use dvp_core::approvals::{ApprovalError, approve, deny};
-use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
+use dvp_core::operators::approvals::{ApprovalError, approve, deny};
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_rails::LegKind;
-use dvp_store::approvals::{Filter, list};
+use dvp_store::operators::approvals::{Filter, list};
 
 use crate::operations::{long_ago, stuck};
 use dvp_testing::Harness;
@@ -14,19 +14,8 @@ fn mark_paid(provider_reference: &str) -> Action {
     Action::MarkPaid { leg: LegKind::Payout, provider_reference: provider_reference.into(), at }
 }
 
-async fn decide(
-    harness: &Harness,
-    operator: &str,
-    reference: &str,
-    action: Action,
-) -> Result<OperatorDecision, ResolveError> {
-    let mut conn = harness.pool().acquire().await.unwrap();
-    let (reason, evidence) = ("the bank called", "statement 17");
-    resolve(&mut conn, &Resolution { reference, action, operator, reason, evidence }).await
-}
-
 async fn requested(harness: &Harness, reference: &str, action: Action) -> String {
-    let decided = decide(harness, "jo", reference, action).await.unwrap();
+    let decided = harness.decide("jo", reference, action).await.unwrap();
     assert!(decided.is_proposal);
     decided.approval.unwrap()
 }
@@ -51,7 +40,7 @@ async fn a_decision_is_carried_out_after_another_operators_approval() {
     long_ago(&harness).await;
     let id = requested(&harness, &reference, mark_paid("S17")).await;
     assert_eq!(requested(&harness, &reference, mark_paid("S17")).await, id, "the same request again");
-    let other = decide(&harness, "mika", &reference, mark_paid("S18")).await;
+    let other = harness.decide("mika", &reference, mark_paid("S18")).await;
     assert!(matches!(&other, Err(ResolveError::OtherRequested(by)) if *by == id), "{other:?}");
     let mut conn = harness.pool().acquire().await.unwrap();
     for own in ["jo", " JO "] {
@@ -98,7 +87,7 @@ async fn an_outdated_denied_or_expired_request_is_not_carried_out() {
     // The settlement takes a step after the request, so its version differs from the requested one.
     let moved = requested(&harness, &reference, mark_paid("S19")).await;
     let step = "update execution set version = version + 1";
-    sqlx::query(step).execute(harness.pool()).await.unwrap();
+    harness.run(step).await;
     let refused = approve(&mut conn, &moved, "mika", "").await;
     assert!(matches!(refused, Err(ApprovalError::Execution(ResolveError::Moved))), "{refused:?}");
     let anew = requested(&harness, &reference, mark_paid("S19")).await;
@@ -139,7 +128,7 @@ async fn a_request_denied_during_a_concurrent_decision_is_not_carried_out() {
     let id = requested(&harness, &reference, paid.clone()).await;
     let mut denial = harness.pool().begin().await.unwrap();
     deny(&mut denial, &id, "kim", "not on the statement").await.unwrap();
-    let deciding = decide(&harness, "mika", &reference, paid);
+    let deciding = harness.decide("mika", &reference, paid);
     let blocked = "select count(*) from pg_locks where not granted";
     let (decided, ()) = tokio::join!(deciding, async {
         harness.wait_for_count(blocked, 1).await;

@@ -1,7 +1,7 @@
 //! An order whose first leg is due when it is accepted begins in the commit of its acceptance.
 
 use dvp_domain::pause::Scope;
-use dvp_store::pauses::{self, Decided};
+use dvp_store::operators::pauses::{self, Decided};
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order_for};
 

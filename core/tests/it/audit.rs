@@ -1,14 +1,14 @@
 //! Operators' actions form a chain of hashes, whose head is anchored.
 
-use dvp_core::audit::{AuditError, anchor, verify};
+use dvp_core::workflow::audit::{AuditError, anchor, verify};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::pause::Scope;
-use dvp_store::audit::{list, load_head};
-use dvp_store::pauses::{self, Decided};
+use dvp_store::operators::audit::{list, load_head};
+use dvp_store::operators::pauses::{self, Decided};
 
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::wait::{wait_for, wait_past_midnight};
+use dvp_testing::wait::wait_past_midnight;
 
 const BY: Decided<'_> = Decided { operator: "jo", reason: "to be sure" };
 
@@ -78,12 +78,9 @@ async fn concurrent_entries_follow_each_other_and_cannot_be_changed() {
     ] {
         assert!(sqlx::query(sql).execute(harness.pool()).await.is_err(), "{sql}");
     }
-    let (keys,): (i64,) = sqlx::query_as(
-        "select count(*) from audit_entry where entry like '%sealed_secret%' or entry like '%_hash%'",
-    )
-    .fetch_one(harness.pool())
-    .await
-    .unwrap();
+    let (keys,): (i64,) = harness
+        .row("select count(*) from audit_entry where entry like '%sealed_secret%' or entry like '%_hash%'")
+        .await;
     assert_eq!(keys, 0, "no secret is in the log");
 }
 
@@ -103,7 +100,7 @@ async fn the_head_is_anchored_once_a_day_and_a_rewritten_log_is_found() {
     assert_eq!(harness.count(requested).await, 1);
     harness.report_fact(&head.hash, &ChainFact::Anchored).await;
     let seen = "select count(*) from audit_anchor where tx_hash like '0x%'";
-    wait_for("the anchor", || async { (harness.count(seen).await == 1).then_some(()) }).await;
+    harness.wait_for_count(seen, 1).await;
     let verified = verify(&mut conn).await.unwrap();
     assert_eq!((verified.anchored, verified.last_anchor.unwrap().seq), (1, head.seq));
     // Every hash is recomputed over changed rows: the chain has another head.
@@ -114,7 +111,7 @@ async fn the_head_is_anchored_once_a_day_and_a_rewritten_log_is_found() {
             update audit_entry set previous = last, hash = sha256(last || convert_to(audit_text(seq, at, source, entry), 'UTF8')) \
             where seq = one.seq returning hash into last; \
         end loop; update audit_head set hash = last; end $$";
-    sqlx::query(rewrite).execute(harness.pool()).await.unwrap();
+    harness.run(rewrite).await;
     let why = verify(&mut conn).await.unwrap_err();
     assert!(matches!(why, AuditError::Anchor(seq) if seq == head.seq), "{why}");
 }

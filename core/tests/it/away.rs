@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::embedded::black_hole::BlackHole;
+use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgConnection, PgPool};
 use sqlx::postgres::PgListener;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dvp_core::approvals::approve;
-use dvp_core::bands::{BandChange, BandError, request};
 use dvp_core::chain::{ChainAnswer, ChainUnavailable, PairReading, PoolReader, PriceBlock, TicksReading};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, OrderBook,
     PoolConfig, PoolKind, ReferenceSource,
 };
-use dvp_core::requests::{ChangeError, Maker};
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::bands::{BandChange, BandError, request};
+use dvp_core::operators::requests::{ChangeError, Maker};
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::decision::Reason;
@@ -23,7 +23,6 @@ use dvp_domain::liquidity::{Deliverer, Policy};
 use dvp_testing::Harness;
 use dvp_testing::market::{TOKEN, WETH, north};
 use dvp_testing::orders::{Terms, order, order_for};
-use dvp_testing::wait::wait_for;
 
 use crate::liquidity::{ExternalServer, Manner, by_feed, external, good, quoted, rest};
 use crate::scenes::{self, registry};
@@ -37,7 +36,7 @@ fn band(deviation_bps: Option<u32>, middle: Option<&str>) -> BandChange {
 
 async fn set(harness: &Harness, change: &BandChange) {
     let mut conn = harness.pool().acquire().await.unwrap();
-    let requested = request(&mut conn, change, MAKER).await.unwrap();
+    let requested = request(&mut conn, &harness.market.targets(), change, MAKER).await.unwrap();
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
 }
 
@@ -82,19 +81,21 @@ async fn a_band_is_changed_by_two_operators_and_the_change_is_recorded() {
     for impossible in
         [band(Some(0), None), band(Some(10_000), None), band(None, Some("1")), band(Some(1), Some("0"))]
     {
-        let refused = request(&mut conn, &impossible, MAKER).await;
+        let refused = request(&mut conn, &harness.market.targets(), &impossible, MAKER).await;
         assert!(matches!(refused, Err(BandError::Numbers)), "{impossible:?}: {refused:?}");
     }
-    let first = request(&mut conn, &band(Some(9), None), MAKER).await.unwrap();
+    let first = request(&mut conn, &harness.market.targets(), &band(Some(9), None), MAKER).await.unwrap();
     assert!(!is_refused(&harness).await, "it is not approved yet");
-    assert!(request(&mut conn, &band(Some(9), None), MAKER).await.unwrap().repeated);
-    let other = request(&mut conn, &band(Some(8), None), MAKER).await;
+    assert!(
+        request(&mut conn, &harness.market.targets(), &band(Some(9), None), MAKER).await.unwrap().repeated
+    );
+    let other = request(&mut conn, &harness.market.targets(), &band(Some(8), None), MAKER).await;
     assert!(matches!(other, Err(BandError::Change(ChangeError::OtherRequested(_)))), "{other:?}");
     assert!(approve(&mut conn, &first.approval.id, "JO ", "mine").await.is_err());
     approve(&mut conn, &first.approval.id, "mika", "seen").await.unwrap();
     assert!(is_refused(&harness).await);
     let kept = "select count(*) from audit_entry where source = 'price_band' and entry like '%USDC%'";
-    wait_for("the audit entry", || async { (harness.count(kept).await == 1).then_some(()) }).await;
+    harness.wait_for_count(kept, 1).await;
     assert!(sqlx::query("delete from price_band").execute(harness.pool()).await.is_err());
 }
 
@@ -288,5 +289,16 @@ async fn a_stale_or_contradicted_reference_leaves_no_price_of_any_source() {
         harness.engine.context().liquidity.refresh().await;
         assert_eq!(!quoted(&harness, 100_000_000).await.is_empty(), is_priced, "{name}");
         assert_eq!(!is_refused(&harness).await, is_priced, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_band_is_of_a_pair_that_exists() {
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for (input, output) in [("usdc", "USD"), ("EUR", "WETH")] {
+        let change = BandChange { input: input.into(), output: output.into(), ..band(Some(9), None) };
+        let refused = request(&mut conn, &harness.market.targets(), &change, MAKER).await.unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("there is no pair {input}/{output}")), "{refused}");
     }
 }

@@ -4,27 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use dvp_core::chain::expected;
-use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
 use dvp_domain::pause;
-use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
+use dvp_domain::reconcile::BreakKind;
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::instruction::{Debtor, end_to_end_id};
+use dvp_rails::iso20022::outage::stamp;
 use dvp_rails::iso20022::{BankFiles, FILE_MISSING, GIVEN_BEFORE, folder::drop_into};
 use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
-use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::operators::pauses::{self, Decided};
 use dvp_store::orders::bank_messages;
 use dvp_store::orders::executions::RefType;
-use dvp_store::pauses::{self, Decided};
-use dvp_store::reconcile::{Scope, list_booked};
 use tokio::sync::watch;
 
-use crate::scenes;
+use crate::bank_words::paid_by;
+use crate::reversals::breaks_of;
+use crate::scenes::{self, both_decide, decide_in_time, is_near_its_timelock, is_settled};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
@@ -39,7 +40,17 @@ pub(crate) struct BankScene {
 
 impl BankScene {
     pub(crate) async fn new() -> Self {
-        let (harness, dir) = (scenes::harness().await, tempfile::tempdir().unwrap());
+        Self::at(tempfile::tempdir().unwrap()).await
+    }
+
+    pub(crate) async fn at(dir: tempfile::TempDir) -> Self {
+        let root = dir.path().to_owned();
+        Self::over(dir, &root).await
+    }
+
+    /// The bank's folder is `root`, in `dir`.
+    pub(crate) async fn over(dir: tempfile::TempDir, root: &std::path::Path) -> Self {
+        let harness = scenes::harness().await;
         let debtor = Debtor {
             name: "DVP".into(),
             currency: "USD".into(),
@@ -47,16 +58,22 @@ impl BankScene {
             bic: "SANDUS33".into(),
             country: "US".into(),
         };
-        let files = BankFiles::open(harness.pool().clone(), dir.path(), vec![debtor]).await.unwrap();
+        let mut conn = harness.pool().acquire().await.unwrap();
+        stamp(&mut conn, root, "jo", false).await.unwrap();
+        drop(conn);
+        let files = BankFiles::open(harness.pool().clone(), root, vec![debtor]).await.unwrap();
         let files = files.settling_after(Duration::from_millis(500));
-        let bank = Bank::open(dir.path()).await.unwrap();
+        let bank = Bank::open(root).await.unwrap();
         Self { harness, dir, files, bank, stop: watch::Sender::new(false) }
+    }
+
+    pub(crate) fn start_workers(&self) {
+        self.harness.start_workers_paying(Arc::new(self.files.clone()));
     }
 
     /// Runs the workers, the import of files and the bank.
     pub(crate) fn work(&self) {
-        let offramp = SimulatedRails::new(self.harness.pool().clone());
-        self.harness.start_workers_over(Arc::new(offramp), Arc::new(self.files.clone()));
+        self.start_workers();
         tokio::spawn(self.files.clone().run(self.stop.subscribe()));
         tokio::spawn(self.bank.clone().run(self.stop.subscribe()));
     }
@@ -70,12 +87,8 @@ impl BankScene {
     }
 
     pub(crate) async fn alarm(&self, reference: &str) -> Option<String> {
-        let row: (Option<String>,) = sqlx::query_as("select alarm from bank_payment where execution = $1")
-            .bind(reference)
-            .fetch_one(self.harness.pool())
-            .await
-            .unwrap();
-        row.0
+        let alarm = "select alarm from bank_payment where execution = $1";
+        self.harness.row_of::<(Option<String>,)>(alarm, reference).await.0
     }
 }
 
@@ -83,6 +96,10 @@ impl Drop for BankScene {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }
+}
+
+pub(crate) fn stopped() -> Action {
+    Action::Fail { leg: LegKind::Payout, code: "stopped".into() }
 }
 
 /// An order whose beneficiary a bank can pay.
@@ -149,16 +166,14 @@ async fn each_payout_is_ordered_once_and_ends_as_the_bank_answers() {
     let view = place.harness.engine.execution(&place.harness.tenant, RefType::ExecutionId, refused).await;
     assert_eq!(view.unwrap().unwrap().failure.unwrap().code, "beneficiary_account_closed");
     for (n, alarm) in [
-        (0, None),
-        (6, Some("refused after it was paid")),
-        (7, Some("another amount was booked than was ordered")),
-        (8, Some("the bank takes it for a duplicate")),
-        (9, Some("returned after it was paid")),
+        (6, "refused after it was paid"),
+        (7, "another amount was booked than was ordered"),
+        (8, "the bank takes it for a duplicate"),
+        (9, "returned after it was paid"),
     ] {
-        let reference = &references[n];
-        wait_for("the alarm", || async { (place.alarm(reference).await.as_deref() == alarm).then_some(()) })
-            .await;
+        place.has_alarm(&references[n], alarm).await;
     }
+    assert_eq!(place.alarm(&references[0]).await, None);
     check_messages(&place, &references).await;
     // An invalid file and half a file.
     assert_eq!(count(place.files.folder().quarantine()).await, 2);
@@ -214,7 +229,7 @@ async fn a_payment_is_moved_to_the_bank_once_by_any_number_of_processes() {
         assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
     }
     place.bank.turn().await.unwrap();
-    sqlx::query("update bank_payment set status = 'staged'").execute(place.harness.pool()).await.unwrap();
+    place.harness.run("update bank_payment set status = 'staged'").await;
     place.files.submit(&request).await.unwrap();
     place.bank.turn().await.unwrap();
     assert_eq!(place.bank.count_received().await.unwrap(), 1, "taken by the bank, and not given again");
@@ -257,11 +272,7 @@ async fn a_payment_that_a_restored_database_has_forgotten_is_not_ordered_again()
         let place = BankScene::new().await;
         let request = request("d", false);
         place.files.submit(&request).await.unwrap();
-        wait_for("the booking", || async {
-            place.bank.turn().await.unwrap();
-            (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
-        })
-        .await;
+        place.is_booked().await;
         place.files.take_in().await.unwrap();
         // The database is of a moment before the order, and the payment's last moment has passed since.
         for sql in [forget, "delete from bank_file"] {
@@ -293,8 +304,7 @@ impl BankScene {
         let by = Decided { operator: "jo", reason: "to be sure" };
         let mut conn = scene.harness.pool().acquire().await.unwrap();
         // An order whose rail is paused commits nothing.
-        let offramp = SimulatedRails::new(scene.harness.pool().clone());
-        scene.harness.start_workers_over(Arc::new(offramp), Arc::new(scene.files.clone()));
+        scene.start_workers();
         let reference = scene.harness.accept(inline("6789")).await.reference;
         scene.harness.play_until(&reference, |kind| kind == "create").await;
         let (entity, fill) = scene.harness.command(&reference, "fill").await;
@@ -304,6 +314,39 @@ impl BankScene {
             "select count(*) from effect where kind = 'payout' and not called and last_result = 'paused'";
         scene.harness.wait_for_count(paused, 1).await;
         (scene, reference)
+    }
+
+    /// The same, and a process has stopped between the payment's row and the move of its file.
+    async fn with_staged_and_paused_payout() -> (Self, String) {
+        let (scene, execution) = Self::with_paused_payout().await;
+        let reference = hex::encode(LegKind::Payout.reference(&execution.parse().unwrap()));
+        let ordered = RailRequest { reference, execution: execution.clone(), ..request("e", false) };
+        scene.files.submit(&ordered).await.unwrap();
+        scene.take_back(&end_to_end_id(&ordered.reference)).await;
+        (scene, execution)
+    }
+
+    /// The call of an earlier process is due to be asked about.
+    async fn is_due(&self) {
+        let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
+                      where lease_until is null";
+        self.harness.run(called).await;
+    }
+
+    async fn is_queried(&self) {
+        wait_for("a query", || async {
+            self.is_due().await;
+            let queries = "select count(*) from rail_call where leg = 'payout' and call = 'query'";
+            (self.harness.count(queries).await >= 1).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends the pause of payouts.
+    async fn goes_on(&self) {
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        let by = Decided { operator: "jo", reason: "it is safe" };
+        assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
     }
 
     /// As if the process had stopped between a payment's row and the move of its file.
@@ -343,56 +386,27 @@ async fn a_staged_payment_is_moved_by_a_call_in_time_and_by_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_staged_payment_is_not_moved_while_its_rail_is_paused() {
-    let (scene, reference) = BankScene::with_paused_payout().await;
-    let leg = hex::encode(LegKind::Payout.reference(&reference.parse().unwrap()));
-    let ordered = RailRequest { reference: leg, execution: reference.clone(), ..request("e", false) };
-    scene.files.submit(&ordered).await.unwrap();
-    scene.take_back(&end_to_end_id(&ordered.reference)).await;
-    wait_for("the query of an earlier call", || async {
-        let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
-                      where lease_until is null";
-        sqlx::query(called).execute(scene.harness.pool()).await.unwrap();
-        let queries = "select count(*) from rail_call where leg = 'payout' and call = 'query'";
-        (scene.harness.count(queries).await >= 1).then_some(())
-    })
-    .await;
+    let (scene, _) = BankScene::with_staged_and_paused_payout().await;
+    scene.is_queried().await;
     assert_eq!(count(scene.files.folder().outbox()).await, 0, "the rail is paused");
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    let by = Decided { operator: "jo", reason: "it is safe" };
-    assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
+    scene.goes_on().await;
     scene.harness.wait_for_count("select count(*) from bank_payment where status = 'sent'", 1).await;
     assert_eq!(count(scene.files.folder().outbox()).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_whose_staged_file_was_missing_is_given_to_the_bank_once_when_the_file_is_there_again() {
-    let (scene, reference) = BankScene::with_paused_payout().await;
-    let leg = hex::encode(LegKind::Payout.reference(&reference.parse().unwrap()));
-    let ordered = RailRequest { reference: leg, execution: reference.clone(), ..request("e", false) };
-    scene.files.submit(&ordered).await.unwrap();
-    scene.take_back(&end_to_end_id(&ordered.reference)).await;
+    let (scene, reference) = BankScene::with_staged_and_paused_payout().await;
     let staging = scene.files.folder().outbox().with_file_name("staging");
     let away = scene.dir.path().join("away");
     let file = std::fs::read_dir(&staging).unwrap().next().unwrap().unwrap().file_name();
     std::fs::rename(staging.join(&file), &away).unwrap();
-    let due = async || {
-        let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
-                      where lease_until is null";
-        sqlx::query(called).execute(scene.harness.pool()).await.unwrap();
-    };
-    wait_for("a query", || async {
-        due().await;
-        let queries = "select count(*) from rail_call where leg = 'payout' and call = 'query'";
-        (scene.harness.count(queries).await >= 1).then_some(())
-    })
-    .await;
+    scene.is_queried().await;
     scene.has_alarm(&reference, FILE_MISSING).await;
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    let by = Decided { operator: "jo", reason: "it is safe" };
-    assert!(pauses::delete(&mut conn, pause::Scope::Rail, "payout", by).await.unwrap());
+    scene.goes_on().await;
     std::fs::rename(&away, staging.join(&file)).unwrap();
     wait_for("the file", || async {
-        due().await;
+        scene.is_due().await;
         let sent = "select count(*) from bank_payment where status = 'sent'";
         (scene.harness.count(sent).await == 1).then_some(())
     })
@@ -409,7 +423,7 @@ async fn a_payment_that_a_restored_database_has_forgotten_does_not_fail_for_bein
     std::fs::write(given.join(format!("{}.xml", BankScene::payment_id(&reference))), "").unwrap();
     let late = "with late as (update execution set state = jsonb_set(state, '{lock,deadlines,pay_before}', '0')) \
                 update effect set run_at = now()";
-    sqlx::query(late).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(late).await;
     scene.harness.wait_for_count("select count(*) from event where type = 'payout.in_progress'", 1).await;
     scene.harness.wait_for_state(&reference, "paying").await;
     scene.has_alarm(&reference, GIVEN_BEFORE).await;
@@ -422,12 +436,7 @@ async fn a_file_imported_twice_or_by_two_processes_has_one_effect() {
     let place = BankScene::new().await;
     let request = request("c", false);
     place.files.submit(&request).await.unwrap();
-    place.bank.turn().await.unwrap();
-    wait_for("the booking", || async {
-        place.bank.turn().await.unwrap();
-        (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
-    })
-    .await;
+    place.is_booked().await;
     // Two processes at once; then the same files again, as if a process had stopped before it archived them.
     let names = place.files.folder().list_inbox().await.unwrap();
     let mut contents = Vec::new();
@@ -459,15 +468,23 @@ impl BankScene {
     /// The same, and nothing is imported or sent by itself but payments.
     pub(crate) async fn with_files_by_hand(suffix: &str) -> (Self, String) {
         let scene = Self::new().await;
-        let offramp = SimulatedRails::new(scene.harness.pool().clone());
-        scene.harness.start_workers_over(Arc::new(offramp), Arc::new(scene.files.clone()));
+        scene.start_workers();
         let reference = scene.harness.accept(inline(suffix)).await.reference;
         scene.harness.play_until(&reference, |kind| kind == "fill").await;
         let sent = "select count(*) from bank_payment where status = 'sent'";
-        wait_for("the file", || async { (scene.harness.count(sent).await == 1).then_some(()) }).await;
+        scene.harness.wait_for_count(sent, 1).await;
         // The rail's answer is another step of the settlement, after which a request would be out of date.
         scene.harness.wait_for_count("select count(*) from event where type = 'payout.in_progress'", 1).await;
         (scene, reference)
+    }
+
+    /// The bank has answered a payment twice: it is pending, and it is booked.
+    async fn is_booked(&self) {
+        wait_for("the booking", || async {
+            self.bank.turn().await.unwrap();
+            (self.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
+        })
+        .await;
     }
 
     /// Where the bank keeps what it has received.
@@ -494,49 +511,26 @@ impl BankScene {
         reference: &str,
         action: Action,
     ) -> Result<bool, ResolveError> {
-        wait_for("the decision", || async {
-            let long_ago = "update effect set called_at = now() - interval '1 minute'";
-            sqlx::query(long_ago).execute(self.harness.pool()).await.unwrap();
-            let mut conn = self.harness.pool().acquire().await.unwrap();
-            let (reason, evidence) = ("a test", "statement 17");
-            let resolution = Resolution { reference, action: action.clone(), operator, reason, evidence };
-            match resolve(&mut conn, &resolution).await {
-                Err(ResolveError::InFlight) => None,
-                decided => Some(decided.map(|decided| decided.is_proposal)),
-            }
-        })
-        .await
+        let decided = decide_in_time(&self.harness, operator, reference, action).await;
+        decided.map(|decided| decided.is_proposal)
     }
 
-    /// The breaks of the only order, whenever it ended.
+    /// Two operators fail the payout, whose recall the bank has accepted.
+    pub(crate) async fn give_up(&self, reference: &str) {
+        self.accept_recall().await;
+        both_decide(&self.harness, reference, stopped()).await;
+        let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
+        self.harness.wait_for_count(failed, 1).await;
+    }
+
+    /// The breaks about the payment of the only order, whenever it ended.
     pub(crate) async fn breaks(&self) -> Vec<BreakKind> {
-        let scope = Scope {
-            chain_id: 31337,
-            facts_number: 0,
-            block_number: 0,
-            since: None,
-            ended_since: DateTime::<Utc>::MAX_UTC,
+        use BreakKind::{
+            DecisionContradicted, PaymentReturned, RecallContradicted, RecallNotReturned, RecallUnanswered,
         };
-        let mut conn = self.harness.pool().acquire().await.unwrap();
-        let (subjects, _) = list_booked(&mut conn, &scope, &[], "", 10).await.unwrap();
-        let patience = Patience::default();
-        let moment = Moment { now: Utc::now().into(), block_secs: 0, patience };
-        let breaks = subjects.iter().flat_map(|subject| judge(subject, &moment));
-        let of_payments = |kind: &BreakKind| {
-            use BreakKind::{
-                DecisionContradicted, PaymentReturned, RecallContradicted, RecallNotReturned,
-                RecallUnanswered,
-            };
-            let kinds = [
-                DecisionContradicted,
-                PaymentReturned,
-                RecallContradicted,
-                RecallNotReturned,
-                RecallUnanswered,
-            ];
-            kinds.contains(kind)
-        };
-        breaks.map(|found| found.kind).filter(of_payments).collect()
+        let of_payments =
+            [DecisionContradicted, PaymentReturned, RecallContradicted, RecallNotReturned, RecallUnanswered];
+        breaks_of(&self.harness, &of_payments).await
     }
 
     pub(crate) async fn has_alarm(&self, reference: &str, alarm: &str) {
@@ -552,9 +546,8 @@ async fn an_abandoned_payout_that_is_booked_later_is_a_break_until_closed() {
     let (scene, reference) = BankScene::with_unanswered("6789").await;
     let retry = scene.decide("jo", &reference, Action::Retry { leg: LegKind::Payout }).await;
     assert!(matches!(retry, Err(ResolveError::Contradicted(_))), "{retry:?}");
-    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-    assert!(scene.decide("jo", &reference, fail()).await.unwrap(), "a proposal");
-    assert!(!scene.decide("mika", &reference, fail()).await.unwrap());
+    scene.accept_recall().await;
+    both_decide(&scene.harness, &reference, stopped()).await;
     scene.harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(scene.breaks().await, []);
 
@@ -580,19 +573,9 @@ async fn an_abandoned_payout_that_is_booked_later_is_a_break_until_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_debt_whose_failed_payment_is_booked_later_ends_as_paid_and_is_not_returned() {
     let (scene, reference) = BankScene::with_unanswered("6789").await;
-    let near = "with near as (update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')) \
-                update effect set run_at = now()";
-    sqlx::query(near).execute(scene.harness.pool()).await.unwrap();
-    scene.harness.wait_for_state(&reference, "owing").await;
-    scene.harness.play_until(&reference, |kind| kind == "settle").await;
-    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    scene.harness.wait_for_count(settled, 1).await;
-    for operator in ["jo", "mika"] {
-        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        scene.decide(operator, &reference, fail).await.unwrap();
-    }
-    let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
-    scene.harness.wait_for_count(failed, 1).await;
+    is_near_its_timelock(&scene.harness, &reference).await;
+    is_settled(&scene.harness, &reference).await;
+    scene.give_up(&reference).await;
 
     tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
     scene.has_alarm(&reference, "paid after the payout was given up").await;
@@ -602,13 +585,11 @@ async fn a_debt_whose_failed_payment_is_booked_later_ends_as_paid_and_is_not_ret
     // It had been approved before the bank's word came.
     let decided = r#"insert into effect (reference, kind, run_at, called, verdict) values ($1, 'payout', now(), true,
         '{"verdict": "returned", "provider_reference": "0xback", "occurred_at": "2026-11-23T12:00:00Z"}')"#;
-    sqlx::query(decided).bind(&reference).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run_of(decided, &reference).await;
     scene.harness.wait_for_count("select count(*) from effect where kind = 'payout'", 0).await;
     scene.harness.wait_for_state(&reference, "owing").await;
 
-    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
-    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    both_decide(&scene.harness, &reference, paid_by(&reference)).await;
     scene.harness.wait_for_state(&reference, "completed").await;
     assert_eq!(scene.harness.account("debt", "USD").await, "0");
     assert_eq!(scene.harness.events(&reference).await.last().unwrap(), "payout.completed");
@@ -618,9 +599,7 @@ async fn a_debt_whose_failed_payment_is_booked_later_ends_as_paid_and_is_not_ret
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_recorded_as_paid_and_refused_later_is_a_break() {
     let (scene, reference) = BankScene::with_unanswered("0002").await;
-    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
-    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    both_decide(&scene.harness, &reference, paid_by("S17")).await;
     scene.harness.wait_for_state(&reference, "releasing").await;
     tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
     scene.has_alarm(&reference, "refused after the payout was taken for paid").await;
@@ -634,8 +613,7 @@ async fn an_entry_that_the_bank_takes_back_ends_no_payment() {
     let (scene, reference) = BankScene::with_files_by_hand("6789").await;
     let amounts =
         "select (amount / 100)::numeric(20, 2)::text, (amount / 10)::numeric(20, 2)::text from bank_payment";
-    let (right, wrong): (String, String) =
-        sqlx::query_as(amounts).fetch_one(scene.harness.pool()).await.unwrap();
+    let (right, wrong): (String, String) = scene.harness.row(amounts).await;
     let tell = async |name: &str, amount: &str, indicators: &str| {
         scene.notify(name, &[(amount, indicators, "")]).await;
         let status = "select status from bank_payment";
@@ -662,8 +640,6 @@ async fn an_entry_that_the_bank_takes_back_ends_no_payment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_the_bank_contradicts_is_not_carried_out() {
     let (scene, reference) = BankScene::with_unanswered("0007").await;
-    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
     // The bank's answer arrived, and was not applied yet.
     let say = async |standing: &'static str| {
         let mut tx = scene.harness.pool().begin().await.unwrap();
@@ -672,16 +648,16 @@ async fn a_decision_that_the_bank_contradicts_is_not_carried_out() {
         tx.commit().await.unwrap();
     };
     say("paid").await;
-    let refused = scene.decide("jo", &reference, fail()).await;
+    let refused = scene.decide("jo", &reference, stopped()).await;
     assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
     say("refused").await;
-    let refused = scene.decide("jo", &reference, paid()).await;
+    let refused = scene.decide("jo", &reference, paid_by("S17")).await;
     assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
     // It becomes known between the decision and its execution: the bank's answer takes precedence.
     say("paid").await;
     let decided = r#"update effect set run_at = now(),
         verdict = '{"verdict": "failed", "code": "stopped", "message": "m"}'"#;
-    sqlx::query(decided).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(decided).await;
     scene.harness.wait_for_state(&reference, "releasing").await;
     assert_eq!(scene.breaks().await, []);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dvp_core::operations::bank_alarms::{ClearError, clear};
+use dvp_core::operators::operations::bank_alarms::{ClearError, clear};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_rails::iso20022::instruction::end_to_end_id;
@@ -208,10 +208,7 @@ async fn a_payment_whose_staged_file_is_missing_was_not_sent_and_is_unconfirmed(
     let folder = scene.files.folder();
     scene.files.submit(&request("f", false)).await.unwrap();
     // As if the process had stopped before it moved the file, and the folder had been emptied.
-    sqlx::query("update bank_payment set status = 'staged', giving_at = null")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.harness.run("update bank_payment set status = 'staged', giving_at = null").await;
     for part in [folder.outbox(), folder.outbox().with_file_name("given")] {
         fs::remove_dir_all(&part).await.unwrap();
         fs::create_dir(part).await.unwrap();
@@ -238,7 +235,7 @@ async fn nothing_is_concluded_about_a_payment_while_the_folder_is_away() {
     scene.files.submit(&request).await.unwrap();
     scene.take_back(&end_to_end_id(&request.reference)).await;
     for (part, row) in [("staging", "select 1"), ("given", "delete from bank_payment")] {
-        sqlx::query(row).execute(scene.harness.pool()).await.unwrap();
+        scene.harness.run(row).await;
         let folder = scene.files.folder().outbox().with_file_name(part);
         let away = folder.with_file_name("away");
         std::fs::rename(&folder, &away).unwrap();
@@ -256,7 +253,7 @@ async fn a_payment_whose_move_was_begun_does_not_count_as_sent_while_staging_is_
     let request = request("e", false);
     scene.files.submit(&request).await.unwrap();
     scene.take_back(&end_to_end_id(&request.reference)).await;
-    sqlx::query("update bank_payment set giving_at = now()").execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run("update bank_payment set giving_at = now()").await;
     let staging = scene.files.folder().outbox().with_file_name("staging");
     let away = staging.with_file_name("away");
     std::fs::rename(&staging, &away).unwrap();

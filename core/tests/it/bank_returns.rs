@@ -3,26 +3,27 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use dvp_core::operations::{Action, ResolveError};
-use dvp_domain::recall::RecallReason;
+use dvp_core::operators::approvals;
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_domain::reconcile::BreakKind;
-use dvp_rails::LegKind;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_testing::wait::wait_for;
 use sqlx::{Postgres, Transaction};
 
-use crate::bank_files::BankScene;
+use crate::bank_files::{BankScene, stopped};
+use crate::bank_words::paid_by;
+use crate::recalls::RECALL;
+use crate::scenes::{both_decide, is_near_its_timelock, is_settled};
 
-const DEBIT: &str = "<CdtDbtInd>DBIT</CdtDbtInd>";
-const CREDIT: &str = "<CdtDbtInd>CRDT</CdtDbtInd>";
-const RETURNED: &str = "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>";
+pub(crate) const DEBIT: &str = "<CdtDbtInd>DBIT</CdtDbtInd>";
+pub(crate) const CREDIT: &str = "<CdtDbtInd>CRDT</CdtDbtInd>";
+pub(crate) const RETURNED: &str = "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>";
 
 impl BankScene {
     /// Imports a notification of entries about the only payment: an amount, the entry's indicators and more about the
     /// payment.
     pub(crate) async fn notify(&self, name: &str, entries: &[(&str, &str, &str)]) {
-        let id = "select end_to_end_id from bank_payment";
-        let id: String = sqlx::query_scalar(id).fetch_one(self.harness.pool()).await.unwrap();
+        let id = self.own_id().await;
         let entry = |(amount, indicators, more): &(&str, &str, &str)| {
             format!(
                 "<Ntry><Amt Ccy='USD'>{amount}</Amt>{indicators}<Sts><Cd>BOOK</Cd></Sts><BkTxCd/><NtryDtls><TxDtls>\
@@ -42,25 +43,16 @@ impl BankScene {
     /// An order that was settled without a final answer, whose files are imported by hand; and its amount.
     async fn with_debt() -> (Self, String, String) {
         let (scene, reference) = Self::with_files_by_hand("6789").await;
-        let near = "with near as (update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')) \
-                    update effect set run_at = now()";
-        sqlx::query(near).execute(scene.harness.pool()).await.unwrap();
-        scene.harness.wait_for_state(&reference, "owing").await;
-        scene.harness.play_until(&reference, |kind| kind == "settle").await;
-        let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-        scene.harness.wait_for_count(settled, 1).await;
-        let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
-        let amount = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+        is_near_its_timelock(&scene.harness, &reference).await;
+        is_settled(&scene.harness, &reference).await;
+        let amount = scene.amount().await;
         (scene, reference, amount)
     }
 
     /// A debt whose payment the bank refuses.
     async fn with_refused_debt() -> (Self, String, String) {
         let (scene, reference, amount) = Self::with_debt().await;
-        sqlx::query("update bank_payment set status = 'refused', reason = 'AC04'")
-            .execute(scene.harness.pool())
-            .await
-            .unwrap();
+        scene.harness.run("update bank_payment set status = 'refused', reason = 'AC04'").await;
         scene.has_failed().await;
         (scene, reference, amount)
     }
@@ -70,30 +62,24 @@ impl BankScene {
             "select count(*) from execution where state #>> '{failure,code}' = 'beneficiary_account_closed'";
         wait_for("the bank's answer", || async {
             let due = "update effect set run_at = now() where kind = 'payout' and lease_until is null";
-            sqlx::query(due).execute(self.harness.pool()).await.unwrap();
+            self.harness.run(due).await;
             (self.harness.count(failed).await == 1).then_some(())
         })
         .await;
     }
 
-    /// Two operators record the debt as paid.
-    async fn mark_paid(&self, reference: &str) {
-        let paid =
-            || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-        assert!(self.decide("jo", reference, paid()).await.unwrap(), "a request");
-        assert!(!self.decide("mika", reference, paid()).await.unwrap());
+    /// Two operators record the debt as paid by an entry of the bank.
+    async fn mark_paid(&self, reference: &str, entry: &str) {
+        both_decide(&self.harness, reference, paid_by(entry)).await;
         self.harness.wait_for_state(reference, "completed").await;
     }
 
     /// The debt of a payment that came back is not recorded as paid, but as returned.
     async fn ends_as_returned(&self, reference: &str) {
-        let paid =
-            Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-        let refused = self.decide("jo", reference, paid).await;
+        let refused = self.decide("jo", reference, paid_by(&self.own_id().await)).await;
         assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
         let given_back = Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
-        assert!(self.decide("jo", reference, given_back.clone()).await.unwrap(), "a request");
-        assert!(!self.decide("mika", reference, given_back).await.unwrap());
+        both_decide(&self.harness, reference, given_back).await;
         self.harness.wait_for_state(reference, "payout_failed").await;
         assert_eq!(self.harness.account("debt", "USD").await, "0");
         self.harness.wait_for_count("select count(*) from effect", 0).await;
@@ -129,7 +115,7 @@ async fn a_debt_whose_refused_payment_is_booked_and_comes_back_is_returned_and_n
 async fn a_refused_payment_that_was_booked_recorded_as_paid_and_returned_reverses_its_order() {
     let (scene, reference, amount) = BankScene::with_refused_debt().await;
     scene.notify("1.xml", &[(&amount, DEBIT, "")]).await;
-    scene.mark_paid(&reference).await;
+    scene.mark_paid(&reference, &reference).await;
     for name in ["2.xml", "3.xml"] {
         scene.notify(name, &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
         scene.has_alarm(&reference, "returned after it was paid").await;
@@ -144,12 +130,9 @@ async fn a_refused_payment_that_was_booked_recorded_as_paid_and_returned_reverse
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_was_taken_for_paid_and_comes_back_before_it_is_booked_reverses_its_order() {
     let (scene, reference) = BankScene::with_files_by_hand("6789").await;
-    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
-    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
-    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    both_decide(&scene.harness, &reference, paid_by("S17")).await;
     scene.harness.wait_for_state(&reference, "releasing").await;
-    let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
-    let amount: String = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
+    let amount = scene.amount().await;
     scene.notify("1.xml", &[(&amount, CREDIT, RETURNED)]).await;
     scene.has_alarm(&reference, "returned after it was paid").await;
     scene.notify("2.xml", &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
@@ -162,7 +145,7 @@ async fn a_payment_that_was_taken_for_paid_and_comes_back_before_it_is_booked_re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_debt_that_was_paid_another_way_is_not_reversed_by_the_return_of_its_refused_payment() {
     let (scene, reference, amount) = BankScene::with_refused_debt().await;
-    scene.mark_paid(&reference).await;
+    scene.mark_paid(&reference, "WIRE2").await;
     scene.notify("1.xml", &[(&amount, DEBIT, ""), (&amount, CREDIT, RETURNED)]).await;
     let alarm = "returned after it was refused, and the payout is recorded as paid";
     scene.has_alarm(&reference, alarm).await;
@@ -172,31 +155,31 @@ async fn a_debt_that_was_paid_another_way_is_not_reversed_by_the_return_of_its_r
     scene.harness.check_books().await;
 }
 
-/// A debt whose payment is without an answer, and that two operators have recorded as paid by another payment.
-async fn with_debt_paid_another_way(scene: &BankScene, reference: &str) {
-    for operator in ["jo", "mika"] {
-        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        scene.decide(operator, reference, fail).await.unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_is_not_recorded_as_paid_by_another_payment_once_the_bank_has_booked_its_own() {
+    let (scene, reference, amount) = BankScene::with_refused_debt().await;
+    assert!(scene.decide("jo", &reference, paid_by("WIRE2")).await.unwrap(), "a request");
+    scene.notify("1.xml", &[(&amount, DEBIT, "")]).await;
+    for operator in ["mika", "jo"] {
+        let refused = scene.decide(operator, &reference, paid_by("WIRE2")).await;
+        assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{operator}: {refused:?}");
     }
-    let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
-    scene.harness.wait_for_count(failed, 1).await;
-    pay_another_way(scene, reference).await;
-}
-
-async fn pay_another_way(scene: &BankScene, reference: &str) {
-    let at = Utc::now();
-    for operator in ["jo", "mika"] {
-        let paid = Action::MarkPaid { leg: LegKind::Payout, provider_reference: "WIRE2".into(), at };
-        scene.decide(operator, reference, paid).await.unwrap();
-    }
-    scene.harness.wait_for_state(reference, "completed").await;
+    assert_ne!(scene.harness.account("debt", "USD").await, "0", "nobody has recorded anything");
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let open = sqlx::query_scalar("select id from approval where state = 'pending'");
+    let open: String = open.fetch_one(&mut *conn).await.unwrap();
+    approvals::deny(&mut conn, &open, "mika", "the bank has made it").await.unwrap();
+    scene.mark_paid(&reference, &reference).await;
+    assert_eq!(scene.harness.account("debt", "USD").await, "0");
+    scene.harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break_and_its_return_reverses_nothing()
  {
     let (scene, reference, amount) = BankScene::with_debt().await;
-    with_debt_paid_another_way(&scene, &reference).await;
+    scene.give_up(&reference).await;
+    scene.mark_paid(&reference, "WIRE2").await;
     assert_eq!(scene.breaks().await, []);
     scene.notify("booked.xml", &[(&amount, DEBIT, "")]).await;
     scene
@@ -213,9 +196,7 @@ async fn a_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break
     scene.has_alarm(&reference, "returned, and its debt was recorded as paid before it was booked").await;
     assert_eq!(scene.harness.count("select count(*) from effect").await, 0, "no return is reported");
     assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
-    for operator in ["jo", "mika"] {
-        scene.decide(operator, &reference, Action::CloseContradiction).await.unwrap();
-    }
+    both_decide(&scene.harness, &reference, Action::CloseContradiction).await;
     assert_eq!(scene.breaks().await, []);
     scene.harness.wait_for_state(&reference, "completed").await;
     scene.harness.check_books().await;
@@ -224,21 +205,19 @@ async fn a_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_payment_that_is_booked_after_its_debt_was_paid_another_way_is_a_break() {
     let (scene, reference, amount) = BankScene::with_refused_debt().await;
-    pay_another_way(&scene, &reference).await;
+    scene.mark_paid(&reference, "WIRE2").await;
     assert_eq!(scene.breaks().await, []);
     scene.notify("booked.xml", &[(&amount, DEBIT, "")]).await;
     scene.has_alarm(&reference, "paid after it was refused").await;
     assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
     // What was paid twice is recalled.
-    let recall = || Action::Recall { reason: RecallReason::Duplicate, information: None };
-    assert!(scene.decide("jo", &reference, recall()).await.unwrap(), "a request");
-    assert!(!scene.decide("mika", &reference, recall()).await.unwrap());
+    both_decide(&scene.harness, &reference, RECALL).await;
     scene.notify("again.xml", &[(&amount, DEBIT, "")]).await;
     assert_eq!(scene.files.send_recalls().await.unwrap(), 1);
     scene.notify("back.xml", &[(&amount, CREDIT, RETURNED)]).await;
     let ended = "select count(*) from bank_recall where status = 'recalled'";
     scene.harness.wait_for_count(ended, 1).await;
-    let again = scene.decide("jo", &reference, recall()).await;
+    let again = scene.decide("jo", &reference, RECALL).await;
     assert!(matches!(again, Err(ResolveError::Contradicted(_))), "{again:?}");
     scene.harness.check_books().await;
 }
@@ -246,18 +225,9 @@ async fn a_refused_payment_that_is_booked_after_its_debt_was_paid_another_way_is
 #[tokio::test(flavor = "multi_thread")]
 async fn the_refusal_of_a_payment_whose_debt_was_paid_another_way_is_no_break() {
     let (scene, reference, _) = BankScene::with_debt().await;
-    with_debt_paid_another_way(&scene, &reference).await;
-    let id = "select end_to_end_id from bank_payment";
-    let id: String = sqlx::query_scalar(id).fetch_one(scene.harness.pool()).await.unwrap();
-    let refusal = format!(
-        "<Document xmlns='urn:iso:std:iso:20022:tech:xsd:pain.002.001.10'><CstmrPmtStsRpt><GrpHdr><MsgId>S1</MsgId>\
-         <CreDtTm>2026-11-21T12:00:40</CreDtTm></GrpHdr><OrgnlGrpInfAndSts><OrgnlMsgId>M{id}</OrgnlMsgId>\
-         <OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId><GrpSts>ACCP</GrpSts></OrgnlGrpInfAndSts><OrgnlPmtInfAndSts>\
-         <OrgnlPmtInfId>P{id}</OrgnlPmtInfId><TxInfAndSts><OrgnlEndToEndId>{id}</OrgnlEndToEndId><TxSts>RJCT</TxSts>\
-         <StsRsnInf><Rsn><Cd>AC04</Cd></Rsn></StsRsnInf></TxInfAndSts></OrgnlPmtInfAndSts></CstmrPmtStsRpt></Document>"
-    );
-    drop_into(&scene.files.folder().inbox(), "refused.xml", refusal.as_bytes()).await.unwrap();
-    assert_eq!(scene.files.take_in().await.unwrap(), 1);
+    scene.give_up(&reference).await;
+    scene.mark_paid(&reference, "WIRE2").await;
+    scene.refuse().await;
     let refused = "select count(*) from bank_payment where status = 'refused'";
     assert_eq!(scene.harness.count(refused).await, 1);
     assert_eq!(scene.alarm(&reference).await, None);
@@ -269,13 +239,12 @@ async fn with_decision_behind(
     lock: &'static str,
 ) -> (BankScene, String, String, Transaction<'static, Postgres>) {
     let (scene, reference) = BankScene::with_files_by_hand("6789").await;
-    let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
-    let amount = sqlx::query_scalar(amount).fetch_one(scene.harness.pool()).await.unwrap();
-    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-    assert!(scene.decide("jo", &reference, fail()).await.unwrap(), "a request");
+    let amount = scene.amount().await;
+    scene.accept_recall().await;
+    assert!(scene.decide("jo", &reference, stopped()).await.unwrap(), "a request");
     let mut slow = scene.harness.pool().begin().await.unwrap();
     sqlx::query(lock).execute(&mut *slow).await.unwrap();
-    assert!(!scene.decide("mika", &reference, fail()).await.unwrap());
+    assert!(!scene.decide("mika", &reference, stopped()).await.unwrap());
     scene.harness.wait_for_count(WAITS, 1).await;
     (scene, reference, amount, slow)
 }

@@ -3,19 +3,14 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::approvals::approve;
-use dvp_core::ledger_operations::{LedgerError, Requested, request};
-use dvp_core::reconciliation::{BankReport, PATIENCE, compare_bank};
-use dvp_core::requests::Maker;
-use dvp_core::transfers::{self, Draft, Listed};
-use dvp_domain::environment::Environment;
-use dvp_domain::ids::TransferId;
+use dvp_core::ledger::reconciliation::{BankReport, PATIENCE, compare_bank};
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
+use dvp_core::operators::requests::Maker;
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
-use dvp_domain::transfer::Transfer;
-use dvp_domain::transfer::message::Message;
 use dvp_rails::Rail as _;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_sandbox::bank::statement::{Line, StatementOf};
@@ -25,7 +20,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bank_files::{BankScene, count};
 use crate::statements::{closable, close, post_at};
-use crate::transfers::{MAKER, keys, pending};
 
 fn line(amount: i64, text: &str) -> Line {
     Line {
@@ -74,12 +68,7 @@ async fn breaks(scene: &BankScene) -> Vec<String> {
 
 /// What the market's providers have in USD at the bank, as its first statement.
 async fn openings(scene: &BankScene) -> (StatementOf, i64) {
-    let rows: Vec<(String, i64)> = sqlx::query_as(
-        "select reference, (-amount)::int8 from ledger_entry where owner_kind = 'external' and asset = 'USD'",
-    )
-    .fetch_all(scene.harness.pool())
-    .await
-    .unwrap();
+    let rows: Vec<(String, i64)> = scene.harness.rows("select reference, (-amount)::int8 from ledger_entry where owner_kind = 'external' and asset = 'USD'").await;
     let lines: Vec<Line> = rows.iter().map(|(reference, amount)| line(*amount, reference)).collect();
     let statement = statement(1, 0, lines);
     let closing = statement.closing();
@@ -127,7 +116,7 @@ async fn statements_agree_with_the_ledger_and_each_planted_difference_is_one_bre
     deposit(&scene, "W8", 30).await;
     let report = compare_at(&scene, Utc::now()).await;
     assert_eq!((report.breaks.len(), report.in_transit), (0, 1));
-    let later = Utc::now() + PATIENCE.bank + TimeDelta::seconds(60);
+    let later = Utc::now() + PATIENCE + TimeDelta::seconds(60);
     assert_eq!(breaks_at(&scene, later).await, ["missing_at_bank deposit:W8 -30"]);
 
     // A statement is missing, and comes late.
@@ -230,7 +219,7 @@ async fn a_fee_of_the_bank_is_a_break_until_two_operators_have_posted_it() {
     };
     let fees = vec![line(-350, "monthly"), of_payment(-9_935), of_payment(-15)];
     send(&scene, "2.xml", &statement(2, closing, fees).render()).await;
-    let late = Utc::now() + PATIENCE.bank + TimeDelta::seconds(60);
+    let late = Utc::now() + PATIENCE + TimeDelta::seconds(60);
     let all = ["unknown_entry - -350", "missing_in_ledger exe_x -9935", "missing_in_ledger exe_x -15"]
         .map(str::to_owned);
     let mut found = breaks_at(&scene, late).await;
@@ -270,42 +259,6 @@ async fn a_fee_of_the_bank_is_a_break_until_two_operators_have_posted_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bank_books_transfers_between_cells_under_their_ids() {
-    let scene = BankScene::new().await;
-    let (first, closing) = openings(&scene).await;
-    send(&scene, "1.xml", &first.render()).await;
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    let (here, there) = (keys("00a"), keys("00b"));
-    let owner = Owner::Provider("north".into());
-    let draft = Draft { to: there.cell, owner, asset: "USD".into(), amount: Minor::new(60) };
-    let (request, out) = pending(transfers::request_send(&mut conn, &here, &draft, MAKER).await);
-    approve(&mut conn, &request, "mika", "").await.unwrap();
-    assert_eq!(breaks(&scene).await, [""; 0], "posted, and not booked yet");
-
-    // The other cell's money arrives before anybody here knows of it.
-    let arriving = Transfer {
-        id: TransferId::from_unique("in"),
-        from: there.cell,
-        to: here.cell,
-        owner: Owner::Provider("north".into()),
-        asset: "USD".into(),
-        amount_minor: Minor::new(25),
-        sent_at: Timestamp::from(Utc::now()),
-    };
-    let lines = vec![line(-60, out.as_str()), line(25, arriving.id.as_str())];
-    send(&scene, "2.xml", &statement(2, closing, lines).render()).await;
-    assert_eq!(breaks(&scene).await, [""; 0], "the one is a pair, the other on its way");
-    let environment = Environment::Test;
-    let document = there.sign(&Message::Transfer { environment, transfer: arriving }).unwrap();
-    let listed = Listed::default();
-    let requested = transfers::request_receive(&mut conn, &here, &listed, &document, MAKER).await;
-    approve(&mut conn, &pending(requested).0, "mika", "").await.unwrap();
-    assert_eq!(breaks(&scene).await, [""; 0]);
-    let report = compare_bank(scene.harness.pool(), Timestamp::from(Utc::now()), PATIENCE).await;
-    assert_eq!(report.unwrap().unwrap().in_transit, 0, "every posting and entry has its pair");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_is_earlier_than_the_first_one_finds_its_postings_though_they_were_of_the_opening() {
     let scene = BankScene::new().await;
     deposit(&scene, "W1", 700).await;
@@ -317,7 +270,7 @@ async fn a_statement_that_is_earlier_than_the_first_one_finds_its_postings_thoug
     let later = statement(2, closing, vec![]);
     let later = StatementOf { from: soon + second, to: soon + second + second, ..later };
     send(&scene, "2.xml", &later.render()).await;
-    let late = Utc::now() + PATIENCE.bank + TimeDelta::seconds(120);
+    let late = Utc::now() + PATIENCE + TimeDelta::seconds(120);
     assert_eq!(breaks_at(&scene, late).await, [""; 0]);
     assert_eq!(scene.harness.count(of_opening).await, posted);
     // Its entries were posted before it begins; one more posting is in its opening balance.

@@ -10,15 +10,14 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::iso20022::instruction::check_payout;
 use dvp_rails::{PayoutOrder, Rail, RailFuture, RailRequest, RailStatus};
-use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::beneficiaries::{
+use dvp_store::partners::beneficiaries::{
     NewBeneficiary, NewDestination, disable_destination, insert_beneficiary, insert_destination,
     verify_destination,
 };
-use dvp_store::orders::executions::RefType;
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for};
 
+use crate::guard::failure_code;
 use crate::scenes;
 
 const BENEFICIARY: &str = "bene_1";
@@ -105,7 +104,7 @@ async fn a_registered_recipient_is_paid_only_once_verified() {
     assert_eq!(code(&harness.submit(registered()).await), Some("beneficiary_not_verified"));
     assert!(verify(&harness).await);
     let rail = Arc::new(Noting::default());
-    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    harness.start_workers_paying(rail.clone());
     let reference = harness.accept(registered()).await.reference;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
@@ -138,7 +137,7 @@ async fn an_order_that_begins_with_its_acceptance_pays_the_details_of_its_recipi
     harness.fund("north", "EUR", 1_000_000).await;
     harness.deposit("USD", 300_000).await;
     let rail = Arc::new(Noting::default());
-    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    harness.start_workers_paying(rail.clone());
     let account = format!("{BENEFICIARY}:dest_eur");
     let named = Terms { input: ("USD", 100_000), output: "EUR", account: &account };
     let other = Terms { account: "bene_of_the_provider:dest_1", ..named };
@@ -168,11 +167,10 @@ async fn a_recipient_disabled_between_acceptance_and_payout_is_not_paid() {
     let reference = harness.accept(registered()).await.reference;
     assert!(disable(&harness).await && !disable(&harness).await, "once");
     let rail = Arc::new(Noting::default());
-    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    harness.start_workers_paying(rail.clone());
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "payout_failed").await;
-    let view = harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await;
-    assert_eq!(view.unwrap().unwrap().failure.unwrap().code, "beneficiary_disabled");
+    assert_eq!(failure_code(&harness, &reference).await, "beneficiary_disabled");
     assert!(rail.0.lock().unwrap().is_empty(), "the rail was not asked");
     assert_eq!(code(&harness.submit(registered()).await), Some("beneficiary_disabled"));
     harness.check_books().await;
@@ -186,7 +184,7 @@ async fn a_recipient_is_usable_only_by_its_partner_and_in_its_currency() {
     assert!(verify(&harness).await);
     // The simulated rail pays any reference; this partner has no registered recipient, so its details are not used.
     let rail = Arc::new(Noting::default());
-    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    harness.start_workers_paying(rail.clone());
     let reference = harness.accept(registered()).await.reference;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;

@@ -1,10 +1,10 @@
 //! A cell's identifiers and keys.
 
-use dvp_core::{keys, operators, partners};
+use dvp_core::{operators::accounts, operators::keys, operators::partners};
 use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
-use dvp_store::deployment::{self, CellMismatch};
+use dvp_store::database::deployment::{self, CellMismatch};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 
@@ -45,13 +45,12 @@ async fn orders_events_partners_operators_and_keys_carry_the_cell() {
 
     let accepted = harness.accept(order("000123456789")).await;
     assert_eq!(CellId::of_id(&accepted.reference.to_string()), Some(mine));
-    let events: Vec<(String,)> =
-        sqlx::query_as("select event_id from event").fetch_all(harness.pool()).await.unwrap();
+    let events: Vec<(String,)> = harness.rows("select event_id from event").await;
     assert!(!events.is_empty());
     assert!(events.iter().all(|(id,)| CellId::of_id(id) == Some(mine)), "{events:?}");
 
     let partner = partners::create(&mut conn, "cellular", partners::Tier::Standard, None).await.unwrap();
-    let operator = operators::add(&mut conn, "jo", &[OperatorRole::Viewer], "setup").await.unwrap();
+    let operator = accounts::add(&mut conn, "jo", &[OperatorRole::Viewer], "setup").await.unwrap();
     let vault = &harness.context().vault;
     let issued = keys::issue(&mut conn, vault, &partner, Environment::Test, &[]).await.unwrap();
     for id in [&partner, &operator, &issued.key_id] {

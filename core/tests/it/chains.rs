@@ -1,21 +1,16 @@
 //! Tokens of two chains: each order is locked, moved, anchored and compared on its token's chain, and a halted chain holds
 //! up its own orders only.
 
-use alloy::primitives::Address;
-use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use chrono::{TimeDelta, Utc};
-use dvp_core::backlog;
+use dvp_core::chain::backlog;
 use dvp_core::chain::expected;
-use dvp_core::context::ChainConfig;
-use dvp_core::operations::{Action, CHAIN_LOST, Resolution, ResolveError, resolve};
-use dvp_core::permit::PermitDomain;
-use dvp_core::retention::{Ages, round};
+use dvp_core::operators::operations::{Action, CHAIN_LOST, ResolveError};
+use dvp_core::workflow::retention::{Ages, round};
 use dvp_core::writer::{Outcome, Refusal};
-use dvp_domain::asset::{Asset, AssetKind};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
-use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::leg::LegKind;
@@ -25,15 +20,13 @@ use dvp_store::reconcile::{
     NewPoint, OpenKind, Point, Scope, list_booked, list_lone_entities, list_open_entities, set_point,
 };
 use dvp_testing::Harness;
-use dvp_testing::market::{Market, PERMIT, TOKEN, pair};
-use dvp_testing::orders::{Terms, order_by};
+use dvp_testing::market::{Market, TOKEN};
+use dvp_testing::orders::{Terms, on_base, order_by};
 use dvp_testing::wait::wait_for;
 
 use crate::acceptance::commands;
 use crate::scenes;
 
-const BASE: u64 = 8_453;
-const BASE_ESCROW: &str = "0x00000000000000000000000000000000000000e2";
 const DOLLARS: Terms<'_> = Terms { input: ("USDC", 100_000_000), output: "USD", account: "000123456789" };
 /// Its payout takes a while.
 const WAITING: Terms<'_> = Terms { account: "000123450001", ..DOLLARS };
@@ -44,32 +37,7 @@ async fn harness() -> Harness {
 
 /// USDC on two chains, with the same address.
 pub(crate) fn market() -> Market {
-    let mut market = scenes::market().with_funds("north", "USD", 100_000_000_000);
-    let base = ChainConfig::new(
-        "base",
-        BASE,
-        BASE_ESCROW,
-        "0x00000000000000000000000000000000000000a2",
-        PERMIT,
-        "Permit",
-    );
-    market.further_chains.push(base.unwrap());
-    let kind = AssetKind::Erc20 { chain: "base".into(), address: TOKEN.into() };
-    market.registry.assets.push(Asset { symbol: "USDC.base".into(), exponent: 6, kind });
-    market.registry.pairs.extend([pair("USDC.base", "USD", "1"), pair("USDC", "USDC.base", "1")]);
-    market
-}
-
-/// The same order of the token on the other chain, with the permit signed for it.
-fn on_base(wallet: &PrivateKeySigner, order: IntentRequest) -> IntentRequest {
-    let mut order = order;
-    order.input_asset.symbol = "USDC.base".into();
-    order.input_asset.chain = Some("base".into());
-    let permit = Permit { spender: BASE_ESCROW.into(), ..order.permit.take().unwrap() };
-    let domain = PermitDomain::new("Permit", BASE, PERMIT.parse::<Address>().unwrap());
-    let signature = wallet.sign_hash_sync(&domain.digest(&permit).unwrap().into()).unwrap();
-    order.permit = Some(Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit });
-    order
+    scenes::market().with_base().with_funds("north", "USD", 100_000_000_000)
 }
 
 fn halt(harness: &Harness, is_halted: bool) {
@@ -94,18 +62,14 @@ async fn a_wallet_has_its_nonces_and_its_orders_on_each_chain() {
     let home = harness.accept(order_by(&wallet, 0, &DOLLARS)).await;
     let base = harness.accept(on_base(&wallet, order_by(&wallet, 0, &DOLLARS))).await;
     for (accepted, chain, escrowed) in [(&home, 31_337, "USDC"), (&base, 8_453, "USDC.base")] {
-        let (entity, create) = harness.command(&accepted.reference, "create").await;
-        harness.report_fact(&entity, &expected::goal(&create)).await;
+        harness.play(&accepted.reference, "create").await;
         wait_for("the lock", || async {
             (harness.account("escrow", escrowed).await == "100000000").then_some(())
         })
         .await;
-        let (_, fill) = harness.command(&accepted.reference, "fill").await;
-        harness.report_fact(&entity, &expected::goal(&fill)).await;
-        let (_, settle) = harness.command(&accepted.reference, "settle").await;
-        harness.report_fact(&entity, &expected::goal(&settle)).await;
-        let (entity, anchor) = harness.command(&accepted.reference, "anchor").await;
-        harness.report_fact(&entity, &expected::goal(&anchor)).await;
+        for kind in ["fill", "settle", "anchor"] {
+            harness.play(&accepted.reference, kind).await;
+        }
         harness.wait_for_state(&accepted.reference, "completed").await;
         assert_eq!(chains_of(&harness, &accepted.reference).await, [chain]);
     }
@@ -168,12 +132,12 @@ async fn a_halted_chain_takes_no_order_and_begins_no_leg_while_the_other_goes_on
     harness.start_workers();
     let wallet = PrivateKeySigner::random();
     let before = harness.accept(on_base(&wallet, order_by(&wallet, 0, &WAITING))).await;
-    let (entity, create) = harness.command(&before.reference, "create").await;
+    harness.command(&before.reference, "create").await;
     halt(&harness, true);
     let refused = harness.submit(on_base(&wallet, order_by(&wallet, 1, &DOLLARS))).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::ChainHalted, .. }), "{refused:?}");
     // What was read before the halt is applied; the leg that follows waits.
-    harness.report_fact(&entity, &expected::goal(&create)).await;
+    harness.play(&before.reference, "create").await;
     harness.wait_for_state(&before.reference, "converting").await;
     let home = harness.accept(order_by(&wallet, 0, &DOLLARS)).await;
     harness.play_chain(&home.reference).await;
@@ -184,11 +148,10 @@ async fn a_halted_chain_takes_no_order_and_begins_no_leg_while_the_other_goes_on
     assert_eq!(harness.count("select count(*) from simulated_rail where leg = 'payout'").await, 1);
 
     halt(&harness, false);
-    sqlx::query("update effect set run_at = now()").execute(harness.pool()).await.unwrap();
-    let (_, fill) = harness.command(&before.reference, "fill").await;
-    harness.report_fact(&entity, &expected::goal(&fill)).await;
-    let (_, settle) = harness.command(&before.reference, "settle").await;
-    harness.report_fact(&entity, &expected::goal(&settle)).await;
+    harness.run("update effect set run_at = now()").await;
+    for kind in ["fill", "settle"] {
+        harness.play(&before.reference, kind).await;
+    }
     harness.wait_for_state(&before.reference, "completed").await;
     let paid = "select count(*) from simulated_rail where leg = 'payout' and executed = 1";
     assert_eq!(harness.count(paid).await, 2);
@@ -225,10 +188,7 @@ async fn an_order_that_the_other_chain_cannot_pay_in_time_is_refused() {
     let refused = harness.submit(across(&wallet, 1)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     halt(&harness, true);
-    sqlx::query("delete from chain_command where reference like 'transfer%'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("delete from chain_command where reference like 'transfer%'").await;
     look().await;
     let refused = harness.submit(across(&wallet, 1)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::ChainHalted, .. }), "{refused:?}");
@@ -238,11 +198,8 @@ async fn an_order_that_the_other_chain_cannot_pay_in_time_is_refused() {
 
 /// The decision of two operators.
 async fn decide(harness: &Harness, reference: &str, action: Action) -> Result<(), ResolveError> {
-    let mut conn = harness.pool().acquire().await.unwrap();
     for operator in ["jo", "kim"] {
-        let resolution =
-            Resolution { reference, action: action.clone(), operator, reason: "r", evidence: "e" };
-        resolve(&mut conn, &resolution).await?;
+        harness.decide(operator, reference, action.clone()).await?;
     }
     Ok(())
 }
@@ -252,8 +209,7 @@ async fn decide(harness: &Harness, reference: &str, action: Action) -> Result<()
 async fn owing(harness: &Harness, nonce: i64) -> String {
     let accepted = harness.accept(across(&PrivateKeySigner::random(), 0)).await;
     for kind in ["create", "fill"] {
-        let (entity, command) = harness.command(&accepted.reference, kind).await;
-        harness.report_fact(&entity, &expected::goal(&command)).await;
+        harness.play(&accepted.reference, kind).await;
     }
     harness.command(&accepted.reference, "transfer").await;
     harness.wait_for_state(&accepted.reference, "paying").await;
@@ -273,8 +229,7 @@ async fn owing(harness: &Harness, nonce: i64) -> String {
         sqlx::query(statement).bind(nonce).bind(&accepted.reference).execute(harness.pool()).await.unwrap();
     }
     harness.wait_for_state(&accepted.reference, "owing").await;
-    let (entity, settle) = harness.command(&accepted.reference, "settle").await;
-    harness.report_fact(&entity, &expected::goal(&settle)).await;
+    harness.play(&accepted.reference, "settle").await;
     wait_for("the settled lock", || async {
         let settled =
             "select count(*) from execution where reference = $1 and state ->> 'settle_tx' is not null";
@@ -316,25 +271,19 @@ async fn a_payment_that_may_still_be_included_fails_only_with_its_chain() {
         "state = 'final', succeeded = true, block_number = 1, block_hash = sha256('b'), judged = false",
     ] {
         let moved = sqlx::AssertSqlSafe(format!("update nonce_slot set {state} where nonce = 0"));
-        sqlx::query(moved).execute(harness.pool()).await.unwrap();
+        harness.run(moved).await;
         let refused = decide(&harness, &used_up, fail("never_paid")).await;
         assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{state}: {refused:?}");
     }
     // Another transaction has the nonce of the first, in a final block.
-    sqlx::query("update nonce_slot set state = 'foreign' where nonce = 0")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update nonce_slot set state = 'foreign' where nonce = 0").await;
     decide(&harness, &used_up, fail("never_paid")).await.unwrap();
     failed(&used_up, "never_paid").await;
     // The transaction of the second is lost with its chain.
     decide(&harness, &lost, fail(CHAIN_LOST)).await.unwrap();
     failed(&lost, CHAIN_LOST).await;
     // A nonce that was counted as used up may be back after a reorganization.
-    sqlx::query("update nonce_slot set state = 'broadcast' where nonce = 0")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update nonce_slot set state = 'broadcast' where nonce = 0").await;
     let refused = decide(&harness, &used_up, returned()).await;
     assert!(
         matches!(refused, Err(ResolveError::Contradicted(why)) if why.contains("included")),
@@ -356,7 +305,7 @@ async fn a_payment_that_is_being_signed_is_not_failed() {
     for statement in
         ["delete from slot_command", "update chain_command set state = 'pending' where kind = 'transfer'"]
     {
-        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+        harness.run(statement).await;
     }
     let mut signing = harness.pool().begin().await.unwrap();
     for statement in [
@@ -399,8 +348,8 @@ async fn breaks(harness: &Harness, chain_id: i64, since: Option<i64>) -> Vec<Bre
     let scope = Scope { chain_id, facts_number: 100, block_number: 100, since, ended_since };
     let mut conn = harness.pool().acquire().await.unwrap();
     let open = list_open_entities(&mut conn, &scope, &[], 10).await.unwrap();
-    let (mut subjects, _) = list_booked(&mut conn, &scope, &open, "", 10).await.unwrap();
-    subjects.extend(list_lone_entities(&mut conn, &scope, &[], 10).await.unwrap());
+    let mut subjects = list_booked(&mut conn, &scope, &open, "", 10).await.unwrap().subjects;
+    subjects.extend(list_lone_entities(&mut conn, &scope, &[], 10).await.unwrap().subjects);
     let moment = Moment { now: Utc::now().into(), block_secs: 0, patience: Patience::default() };
     let found = subjects.iter().flat_map(|subject| judge(subject, &moment));
     found.map(|found| found.kind).collect()
@@ -460,7 +409,7 @@ async fn long_ended(harness: &Harness, order: IntentRequest, chain_id: i64) -> (
         "update execution set terminal_at = now() - interval '91 days'",
         "delete from effect",
     ] {
-        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+        harness.run(statement).await;
     }
     assert_eq!(round(harness.pool(), &Ages::default()).await.failed, Vec::<&str>::new());
     assert_eq!(harness.count("select count(*) from chain_command").await, 0);
@@ -489,6 +438,7 @@ async fn a_late_return_of_an_order_is_compared_with_its_own_chain_only() {
         let returned = Action::MarkReturned {
             provider_reference: "R1".into(),
             at: Utc::now(),
+            came: None,
             code: "beneficiary_account_closed".into(),
         };
         decide(&harness, &reference, returned).await.unwrap();

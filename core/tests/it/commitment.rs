@@ -7,16 +7,14 @@ use chrono::Utc;
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::chain::commands::insert_refunds;
 use dvp_store::chain::{Retried, retry_command};
 use dvp_store::orders::operations::{ExecutionFilter, count_late_payouts, list};
 
 use crate::guard::{entity_of, failure_code};
-use crate::scenes;
+use crate::scenes::{self, is_near_its_timelock, is_settled};
 use dvp_testing::Harness;
+use dvp_testing::chain::{failed, request_refunds};
 use dvp_testing::orders::order;
-use dvp_testing::wait::wait_for;
 
 /// A bank that accepts a payment immediately and gives no final answer until the test makes it.
 #[derive(Default)]
@@ -51,14 +49,14 @@ impl Rail for Slow {
 
 async fn with_slow_bank() -> (Harness, Arc<Slow>, String) {
     let (harness, bank) = (scenes::harness().await, Arc::new(Slow::default()));
-    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), bank.clone());
+    harness.start_workers_paying(bank.clone());
     let reference = harness.accept(order("000123456789")).await.reference;
     (harness, bank, reference)
 }
 
-async fn commands(harness: &Harness) -> Vec<String> {
-    let rows: Vec<(String,)> =
-        sqlx::query_as("select kind from chain_command order by id").fetch_all(harness.pool()).await.unwrap();
+/// The kinds of all commands, in their order.
+pub(crate) async fn commands(harness: &Harness) -> Vec<String> {
+    let rows: Vec<(String,)> = harness.rows("select kind from chain_command order by id").await;
     rows.into_iter().map(|row| row.0).collect()
 }
 
@@ -89,16 +87,14 @@ async fn a_commitment_that_cannot_succeed_fails_the_payout_and_returns_funds() {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "create").await;
     harness.wait_for_state(&reference, "committing").await;
-    let (command, code) = ("fill".to_owned(), "fill_rejected".to_owned());
-    let failed = ChainFact::CommandFailed { command, code, message: "FillDeadlinePassed".into() };
-    harness.report_fact(&entity_of(&harness, &reference).await, &failed).await;
+    harness.report_fact(&entity_of(&harness, &reference).await, &failed("fill", "fill_rejected")).await;
     harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(failure_code(&harness, &reference).await, "fill_rejected");
     assert_eq!(commands(&harness).await, ["create", "fill", "cancel"]);
     harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true' \
                     and state #>> '{lock,refund_tx}' like '0x%'";
-    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
+    harness.wait_for_count(refunded, 1).await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 0);
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     harness.check_books().await;
@@ -112,7 +108,7 @@ async fn a_failed_conversion_returns_the_funds_at_once() {
     harness.play_until(&reference, |kind| kind == "cancel").await;
     let refunded = "select count(*) from execution where state_name = 'conversion_failed' \
                     and state #>> '{lock,refunded}' = 'true'";
-    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
+    harness.wait_for_count(refunded, 1).await;
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     harness.check_books().await;
 }
@@ -124,14 +120,14 @@ async fn a_lock_included_again_after_its_order_failed_is_returned_again() {
     let reference = harness.accept(order("000123450003")).await.reference;
     harness.play_until(&reference, |kind| kind == "create").await;
     harness.wait_for_state(&reference, "conversion_failed").await;
-    let (entity, create) = harness.command(&reference, "create").await;
+    let (entity, _) = harness.command(&reference, "create").await;
     harness.command(&reference, "cancel").await;
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'cancel'";
-    sqlx::query(failed).execute(harness.pool()).await.unwrap();
+    harness.run(failed).await;
     harness.report_fact(&entity, &ChainFact::LockLost).await;
-    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
+    harness.play(&reference, "create").await;
     let pending = "select count(*) from chain_command where kind = 'cancel' and state = 'pending'";
-    wait_for("the cancel", || async { (harness.count(pending).await == 1).then_some(()) }).await;
+    harness.wait_for_count(pending, 1).await;
     assert_eq!(harness.count("select count(*) from chain_fact where consumed_at is null").await, 0);
     harness.check_books().await;
 }
@@ -145,10 +141,8 @@ async fn a_failed_command_is_not_tried_again_while_its_order_does_not_know_of_th
     harness.wait_for_state(&reference, "locking").await;
     workers.abort();
     let pool = harness.pool();
-    let failed = "update chain_command set state = 'failed', done_at = now() returning id";
-    let id: i64 = sqlx::query_scalar(failed).fetch_one(pool).await.unwrap();
-    let (command, code, message) = ("create".into(), "lock_rejected".into(), "m".into());
-    harness.report_fact(&entity, &ChainFact::CommandFailed { command, code, message }).await;
+    let id = harness.count("update chain_command set state = 'failed', done_at = now() returning id").await;
+    harness.report_fact(&entity, &failed("create", "lock_rejected")).await;
     let retry = async || {
         let mut tx = pool.begin().await.unwrap();
         retry_command(&mut tx, id, "jo", "once more").await.unwrap()
@@ -162,7 +156,7 @@ async fn a_failed_command_is_not_tried_again_while_its_order_does_not_know_of_th
 async fn wait_for_an_answer(harness: &Harness, reference: &str) {
     harness.wait_for_state(reference, "paying").await;
     let requested = "select count(*) from effect where kind = 'payout' and last_result = 'in progress'";
-    wait_for("an answer", || async { (harness.count(requested).await == 1).then_some(()) }).await;
+    harness.wait_for_count(requested, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,17 +164,14 @@ async fn a_commitment_reverted_during_a_payout_is_reported_and_may_return() {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "fill").await;
     wait_for_an_answer(&harness, &reference).await;
-    let (entity, fill) = harness.command(&reference, "fill").await;
+    let (entity, _) = harness.command(&reference, "fill").await;
     const LOST: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'false'";
     const FILLED: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'true'";
-    let until = async |sql: &'static str| {
-        wait_for(sql, || async { (harness.count(sql).await == 1).then_some(()) }).await;
-    };
     harness.report_fact(&entity, &ChainFact::FillLost).await;
-    until(LOST).await;
+    harness.wait_for_count(LOST, 1).await;
     harness.wait_for_state(&reference, "paying").await;
-    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&fill)).await;
-    until(FILLED).await;
+    harness.play(&reference, "fill").await;
+    harness.wait_for_count(FILLED, 1).await;
     bank.has_paid.store(true, Ordering::Relaxed);
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
@@ -193,10 +184,7 @@ async fn without_a_word() -> (Harness, Arc<Slow>, String) {
     let (harness, bank, reference) = with_slow_bank().await;
     harness.play_until(&reference, |kind| kind == "fill").await;
     wait_for_an_answer(&harness, &reference).await;
-    // As if that much time had passed.
-    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(harness.pool()).await.unwrap();
-    harness.wait_for_state(&reference, "owing").await;
+    is_near_its_timelock(&harness, &reference).await;
     assert_eq!(commands(&harness).await, ["create", "fill", "settle"]);
     assert_ne!(harness.account("debt", "USD").await, "0");
     harness.check_books().await;
@@ -206,9 +194,7 @@ async fn without_a_word() -> (Harness, Arc<Slow>, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unanswered_payout_is_settled_before_the_timelock_and_owed() {
     let (harness, bank, reference) = without_a_word().await;
-    harness.play_until(&reference, |kind| kind == "settle").await;
-    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    wait_for("the release", || async { (harness.count(settled).await == 1).then_some(()) }).await;
+    is_settled(&harness, &reference).await;
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     bank.has_paid.store(true, Ordering::Relaxed);
     harness.wait_for_state(&reference, "completed").await;
@@ -227,14 +213,12 @@ async fn a_late_payout_is_listed_and_counted_before_it_is_settled() {
     let mut conn = harness.pool().acquire().await.unwrap();
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (0, 0));
     let overdue = "update execution set state = jsonb_set(state, '{lock,deadlines,overdue_at}', '0')";
-    sqlx::query(overdue).execute(harness.pool()).await.unwrap();
+    harness.run(overdue).await;
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (1, 0));
     let filter = ExecutionFilter { stuck_for_secs: Some(3600), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert!(listed[0].alarm.as_deref().unwrap().contains("no final answer"), "{listed:?}");
-    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(harness.pool()).await.unwrap();
-    harness.wait_for_state(&reference, "owing").await;
+    is_near_its_timelock(&harness, &reference).await;
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (0, 1));
     let listed = list(&mut conn, &filter).await.unwrap();
     assert!(listed[0].alarm.as_deref().unwrap().contains("owed"), "{listed:?}");
@@ -247,7 +231,7 @@ async fn an_owed_payout_that_the_bank_refuses_stays_a_debt() {
     bank.has_refused.store(true, Ordering::Relaxed);
     let refused = "select count(*) from execution where state #>> '{failure,code}' = 'AC04' \
                    and state ->> 'settle_tx' is not null and terminal_at is null";
-    wait_for("the refusal", || async { (harness.count(refused).await == 1).then_some(()) }).await;
+    harness.wait_for_count(refused, 1).await;
     assert_eq!(harness.count("select count(*) from effect").await, 0);
     assert_ne!(harness.account("debt", "USD").await, "0");
     assert_eq!(harness.events(&reference).await.last().unwrap(), "payout.in_progress");
@@ -261,18 +245,54 @@ async fn funds_of_a_failed_payout_are_refunded_once_after_their_timelock() {
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "payout_failed").await;
     let mut conn = harness.pool().acquire().await.unwrap();
-    assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0, "the timelock is not over");
-    let over = "update execution set state = jsonb_set(state, '{lock,timelock_expires_at}', \
-                to_jsonb((extract(epoch from now())::int8 - 61) * 1000))";
-    sqlx::query(over).execute(harness.pool()).await.unwrap();
+    assert_eq!(request_refunds(&mut conn, 60).await, 0, "the timelock is not over");
+    timelock_is_over(&harness).await;
     // The workers check as well: the first one requests the refund, and no other.
-    insert_refunds(&mut conn, 60).await.unwrap();
-    assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0);
+    request_refunds(&mut conn, 60).await;
+    assert_eq!(request_refunds(&mut conn, 60).await, 0);
     assert_eq!(commands(&harness).await, ["create", "fill", "refund"]);
     harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Refunded).await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
-    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
-    assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0);
+    harness.wait_for_count(refunded, 1).await;
+    assert_eq!(request_refunds(&mut conn, 60).await, 0);
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     harness.check_books().await;
+}
+
+/// The timelock of the only order is over.
+async fn timelock_is_over(harness: &Harness) {
+    let over = "update execution set state = jsonb_set(state, '{lock,timelock_expires_at}', \
+                to_jsonb((extract(epoch from now())::int8 - 61) * 1000))";
+    harness.run(over).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_funds_of_a_debt_that_was_not_settled_in_time_are_refunded_once_its_payout_has_failed() {
+    let (harness, bank, reference) = without_a_word().await;
+    timelock_is_over(&harness).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(request_refunds(&mut conn, 60).await, 0, "the bank may have paid");
+    bank.has_refused.store(true, Ordering::Relaxed);
+    let refused = "select count(*) from execution where state #>> '{failure,code}' = 'AC04'";
+    harness.wait_for_count(refused, 1).await;
+    // The workers check as well.
+    request_refunds(&mut conn, 60).await;
+    assert_eq!(commands(&harness).await, ["create", "fill", "settle", "refund"]);
+    assert_eq!(request_refunds(&mut conn, 60).await, 0);
+    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Refunded).await;
+    harness.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(harness.account("debt", "USD").await, "0");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_funds_of_a_paid_order_that_was_not_settled_in_time_are_never_refunded_by_the_service() {
+    let (harness, bank, reference) = with_slow_bank().await;
+    bank.has_paid.store(true, Ordering::Relaxed);
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "releasing").await;
+    timelock_is_over(&harness).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    assert_eq!(request_refunds(&mut conn, 60).await, 0);
+    assert_eq!(commands(&harness).await, ["create", "fill", "settle"]);
 }

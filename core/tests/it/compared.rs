@@ -13,7 +13,7 @@ async fn check_set_aside(harness: &Harness, reference: &str, state: &str, differ
     let kept = "select coalesce((select differs from chain_fact where consumed_at is not null \
                 and differs is not null order by id desc limit 1), '')";
     wait_for(differs, || async {
-        let (kept,): (String,) = sqlx::query_as(kept).fetch_one(harness.pool()).await.unwrap();
+        let (kept,): (String,) = harness.row(kept).await;
         (kept == differs).then_some(())
     })
     .await;

@@ -6,20 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::approvals::approve;
-use dvp_core::bands;
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::limits::{self, LimitChange};
-use dvp_core::requests::Maker;
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::bands;
+use dvp_core::operators::limits::{self, LimitChange};
+use dvp_core::operators::requests::Maker;
 use dvp_core::writer::{FixChain, Outcome, Refusal};
 use dvp_domain::decision::Reason;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
 use dvp_domain::plan::Plan;
-use dvp_store::partners::switch_partner;
-use dvp_store::pauses::{self, Decided};
+use dvp_store::operators::pauses::{self, Decided};
+use dvp_store::partners::registry::switch_partner;
 use dvp_testing::Harness;
+use dvp_testing::dice::Dice;
 use dvp_testing::orders::{Terms, order_at};
 use sqlx::Acquire as _;
 
@@ -29,16 +30,6 @@ const BY: Decided<'_> = Decided { operator: "jo", reason: "drawn" };
 const MAKER: Maker<'_> = Maker { operator: "jo", reason: "drawn", evidence: "none" };
 const START_MILLIS: i64 = 1_961_899_200_000;
 const MOVES: usize = 120;
-
-struct Dice(u64);
-
-impl Dice {
-    /// Less than `sides`.
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % sides
-    }
-}
 
 /// What is limited, by our own reckoning: scope, target, asset.
 type Key = (&'static str, String, &'static str);
@@ -96,7 +87,7 @@ impl World {
         let start = dvp_domain::time::Timestamp::from_millis(START_MILLIS);
         let harness = Harness::in_virtual_time(market, start).await;
         harness.deposit("USD", 1_000_000_000).await;
-        let session = fix_session(&harness, &harness.tenant, "ACME").await;
+        let session = fix_session(harness.pool(), &harness.tenant, "ACME").await;
         let engine = harness.another_engine();
         Self {
             harness,
@@ -120,12 +111,12 @@ impl World {
     }
 
     async fn one(&mut self) {
-        match self.dice.roll(24) {
+        match self.dice.index(24) {
             0..11 => self.submit().await,
             11..14 => self.change_limit().await,
             14..16 => self.change_pause().await,
             16 => self.change_band().await,
-            17 | 23 if self.dice.roll(4) == 0 || self.is_disabled => self.switch_partner().await,
+            17 | 23 if self.dice.index(4) == 0 || self.is_disabled => self.switch_partner().await,
             18 => self.cancel().await,
             19 => self.crash(),
             20..22 => self.settle().await,
@@ -139,13 +130,13 @@ impl World {
     }
 
     async fn submit(&mut self) {
-        let pair = PAIRS[self.dice.roll(2)];
-        let units = 200 + u128::try_from(self.dice.roll(30_000)).unwrap();
+        let pair = PAIRS[self.dice.index(2)];
+        let units = 200 + u128::try_from(self.dice.index(30_000)).unwrap();
         let amount = if pair.0 == "USDC" { units * 10_000 } else { units };
         let terms = Terms { input: (pair.0, amount), output: pair.1, account: "000123456789" };
         let at = self.harness.clock().now();
         let request = order_at(at, &PrivateKeySigner::random(), 0, &terms);
-        let by_fix = self.dice.roll(2) == 0;
+        let by_fix = self.dice.index(2) == 0;
         let fix = by_fix.then(|| part_of(&self.session, &self.chain, self.next_out, b"report"));
         let tenant = self.harness.tenant.clone();
         let command = SubmitCommand { tenant, request, idempotency: None, fix };
@@ -217,10 +208,7 @@ impl World {
 
     async fn open(&self) -> BTreeSet<String> {
         let rows: Vec<(String,)> =
-            sqlx::query_as("select reference from execution where terminal_at is null")
-                .fetch_all(self.harness.pool())
-                .await
-                .unwrap();
+            self.harness.rows("select reference from execution where terminal_at is null").await;
         rows.into_iter().map(|row| row.0).collect()
     }
 
@@ -237,13 +225,13 @@ impl World {
             (LimitScope::Rail, "payout", "USD"),
             (LimitScope::Chain, "anvil", "USDC"),
         ];
-        let (scope, target, asset) = keys[self.dice.roll(keys.len())];
-        let period = Period::ALL[self.dice.roll(3)];
+        let (scope, target, asset) = keys[self.dice.index(keys.len())];
+        let period = Period::ALL[self.dice.index(3)];
         let key = ((scope.as_str(), target.to_owned(), asset), period.as_str());
-        let amount = if self.limits.contains_key(&key) && self.dice.roll(2) == 0 {
+        let amount = if self.limits.contains_key(&key) && self.dice.index(2) == 0 {
             None
         } else {
-            let units = 1 + u128::try_from(self.dice.roll(60_000)).unwrap();
+            let units = 1 + u128::try_from(self.dice.index(60_000)).unwrap();
             Some(if asset == "USDC" { units * 10_000 } else { units })
         };
         let change = LimitChange {
@@ -254,7 +242,8 @@ impl World {
             amount_minor: amount.map(Minor::new),
         };
         let mut conn = self.harness.pool().acquire().await.unwrap();
-        let requested = limits::request(&mut conn, &change, MAKER).await.unwrap();
+        let requested =
+            limits::request(&mut conn, &self.harness.market.targets(), &change, MAKER).await.unwrap();
         approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
         match amount {
             Some(amount) => self.limits.insert(key, amount),
@@ -279,7 +268,7 @@ impl World {
             let scope = Scope::parse(scope).unwrap();
             assert!(pauses::delete(&mut conn, scope, &target, BY).await.unwrap());
         } else {
-            let (scope, target) = all[self.dice.roll(all.len())];
+            let (scope, target) = all[self.dice.index(all.len())];
             assert!(pauses::insert(&mut conn, scope, target, BY).await.unwrap());
             self.pauses.insert((scope.as_str(), target.to_owned()));
         }
@@ -287,7 +276,7 @@ impl World {
 
     async fn change_band(&mut self) {
         let drawn = [Some((50, 9_200)), Some((15, 9_200)), Some((50, 11_000)), None, None];
-        let band = drawn[self.dice.roll(drawn.len())];
+        let band = drawn[self.dice.index(drawn.len())];
         if band.is_none() && self.band.is_none() {
             return;
         }
@@ -300,7 +289,8 @@ impl World {
                 .map(|text| text.parse().unwrap()),
         };
         let mut conn = self.harness.pool().acquire().await.unwrap();
-        if let Ok(requested) = bands::request(&mut conn, &change, MAKER).await {
+        if let Ok(requested) = bands::request(&mut conn, &self.harness.market.targets(), &change, MAKER).await
+        {
             approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
             self.band = band;
             *self.counts.entry("band changed".to_owned()).or_default() += 1;
@@ -320,7 +310,7 @@ impl World {
         if self.accepted.is_empty() {
             return;
         }
-        let reference = self.accepted[self.dice.roll(self.accepted.len())].reference.clone();
+        let reference = self.accepted[self.dice.index(self.accepted.len())].reference.clone();
         self.engine.cancel(&self.harness.tenant, &reference, None).await.unwrap();
     }
 

@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::operators::operations::Action;
 use dvp_core::workflow::RailUse;
-use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_domain::chain::ChainCommand;
 use dvp_domain::ledger::Owner;
 use dvp_domain::windows::{PayoutTime, Windows};
 use dvp_rails::LegKind;
+use dvp_testing::chain::failed;
 use dvp_testing::market::pair;
 use dvp_testing::orders::{Terms, order_at};
 use dvp_testing::wait::wait_for;
@@ -98,58 +99,28 @@ async fn accept_and_play(harness: &Harness, account: &str, last: &str) -> String
     reference
 }
 
-async fn state(harness: &Harness, reference: &str) -> String {
-    field(harness, reference, "state_name").await
-}
-
 async fn failure(harness: &Harness, reference: &str) -> String {
-    field(harness, reference, "coalesce(state #>> '{failure,code}', '')").await
+    let code = "select state #>> '{failure,code}' from execution where reference = $1";
+    harness.row_of::<(String,)>(code, reference).await.0
 }
 
-async fn field(harness: &Harness, reference: &str, expression: &str) -> String {
-    let statement = format!("select {expression} from execution where reference = $1");
-    let row: (String,) = sqlx::query_as(sqlx::AssertSqlSafe(statement))
-        .bind(reference)
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
-    row.0
-}
-
-async fn commands(harness: &Harness, reference: &str, kind: &str) -> i64 {
-    let row: (i64,) = sqlx::query_as("select count(*) from chain_command where reference = $1 and kind = $2")
-        .bind(reference)
-        .bind(kind)
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
-    row.0
+async fn commands(harness: &Harness, reference: &str, kind: &str) -> usize {
+    let kinds = "select kind from chain_command where reference = $1";
+    let kinds: Vec<(String,)> = harness.rows_of(kinds, reference).await;
+    kinds.iter().filter(|(one,)| one == kind).count()
 }
 
 /// The time of the payout, by its event.
 async fn paid_at(harness: &Harness, reference: &str) -> DateTime<Utc> {
-    let row: (DateTime<Utc>,) =
-        sqlx::query_as("select occurred_at from event where reference = $1 and type = 'payout.completed'")
-            .bind(reference)
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+    let row: (DateTime<Utc>,) = harness
+        .row_of("select occurred_at from event where reference = $1 and type = 'payout.completed'", reference)
+        .await;
     row.0
 }
 
 async fn decide(harness: &Harness, operator: &str, reference: &str, action: &Action) {
-    wait_for("the decision", || async {
-        let resolution = Resolution {
-            reference,
-            action: action.clone(),
-            operator,
-            reason: "the bank called",
-            evidence: "statement 17",
-        };
-        let mut conn = harness.pool().acquire().await.unwrap();
-        resolve(&mut conn, &resolution).await.ok()
-    })
-    .await;
+    let decided = || async { harness.decide(operator, reference, action.clone()).await.ok() };
+    wait_for("the decision", decided).await;
 }
 
 async fn available(harness: &Harness) -> (u128, u128) {
@@ -168,7 +139,7 @@ async fn weekend_payments_are_ordered_once_and_an_unanswered_one_resolved() {
     // After the cut-off on Friday: the bank processes the payments on Monday, and books them on Tuesday.
     pass_until(&harness, "2032-03-15T23:00:00Z").await;
     for reference in [&booked, &unanswered] {
-        assert_eq!(state(&harness, reference).await, "paying");
+        assert_eq!(harness.state(reference).await, "paying");
     }
     pass_until(&harness, "2032-03-16T10:00:00Z").await;
     harness.wait_for_state(&booked, "releasing").await;
@@ -178,14 +149,14 @@ async fn weekend_payments_are_ordered_once_and_an_unanswered_one_resolved() {
 
     // Two days later operators find the other payment on a statement.
     pass_until(&harness, "2032-03-18T12:00:00Z").await;
-    assert_eq!(state(&harness, &unanswered).await, "paying");
+    assert_eq!(harness.state(&unanswered).await, "paying");
     let paid = Action::MarkPaid {
         leg: LegKind::Payout,
         provider_reference: "S17".into(),
         at: at("2032-03-17T09:00:00Z"),
     };
     for operator in ["jo", "mika"] {
-        assert_eq!(state(&harness, &unanswered).await, "paying");
+        assert_eq!(harness.state(&unanswered).await, "paying");
         decide(&harness, operator, &unanswered, &paid).await;
     }
     harness.play_chain(&unanswered).await;
@@ -206,7 +177,7 @@ async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
     let returned = accept_and_play(&harness, "000125", "fill").await;
     pass_until(&harness, "2032-03-20T23:00:00Z").await;
     for reference in [&late, &returned] {
-        assert_eq!(state(&harness, reference).await, "paying");
+        assert_eq!(harness.state(reference).await, "paying");
         assert_eq!(commands(&harness, reference, "settle").await, 0);
     }
     assert_eq!(harness.account("debt", "USD").await, "0");
@@ -220,15 +191,15 @@ async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_on() {
     pass_until(&harness, "2032-03-24T10:00:00Z").await;
     harness.wait_for_state(&late, "completed").await;
     assert_eq!(paid_at(&harness, &late).await, at("2032-03-24T09:00:00Z"));
-    assert_eq!(state(&harness, &returned).await, "owing");
+    assert_eq!(harness.state(&returned).await, "owing");
 
     pass_until(&harness, "2032-03-25T10:00:00Z").await;
-    assert_eq!(state(&harness, &returned).await, "owing");
+    assert_eq!(harness.state(&returned).await, "owing");
     assert_eq!(failure(&harness, &returned).await, "account_closed");
     let given_back =
         Action::ReturnDebt { provider_reference: "0xback".into(), at: at("2032-03-25T09:30:00Z") };
     for operator in ["jo", "mika"] {
-        assert_eq!(state(&harness, &returned).await, "owing");
+        assert_eq!(harness.state(&returned).await, "owing");
         decide(&harness, operator, &returned, &given_back).await;
     }
     harness.wait_for_state(&returned, "payout_failed").await;
@@ -250,10 +221,9 @@ async fn a_rarely_queried_payment_is_settled_before_the_timelock() {
     pass_until(&harness, "2032-03-20T00:10:00Z").await;
     // Queried once more shortly before the time to settle.
     let due = "update effect set run_at = now() where reference = $1 and attempts > 15";
-    let done = sqlx::query(due).bind(&late).execute(harness.pool()).await.unwrap();
-    assert_eq!(done.rows_affected(), 1);
+    assert_eq!(harness.run_of(due, &late).await, 1);
     pass_until(&harness, "2032-03-20T00:20:00Z").await;
-    assert_eq!(state(&harness, &late).await, "paying");
+    assert_eq!(harness.state(&late).await, "paying");
     pass_until(&harness, "2032-03-20T00:31:00Z").await;
     harness.wait_for_state(&late, "owing").await;
     assert_eq!(commands(&harness, &late, "settle").await, 1);
@@ -276,9 +246,9 @@ async fn a_payout_is_retried_for_days_until_too_little_time_is_left() {
     harness.play_chain(&paid).await;
     harness.wait_for_state(&paid, "completed").await;
 
+    // The bank's days begin on Monday for what it gets at the weekend.
+    assert_eq!(harness.state(&unpaid).await, "paying");
     pass_until(&harness, "2032-03-16T19:00:00Z").await;
-    assert_eq!(state(&harness, &unpaid).await, "paying");
-    pass_until(&harness, "2032-03-16T21:00:00Z").await;
     harness.wait_for_state(&unpaid, "payout_failed").await;
     assert_eq!(failure(&harness, &unpaid).await, "timelock_near");
     // The bank is back, and is not called any more. From the timelock on the funds can be refunded.
@@ -311,7 +281,7 @@ async fn a_conversion_is_retried_for_days_and_its_lock_returned_in_time() {
     harness.wait_for_state(&converted, "completed").await;
 
     pass_until(&harness, "2032-03-15T01:00:00Z").await;
-    assert_eq!(state(&harness, &withheld).await, "converting");
+    assert_eq!(harness.state(&withheld).await, "converting");
     pass_until(&harness, "2032-03-15T03:00:00Z").await;
     harness.wait_for_state(&withheld, "conversion_failed").await;
     assert_eq!(failure(&harness, &withheld).await, "fill_deadline_near");
@@ -332,19 +302,13 @@ async fn a_commitment_is_paid_unless_it_is_seen_too_late() {
     let (_, bank) = start(&harness, &[], &[]);
     let late = accept_and_play(&harness, "000131", "create").await;
     let too_late = accept_and_play(&harness, "000132", "create").await;
-    let fills = [harness.command(&late, "fill").await, harness.command(&too_late, "fill").await];
-    let filled = |command: &ChainCommand| match command {
-        ChainCommand::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
-        other => panic!("{other:?}"),
-    };
     pass_until(&harness, "2032-03-15T21:00:00Z").await;
-    assert_eq!(state(&harness, &late).await, "committing");
-    harness.report_fact(&fills[0].0, &filled(&fills[0].1)).await;
+    assert_eq!(harness.state(&late).await, "committing");
     harness.play_chain(&late).await;
     harness.wait_for_state(&late, "completed").await;
 
     pass_until(&harness, "2032-03-16T21:00:00Z").await;
-    harness.report_fact(&fills[1].0, &filled(&fills[1].1)).await;
+    harness.play(&too_late, "fill").await;
     harness.wait_for_state(&too_late, "payout_failed").await;
     assert_eq!(failure(&harness, &too_late).await, "timelock_near");
     assert_eq!((bank.calls("000131"), bank.calls("000132")), (1, 0));
@@ -370,14 +334,9 @@ async fn orders_not_locked_in_time_end_and_release_their_reservations() {
     let ChainCommand::Create(create) = command else { panic!("{command:?}") };
     assert!((accepted_at..accepted_at + 600).contains(&create.lock_by), "within the order's deadline");
     harness.advance(std::time::Duration::from_secs(DAY_SECS)).await;
-    assert_eq!(state(&harness, &unlocked).await, "locking");
+    assert_eq!(harness.state(&unlocked).await, "locking");
     assert_ne!(available(&harness).await.1, 0, "it may still have been locked in time");
-    let failed = ChainFact::CommandFailed {
-        command: "create".into(),
-        code: "lock_rejected".into(),
-        message: "LockDeadlinePassed".into(),
-    };
-    harness.report_fact(&entity, &failed).await;
+    harness.report_fact(&entity, &failed("create", "lock_rejected")).await;
     harness.wait_for_state(&unlocked, "failed").await;
     assert_eq!(available(&harness).await, (FUNDS, 0));
     assert_eq!((desk.calls("000133"), desk.calls("000134")), (0, 0));

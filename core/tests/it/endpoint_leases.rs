@@ -6,7 +6,7 @@ use chrono::Utc;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
 use dvp_store::webhooks::leases::{self, EndpointLease};
-use dvp_store::{PgConnection, PgPool, partners, webhooks};
+use dvp_store::{PgConnection, PgPool, partners::registry, webhooks};
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ const ENDED: Duration = Duration::ZERO;
 
 /// Endpoints `whe_0` and so on of one partner.
 async fn endpoints(conn: &mut PgConnection, count: usize) {
-    partners::ensure_partner(conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
+    registry::ensure_partner(conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
     for n in 0..count {
         let key = "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
                    values ($1, 'ptn_acme', 'test', sha256($1::bytea), 'p', '', '{}', '1')";
@@ -37,6 +37,10 @@ async fn harness(count: usize) -> TestDatabase {
 }
 
 async fn queue(pool: &PgPool, endpoint: &str) {
+    queue_in(&mut pool.acquire().await.unwrap(), endpoint).await;
+}
+
+async fn queue_in(conn: &mut PgConnection, endpoint: &str) {
     let new = NewDelivery {
         endpoint_id: endpoint.to_owned(),
         partner_id: "ptn_acme".to_owned(),
@@ -46,7 +50,7 @@ async fn queue(pool: &PgPool, endpoint: &str) {
         body: "{}".to_owned(),
         trace: None,
     };
-    deliveries::insert(&mut pool.acquire().await.unwrap(), &[new]).await.unwrap();
+    deliveries::insert(conn, &[new]).await.unwrap();
 }
 
 async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<EndpointLease> {
@@ -114,6 +118,9 @@ async fn attempts_of_several_days_belong_to_their_delivery() {
     };
     assert_eq!(log(&mut conn).await, (vec![], vec![]));
     for statement in [
+        "select create_day_partition('webhook_delivery_log', (now() at time zone 'UTC')::date - n), \
+                create_day_partition('webhook_attempt_log', (now() at time zone 'UTC')::date - n) \
+         from generate_series(1, 7) n",
         "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at, \
                                            number, at, status, latency_ms) \
          select 10 + n, 'whe_0', 'ptn_acme', 'evt_' || n, 'payout.failed', 'feed', 'delivered', now() - n * interval '3 days', \
@@ -152,7 +159,7 @@ async fn a_disabled_partner_is_sent_nothing_until_it_is_enabled() {
     assert_eq!((held.len(), due(pool, "whe_0").await.len()), (1, 1));
     let switch = async |is_enabled| {
         let mut tx = pool.begin().await.unwrap();
-        assert!(partners::switch_partner(&mut tx, "ptn_acme", is_enabled, "jo", "revoked").await.unwrap());
+        assert!(registry::switch_partner(&mut tx, "ptn_acme", is_enabled, "jo", "revoked").await.unwrap());
         tx.commit().await.unwrap();
     };
     let found =
@@ -229,4 +236,21 @@ async fn a_queue_is_read_in_order_after_a_position_without_deliveries_in_flight(
     assert_eq!(found.iter().map(|due| due.place.id).collect::<Vec<_>>(), [ids[2]]);
     sqlx::query("update webhook_endpoint set is_active = false").execute(&mut *conn).await.unwrap();
     assert!(deliveries::list_due(&mut conn, &requested, &[], 9).await.unwrap().is_empty());
+}
+
+/// Outcomes lock their endpoints in the order of the ids, and the foreign key of a delivery those of the feed's order.
+#[tokio::test]
+async fn deliveries_are_inserted_in_any_order_while_the_endpoints_are_locked() {
+    let database = harness(2).await;
+    let pool = database.pool();
+    let (mut inserting, mut writing) = (pool.begin().await.unwrap(), pool.begin().await.unwrap());
+    queue_in(&mut inserting, "whe_1").await;
+    for tx in [&mut inserting, &mut writing] {
+        sqlx::query("set local lock_timeout = '2s'").execute(&mut **tx).await.unwrap();
+    }
+    let locked = webhooks::lock_many(&mut writing, &["whe_0", "whe_1"]).await.unwrap();
+    assert_eq!(locked.len(), 2);
+    queue_in(&mut inserting, "whe_0").await;
+    writing.commit().await.unwrap();
+    inserting.commit().await.unwrap();
 }

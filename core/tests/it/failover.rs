@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::embedded::replicas::Replicas;
+use dvp_store::database::lease::{Lease, LeaseGuard};
+use dvp_store::database::notify::Notifications;
+use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::lease::{Lease, LeaseGuard};
-use dvp_store::notify::Notifications;
-use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgConnection, PgPool};
 use sqlx::{Connection as _, Executor as _};
 use uuid::Uuid;

@@ -2,28 +2,20 @@
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::StoreError;
+use dvp_store::fix;
 use dvp_store::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows, Renumber};
-use dvp_store::fix::{self, NewFixSession};
-use dvp_store::partners;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::partners::registry;
+
+use crate::scenes::fix_session;
 
 const SESSION: &str = "FIX.4.4:DVP->ACME";
 
 async fn database() -> TestDatabase {
     let database = TestDatabase::create().await;
     let mut conn = database.pool().acquire().await.unwrap();
-    let partner_id = partners::ensure_partner(&mut conn, "ptn_acme", "acme", "standard", 100).await.unwrap();
-    let session = NewFixSession {
-        partner_id,
-        livemode: false,
-        begin_string: "FIX.4.4".into(),
-        client_comp_id: "ACME".into(),
-        service_comp_id: "DVP".into(),
-        default_appl_ver_id: None,
-        username: "acme".into(),
-        password_hash: [0; 32],
-        password_key: "1".into(),
-    };
-    fix::upsert_session(&mut conn, &session).await.unwrap();
+    let partner_id = registry::ensure_partner(&mut conn, "ptn_acme", "acme", "standard", 100).await.unwrap();
+    fix_session(database.pool(), &Tenant { partner_id, livemode: false }, "ACME").await;
     drop(conn);
     database
 }

@@ -11,7 +11,7 @@ use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::Fault;
 use dvp_store::orders::effects::{self, EffectEnd, EffectKind, EndedEffect};
-use dvp_store::orders::executions::{self, RefType, StateChange};
+use dvp_store::orders::executions::{self, StateChange};
 use dvp_store::orders::operations::{self, Nudge};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -70,12 +70,7 @@ impl Rail for Hanging {
 }
 
 pub(crate) async fn entity_of(harness: &Harness, reference: &str) -> Vec<u8> {
-    let row: (Vec<u8>,) = sqlx::query_as("select entity from execution where reference = $1")
-        .bind(reference)
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
-    row.0
+    harness.row_of::<(Vec<u8>,)>("select entity from execution where reference = $1", reference).await.0
 }
 
 /// Reports the lock, with this much time left until anyone may cancel it, and some two hours to its timelock.
@@ -88,13 +83,11 @@ async fn lock_with(harness: &Harness, reference: &str, seconds_left: u64) {
     .execute(harness.pool())
     .await
     .unwrap();
-    let (entity, create) = harness.command(reference, "create").await;
-    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
+    harness.play(reference, "create").await;
 }
 
 pub(crate) async fn failure_code(harness: &Harness, reference: &str) -> String {
-    let view =
-        harness.engine.execution(&harness.tenant, RefType::ExecutionId, reference).await.unwrap().unwrap();
+    let view = harness.view(reference).await;
     view.failure.unwrap().code
 }
 
@@ -109,7 +102,7 @@ async fn a_conversion_without_time_to_pay_and_release_does_not_begin() {
     assert_eq!(harness.count("select count(*) from simulated_rail").await, 0);
     harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Refunded).await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
-    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
+    harness.wait_for_count(refunded, 1).await;
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     harness.check_books().await;
 }
@@ -117,24 +110,24 @@ async fn a_conversion_without_time_to_pay_and_release_does_not_begin() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_whose_bank_was_down_until_it_was_too_late_fails_by_the_banks_word() {
     let harness = scenes::harness().await;
-    let (bank, offramp) = (Arc::new(Down::default()), SimulatedRails::new(harness.pool().clone()));
-    harness.start_workers_over(Arc::new(offramp), bank.clone());
+    let bank = Arc::new(Down::default());
+    harness.start_workers_paying(bank.clone());
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "paying").await;
     wait_for("a try", || async { (bank.calls.load(Ordering::Relaxed) > 1).then_some(()) }).await;
     // As if that much time had passed.
     let late = "update execution set state = jsonb_set(state, '{lock,deadlines,pay_before}', '0')";
-    sqlx::query(late).execute(harness.pool()).await.unwrap();
+    harness.run(late).await;
     let due = "update effect set run_at = now()";
-    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    harness.run(due).await;
     wait_for("two queries", || async { (bank.queries.load(Ordering::Relaxed) > 1).then_some(()) }).await;
     // The database may have forgotten a call.
     harness.wait_for_state(&reference, "paying").await;
     bank.is_back.store(true, Ordering::Relaxed);
     // A query counts as a call that may be in flight.
     let long_ago = "update effect set called_at = now() - interval '1 minute', run_at = now()";
-    sqlx::query(long_ago).execute(harness.pool()).await.unwrap();
+    harness.run(long_ago).await;
     harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(failure_code(&harness, &reference).await, "timelock_near");
     let reported = harness.events(&reference).await;
@@ -189,7 +182,7 @@ async fn a_calls_time_limit_follows_its_claim() {
     let _ = workers.await;
     // A claim has its time, by the database's clock, so that a worker that is suspended beyond it makes no call.
     harness.accept(order("000123450008")).await;
-    sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
+    harness.run("update effect set kind = 'payout', run_at = now()").await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let claimed = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert!(!claimed.is_empty());

@@ -12,21 +12,13 @@ use sqlx::types::Json;
 
 use crate::scenes;
 use dvp_testing::Harness;
+use dvp_testing::chain::failed;
+use dvp_testing::dice::Dice;
 use dvp_testing::orders::{Terms, order_for};
 
 const ORDERS: u64 = 40;
 /// The number of times that the workers of a history are killed.
 const CRASHES: u32 = 8;
-
-/// A small generator, so that a seed is a history.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 fn wanted(dice: &mut Dice) -> Terms<'static> {
     let account = ["0001", "0002", "0003", "0004", "0005", "0006", "9999", "9999"];
@@ -42,11 +34,7 @@ fn wanted(dice: &mut Dice) -> Terms<'static> {
 
 /// Plays the chain's part for a command, sometimes with repeated facts; a failure of `create` and `transfer` is final.
 async fn play(harness: &Harness, dice: &mut Dice, kind: &str, entity: &[u8], command: &ChainCommand) {
-    let failed = |code: &str| ChainFact::CommandFailed {
-        command: kind.to_owned(),
-        code: code.to_owned(),
-        message: "made up".into(),
-    };
+    let failed = |code: &str| failed(kind, code);
     let fails = dice.throw(6) == 0;
     let fact = match kind {
         "create" if fails => failed("lock_rejected"),
@@ -149,12 +137,7 @@ async fn left_open(harness: &Harness) -> Vec<String> {
 }
 
 async fn check(harness: &Harness, seed: u64) {
-    let twice: Vec<(String, String, i32, i32, String, String)> = sqlx::query_as(
-        "select leg, account, calls, executed, first_call::text, executed_at::text from simulated_rail where executed > 1",
-    )
-    .fetch_all(harness.pool())
-    .await
-    .unwrap();
+    let twice: Vec<(String, String, i32, i32, String, String)> = harness.rows("select leg, account, calls, executed, first_call::text, executed_at::text from simulated_rail where executed > 1").await;
     assert_eq!(twice, [], "seed {seed}: paid twice");
     harness.check_books().await;
     for (what, sql) in [

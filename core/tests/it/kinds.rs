@@ -1,15 +1,16 @@
 //! Orders of every kind, from acceptance to their end, and the resulting books.
 
 use dvp_core::engine::{CancelOutcome, ReceiptLookup};
-use dvp_core::writer::Outcome;
-use dvp_domain::chain::ChainFact;
-use dvp_domain::decision::Reason;
 use dvp_domain::ledger::Owner;
 use dvp_store::orders::executions::RefType;
 use serde_json::Value;
 
+use crate::commitment::commands;
+use crate::guard::entity_of;
 use crate::scenes;
+use crate::settling::STRAIGHT;
 use dvp_testing::Harness;
+use dvp_testing::chain::failed;
 use dvp_testing::orders::{Terms, order_for};
 use dvp_testing::wait::wait_for;
 
@@ -29,18 +30,6 @@ pub(crate) async fn receipt(harness: &Harness, reference: &str) -> Value {
         }
     })
     .await
-}
-
-async fn entity(harness: &Harness) -> Vec<u8> {
-    let row: (Vec<u8>,) =
-        sqlx::query_as("select entity from execution").fetch_one(harness.pool()).await.unwrap();
-    row.0
-}
-
-async fn commands(harness: &Harness) -> Vec<String> {
-    let rows: Vec<(String,)> =
-        sqlx::query_as("select kind from chain_command order by id").fetch_all(harness.pool()).await.unwrap();
-    rows.into_iter().map(|row| row.0).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,14 +92,9 @@ async fn tokens_for_tokens_are_swapped_in_one_transaction() {
     let accepted = harness.accept(request).await;
     harness.play_chain(&accepted.reference).await;
     harness.wait_for_state(&accepted.reference, "completed").await;
-    let straight =
-        ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
-    assert_eq!(harness.events(&accepted.reference).await, straight);
+    assert_eq!(harness.events(&accepted.reference).await, STRAIGHT);
     assert_eq!(commands(&harness).await, ["swap", "anchor"]);
-    let (payload,): (Value,) = sqlx::query_as("select payload from chain_command where kind = 'swap'")
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
+    let (payload,): (Value,) = harness.row("select payload from chain_command where kind = 'swap'").await;
     assert_eq!(
         (&payload["maker"], &payload["amount"]),
         (&Value::from(user.as_str()), &input.to_string().into())
@@ -135,9 +119,7 @@ async fn money_for_tokens_is_converted_and_transferred_without_a_lock() {
         harness.accept(order_for(&Terms { input: ("USD", 100_000), output: "USDC", account: "" })).await;
     harness.play_chain(&accepted.reference).await;
     harness.wait_for_state(&accepted.reference, "completed").await;
-    let straight =
-        ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
-    assert_eq!(harness.events(&accepted.reference).await, straight);
+    assert_eq!(harness.events(&accepted.reference).await, STRAIGHT);
     assert_eq!(commands(&harness).await, ["transfer", "anchor"]);
     assert!(receipt(&harness, &accepted.reference).await["offramp"].is_object());
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (0, 0));
@@ -169,9 +151,8 @@ async fn a_transfer_that_can_never_succeed_fails_the_payout() {
     let accepted =
         harness.accept(order_for(&Terms { input: ("USD", 100_000), output: "USDC", account: "" })).await;
     harness.wait_for_state(&accepted.reference, "paying").await;
-    let message = "the wallet holds 0 and 1 are needed".to_owned();
-    let (command, code) = ("transfer".to_owned(), "insufficient_funds".to_owned());
-    harness.report_fact(&entity(&harness).await, &ChainFact::CommandFailed { command, code, message }).await;
+    let entity = entity_of(&harness, &accepted.reference).await;
+    harness.report_fact(&entity, &failed("transfer", "insufficient_funds")).await;
     harness.wait_for_state(&accepted.reference, "payout_failed").await;
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (100_000, 0));
     harness.check_books().await;
@@ -192,25 +173,9 @@ async fn a_cancelled_or_expired_order_releases_its_reservations() {
     assert_eq!(done, CancelOutcome::Cancelled);
     harness.start_workers();
     harness.wait_for_state(&expired, "expired").await;
+    assert_eq!(harness.events(&expired).await, ["intent.accepted", "intent.expired"]);
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (200_000, 0));
     assert_eq!(harness.balance(&provider("north"), "EUR").await, (1_000_000, 0));
-    harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_orders_never_reserve_more_than_the_partner_prefunded() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 100_000_000).await;
-    harness.deposit("USD", 5 * 100_000 + 99_999).await;
-    let sends = (0..40).map(|_| harness.submit(order_for(&DOLLARS_TO_EUROS)));
-    let outcomes = futures_util::future::join_all(sends).await;
-    let accepted = outcomes.iter().filter(|o| matches!(o, Outcome::Accepted(_))).count();
-    let refused = outcomes
-        .iter()
-        .filter(|o| matches!(o, Outcome::Rejected { reason: Reason::NoLiquidity, .. }))
-        .count();
-    assert_eq!((accepted, refused), (5, 35));
-    assert_eq!(harness.balance(&harness.partner(), "USD").await, (99_999, 500_000));
     harness.check_books().await;
 }
 
@@ -223,9 +188,8 @@ async fn a_swap_that_cannot_succeed_moves_nothing() {
     let request = order_for(&Terms { input: ("WETH", input), output: "USDC", account: "" });
     let reference = harness.accept(request).await.reference;
     harness.wait_for_state(&reference, "locking").await;
-    let (command, code) = ("swap".to_owned(), "permit_expired".to_owned());
-    let failed = ChainFact::CommandFailed { command, code, message: "too late".into() };
-    harness.report_fact(&entity(&harness).await, &failed).await;
+    let entity = entity_of(&harness, &reference).await;
+    harness.report_fact(&entity, &failed("swap", "permit_expired")).await;
     harness.wait_for_state(&reference, "failed").await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
     assert_eq!(harness.balance(&provider("north"), "USDC").await, (10_000_000_000, 0));

@@ -1,10 +1,10 @@
 //! Operators' postings to the ledger, with four eyes, against a real database.
 
 use chrono::{DateTime, Utc};
-use dvp_core::approvals::{ApprovalError, approve, deny};
-use dvp_core::ledger_operations::{LedgerError, Requested, request};
-use dvp_core::reconciliation::wallets::{InFlight, TokenBalances, compare_wallets};
-use dvp_core::requests::Maker;
+use dvp_core::ledger::reconciliation::wallets::{InFlight, TokenBalances, compare_wallets};
+use dvp_core::operators::approvals::{ApprovalError, approve, deny};
+use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
+use dvp_core::operators::requests::Maker;
 use dvp_core::workflow::ledger_check;
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
@@ -14,7 +14,7 @@ use dvp_store::ledger::{self, NewPosting, balances, closings};
 use dvp_store::orders::operations::load_history;
 use dvp_store::reconcile::snapshot;
 use dvp_store::reconcile::wallets::{NewWalletBalance, register, replace_balances};
-use dvp_store::{PgConnection, StoreError, approvals as store};
+use dvp_store::{PgConnection, StoreError, operators::approvals as store};
 
 use crate::scenes;
 use dvp_testing::Harness;
@@ -303,10 +303,7 @@ async fn the_ledger_check_finds_violations_and_runs_in_one_process() {
     for compared in [Compared::SinceClosing, Compared::Whole] {
         assert_eq!(found(&harness, compared).await, Some(0));
     }
-    sqlx::query("update account_balance set available = available + 1")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update account_balance set available = available + 1").await;
     for compared in [Compared::SinceClosing, Compared::Whole] {
         assert_eq!(found(&harness, compared).await, Some(1));
     }
@@ -344,7 +341,7 @@ async fn a_changed_entry_is_found_at_once_or_when_its_hour_is_closed_by_the_whol
     // Not the last full hour: one may end while the test runs.
     let closed = "insert into ledger_closed (until, announced) \
                   select until, until from (select date_trunc('hour', now()) - interval '1 hour' as until) u";
-    sqlx::query(closed).execute(harness.pool()).await.unwrap();
+    harness.run(closed).await;
     change(3).await;
     assert_eq!(found(&harness, Compared::SinceClosing).await, Some(0), "it reads no closed hour");
     let mut conn = harness.pool().acquire().await.unwrap();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::Utc;
-use dvp_core::ledger_rebuild::{RebuildError, compare, rebuild};
-use dvp_core::requests::Maker;
+use dvp_core::ledger::rebuild::{RebuildError, compare, rebuild};
+use dvp_core::operators::requests::Maker;
 use dvp_domain::ledger::{Owner, deposited};
 use dvp_domain::money::Minor;
 use dvp_store::ledger::rebuild::Change;
@@ -32,8 +32,7 @@ async fn stored(harness: &Harness) -> Value {
 }
 
 async fn run(harness: &Harness, sql: &'static str) {
-    let done = sqlx::query(sql).execute(harness.pool()).await.unwrap();
-    assert!(done.rows_affected() > 0, "{sql}");
+    assert!(harness.run(sql).await > 0, "{sql}");
 }
 
 /// Adds entries past the database's checks.
@@ -121,12 +120,9 @@ async fn changed_balances_and_closings_are_found_and_put_right() {
     assert_eq!(places(&changes), expected.map(str::to_owned).into());
     assert_eq!(stored(&harness).await, right);
     harness.check_books().await;
-    let (operator, reason, kept): (String, String, Value) = sqlx::query_as(
-        "select operator, reason, evidence from operator_action where action = 'rebuild_ledger'",
-    )
-    .fetch_one(harness.pool())
-    .await
-    .unwrap();
+    let (operator, reason, kept): (String, String, Value) = harness
+        .row("select operator, reason, evidence from operator_action where action = 'rebuild_ledger'")
+        .await;
     assert_eq!((operator.as_str(), reason.as_str()), ("jo", "changed by hand"));
     assert_eq!((&kept["evidence"], &kept["count"]), (&"INC-17".into(), &expected.len().into()));
     assert_eq!(kept["changes"][2]["account"], "provider:north:available");

@@ -1,17 +1,17 @@
 //! Neither an order nor the sum of a day's orders exceeds a limit set by two operators.
 
-use dvp_core::approvals::{ApprovalError, approve};
-use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::limits::{LimitChange, LimitError, request};
-use dvp_core::requests::{ChangeError, Maker, RequestedChange};
+use dvp_core::engine::Engine;
+use dvp_core::operators::approvals::{ApprovalError, approve};
+use dvp_core::operators::limits::{LimitChange, LimitError, request};
+use dvp_core::operators::requests::{ChangeError, Maker, RequestedChange};
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order, order_for, order_of};
-use dvp_testing::wait::{wait_for, wait_past_midnight};
+use dvp_testing::orders::{Terms, order, order_for, order_of, submit};
+use dvp_testing::wait::wait_past_midnight;
 
 use crate::scenes;
 
@@ -23,7 +23,8 @@ fn limit(scope: LimitScope, target: &str, asset: &str, period: Period, amount: O
 }
 
 async fn wanted(harness: &Harness, change: &LimitChange) -> Result<RequestedChange, LimitError> {
-    request(&mut harness.pool().acquire().await.unwrap(), change, MAKER).await
+    let mut conn = harness.pool().acquire().await.unwrap();
+    request(&mut conn, &harness.market.targets(), change, MAKER).await
 }
 
 async fn approved(harness: &Harness, id: &str, by: &str) -> Result<(), ApprovalError> {
@@ -45,8 +46,7 @@ fn code(outcome: &Outcome) -> &'static str {
 }
 
 async fn submitted(engine: &Engine, harness: &Harness, request: IntentRequest) -> Outcome {
-    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
-    engine.submit(command).await.unwrap().outcome
+    submit(engine, &harness.tenant, request).await.unwrap()
 }
 
 /// The delivered minor units of an order of 100 USDC.
@@ -85,8 +85,9 @@ async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
     }
     assert_eq!(harness.count(held).await, before);
     assert_eq!(harness.count("select count(*) from execution").await, 1);
+    let other = harness.other_tenant().await.partner_id;
     let others = [
-        limit(LimitScope::Partner, "ptn_other", "USDC", Period::Day, Some(0)),
+        limit(LimitScope::Partner, &other, "USDC", Period::Day, Some(0)),
         limit(LimitScope::Partner, &partner, "WETH", Period::Order, Some(0)),
         limit(LimitScope::Pair, "USD/USDC", "USD", Period::Day, Some(0)),
         limit(LimitScope::Provider, "south", "USD", Period::Day, Some(0)),
@@ -171,7 +172,7 @@ async fn a_limit_is_changed_by_two_operators_and_the_change_is_recorded() {
         assert!(matches!(refused, Err(LimitError::Target(_))), "{impossible:?}: {refused:?}");
     }
     let kept = "select count(*) from audit_entry where source = 'order_limit' and entry like '%USDC%'";
-    wait_for("the audit entry", || async { (harness.count(kept).await == 1).then_some(()) }).await;
+    harness.wait_for_count(kept, 1).await;
     assert!(sqlx::query("delete from order_limit").execute(harness.pool()).await.is_err());
 }
 
@@ -261,7 +262,7 @@ async fn an_order_is_open_until_its_end_and_sums_are_right_during_merges() {
     harness.start_workers();
     let merge = async || {
         let mut conn = harness.pool().acquire().await.unwrap();
-        while dvp_store::limits::merge_open(&mut conn, 1000).await.unwrap() > 0 {}
+        while dvp_store::operators::limits::merge_open(&mut conn, 1000).await.unwrap() > 0 {}
     };
     let paid = harness.accept(order("000123450000")).await.reference;
     let refused = harness.accept(order("000123450003")).await.reference;
@@ -277,15 +278,11 @@ async fn an_order_is_open_until_its_end_and_sums_are_right_during_merges() {
     assert_eq!(harness.count("select count(*) from open_change").await, 0, "nothing is left of ended orders");
     let usage = "select count(*) from limit_usage";
     let kept = harness.count(usage).await;
-    sqlx::query("update limit_usage set day = day - 89 where scope = 'pair'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    sqlx::query("update limit_usage set day = day - 92 where scope = 'rail'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    let round = dvp_core::retention::round(harness.pool(), &dvp_core::retention::Ages::default()).await;
+    harness.run("update limit_usage set day = day - 89 where scope = 'pair'").await;
+    harness.run("update limit_usage set day = day - 92 where scope = 'rail'").await;
+    let round =
+        dvp_core::workflow::retention::round(harness.pool(), &dvp_core::workflow::retention::Ages::default())
+            .await;
     assert_eq!(round.deleted.get("limit_usage"), Some(&2));
     assert_eq!(harness.count(usage).await, kept - 2);
     harness.check_books().await;
@@ -304,21 +301,18 @@ async fn a_kill_between_counting_and_commit_counts_and_accepts_nothing() {
     let engine = harness.another_engine();
     let submitting = tokio::spawn({
         let (tenant, request) = (harness.tenant.clone(), order("000123450000"));
-        async move {
-            let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
-            engine.submit(command).await
-        }
+        async move { submit(&engine, &tenant, request).await }
     });
     let waiting = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                    where datname = current_database() and wait_event_type = 'Lock'";
-    wait_for("a counted batch", || async { (harness.count(waiting).await == 1).then_some(()) }).await;
+    harness.wait_for_count(waiting, 1).await;
     let counted = "select (select count(*) from limit_usage) + (select count(*) from open_change)";
     assert_eq!(harness.count(counted).await, 0, "killed with its batch");
     assert_eq!(harness.count("select count(*) from execution").await, 0);
     held.rollback().await.unwrap();
     // The writer retries the batch on a new connection, once.
     match submitting.await.unwrap() {
-        Ok(done) => assert_eq!(code(&done.outcome), "accepted"),
+        Ok(outcome) => assert_eq!(code(&outcome), "accepted"),
         Err(error) => {
             tracing::info!(%error, "the batch was given up");
             harness.accept(order("000123450000")).await;
@@ -329,4 +323,30 @@ async fn a_kill_between_counting_and_commit_counts_and_accepts_nothing() {
     let used = "select amount::bigint from limit_usage where scope = 'partner' and asset = 'USDC'";
     assert_eq!(harness.count(used).await, 100_000_000);
     harness.check_books().await;
+}
+
+#[tokio::test]
+async fn a_limit_is_of_a_target_and_an_asset_that_exist() {
+    let harness = scenes::harness().await;
+    for (scope, target, asset, problem) in [
+        (LimitScope::Partner, "acm", "USDC", "there is no partner acm"),
+        (LimitScope::Pair, "usdc/usd", "usdc", "there is no pair usdc/usd, did you mean USDC/USD?"),
+        (LimitScope::Provider, "nort", "USD", "there is no provider nort, did you mean north?"),
+        (LimitScope::Chain, "anvill", "USDC", "there is no chain anvill, did you mean anvil?"),
+        (LimitScope::Chain, "anvil", "USD", "USD is no token of anvil"),
+        (LimitScope::Everything, "", "usdc", "there is no asset usdc, did you mean USDC?"),
+        (LimitScope::Rail, "payout", "US", "there is no asset US, did you mean USD?"),
+    ] {
+        let change = limit(scope, target, asset, Period::Day, Some(1));
+        let refused = wanted(&harness, &change).await.unwrap_err();
+        assert!(refused.to_string().starts_with(problem), "{refused}");
+        let removal = LimitChange { amount_minor: None, ..change };
+        assert!(wanted(&harness, &removal).await.is_err(), "{problem}");
+    }
+    assert_eq!(harness.count("select count(*) from approval").await, 0);
+    // One that is set is removed although its target is gone.
+    let gone = "insert into order_limit (scope, target, asset, period, amount, approval) \
+                values ('provider', 'gone', 'USD', 'day', 5, 'apr_1')";
+    harness.run(gone).await;
+    wanted(&harness, &limit(LimitScope::Provider, "gone", "USD", Period::Day, None)).await.unwrap();
 }

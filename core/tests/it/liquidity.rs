@@ -113,7 +113,6 @@ pub(crate) fn external_config(url: &str, pause: Duration) -> ExternalConfig {
         pause,
         candidate_ttl_sec: 5,
         firm_ttl_sec: 60,
-        demand: None,
     }
 }
 
@@ -261,7 +260,7 @@ pub(crate) async fn rest(harness: &Harness, provider: &str, rate: &str, amount: 
     resting_orders::insert(&mut harness.pool().acquire().await.unwrap(), &level).await.unwrap();
 }
 
-fn book(pool: &sqlx::PgPool) -> Liquidity {
+pub(crate) fn book(pool: &sqlx::PgPool) -> Liquidity {
     let book = OrderBook::new(BookConfig::default(), pool.clone());
     Liquidity::new(registry(), vec![Arc::new(book)], Vec::new())
 }
@@ -291,10 +290,9 @@ async fn a_pause_of_one_provider_leaves_the_others_orders_in_the_book() {
     rest(&harness, "b", "0.995", 600_000).await;
     let liquidity = &harness.engine.context().liquidity;
     liquidity.refresh().await;
-    sqlx::query("insert into pause (scope, target, operator, reason) values ('provider', 'b', 'jo', 'r')")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness
+        .run("insert into pause (scope, target, operator, reason) values ('provider', 'b', 'jo', 'r')")
+        .await;
     let plan = harness.accept(order("000123456789")).await.plan;
     assert_eq!(plan.slices.iter().map(|slice| slice.provider_id.as_str()).collect::<Vec<_>>(), ["a"]);
     liquidity.load_controls(harness.pool()).await.unwrap();

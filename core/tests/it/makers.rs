@@ -1,29 +1,20 @@
 //! Makers' resting orders: placed once, cancelled permanently, and restored by what takers return.
 
-use std::sync::Arc;
-
-use dvp_core::approvals::approve;
-use dvp_core::engine::SubmitCommand;
-use dvp_core::liquidity::{BookConfig, Liquidity, OrderBook};
-use dvp_core::makers::{self, MakerChange, MakerError, Placing};
-use dvp_core::requests;
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::makers::{self, MakerChange, MakerError, Placing};
+use dvp_core::operators::requests;
 use dvp_core::writer::Outcome;
+use dvp_domain::address::OwnContracts;
 use dvp_domain::money::Minor;
-use dvp_store::makers::Maker;
+use dvp_store::operators::makers::Maker;
+use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::resting_orders::{self, LEVELS_MAX};
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
+use dvp_testing::market::TOKEN;
+use dvp_testing::orders::{order, submit};
 
-use crate::liquidity::rest;
-use crate::scenes::{self, registry};
-
-fn book(pool: &sqlx::PgPool) -> Liquidity {
-    Liquidity::new(
-        registry(),
-        vec![Arc::new(OrderBook::new(BookConfig::default(), pool.clone()))],
-        Vec::new(),
-    )
-}
+use crate::liquidity::{book, rest};
+use crate::scenes;
 
 async fn harness() -> (Harness, Maker) {
     let harness = scenes::harness_over(&[("desk", 10_000_000)], book).await;
@@ -31,8 +22,10 @@ async fn harness() -> (Harness, Maker) {
     (harness, maker)
 }
 
-const WALLET: &str = "0x0000000000000000000000000000000000000009";
-const OTHER_WALLET: &str = "0x000000000000000000000000000000000000000a";
+const BY: requests::Maker<'_> =
+    requests::Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
+const WALLET: &str = "0x9999999999999999999999999999999999999999";
+const OTHER_WALLET: &str = "0xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerError> {
     let found = set_maker(harness, ("desk", WALLET), is_ended, is_ended).await;
@@ -57,20 +50,40 @@ async fn set_maker_of(
     is_ended: bool,
     was_maker: bool,
 ) -> Result<Maker, MakerError> {
-    let partner_id = partner_id.to_owned();
     let change = MakerChange {
-        partner_id: partner_id.clone(),
+        partner_id: partner_id.to_owned(),
         provider_id: provider.into(),
         wallet: wallet.into(),
         is_ended,
     };
-    let by = requests::Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
     let mut conn = harness.pool().acquire().await.unwrap();
-    let requested = makers::request(&mut conn, &change, by).await.unwrap();
-    let before = makers::find(&mut conn, &partner_id).await;
+    let requested = makers::request(&mut conn, &change, BY, &OwnContracts::default()).await.unwrap();
+    let before = makers::find(&mut conn, partner_id).await;
     assert_eq!(before.is_ok(), was_maker, "it is not approved yet");
     approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
-    makers::find(&mut conn, &partner_id).await
+    makers::find(&mut conn, partner_id).await
+}
+
+#[tokio::test]
+async fn a_makers_wallet_is_one_that_somebody_can_spend_from() {
+    let (harness, _) = harness().await;
+    let contracts = harness.engine.context().chains.contracts();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for (wallet, fault) in [
+        ("wallet".to_owned(), "must be 0x and 40 hex digits"),
+        (format!("0x{:040x}", 0), "is the zero address"),
+        (TOKEN.to_owned(), "is the token contract of USDC"),
+        ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD".to_owned(), "has a wrong checksum"),
+    ] {
+        let change = MakerChange {
+            partner_id: harness.tenant.partner_id.clone(),
+            provider_id: "north".into(),
+            wallet: wallet.clone(),
+            is_ended: false,
+        };
+        let refused = makers::request(&mut conn, &change, BY, contracts).await.unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("the wallet {wallet} {fault}")), "{refused}");
+    }
 }
 
 fn placing(id: &str, rate: &str, amount: u128) -> Placing {
@@ -172,65 +185,45 @@ async fn a_cancelled_resting_order_fills_nothing_and_gets_nothing_back() {
     }
     drop(conn);
     // This process still offers it, but the row decides.
-    let refused = harness.submit(order("000123450000")).await;
-    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    is_refused(&harness, &harness.tenant).await;
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
     assert_eq!(rests(&harness, &maker, id).await, ("0".into(), Some("10005".into())));
     harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disabled_makers_orders_are_not_filled_any_more() {
-    let (harness, maker) = harness().await;
-    place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
-    let taker = harness.other_tenant().await;
-    let submit = async |request| {
-        let command = SubmitCommand { tenant: taker.clone(), request, idempotency: None, fix: None };
-        harness.engine.submit(command).await.unwrap().outcome
-    };
-    sqlx::query("update partner set disabled_at = now() where name = 'acme'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    // This process still offers it, but the row decides.
-    let refused = submit(order("000123450000")).await;
-    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
-    harness.engine.context().liquidity.refresh().await;
-    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
-    sqlx::query("update partner set disabled_at = null where name = 'acme'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    harness.engine.context().liquidity.refresh().await;
-    let filled = submit(order("000123450000")).await;
-    assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
+async fn the_orders_of_a_disabled_or_paused_maker_are_not_filled_until_it_goes_on() {
+    let disable = "update partner set disabled_at = now() where id = $1";
+    let enable = "update partner set disabled_at = null where id = $1";
+    let pause =
+        "insert into pause (scope, target, operator, reason) values ('partner', $1, 'jo', 'a stolen key')";
+    let resume = "delete from pause where target = $1";
+    for (stop, go_on) in [(disable, enable), (pause, resume)] {
+        let (harness, maker) = harness().await;
+        place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+        let taker = harness.other_tenant().await;
+        harness.run_of(stop, &maker.partner_id).await;
+        // This process still offers it, but the row decides.
+        is_refused(&harness, &taker).await;
+        place(&harness, &maker, &placing("R-2", "1", 20_000)).await.unwrap();
+        offers_nothing(&harness).await;
+        harness.run_of(go_on, &maker.partner_id).await;
+        harness.engine.context().liquidity.refresh().await;
+        let filled = submit(&harness.engine, &taker, order("000123450000")).await.unwrap();
+        assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_paused_partners_resting_orders_are_not_filled_until_it_goes_on() {
-    let (harness, maker) = harness().await;
-    place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
-    let taker = harness.other_tenant().await;
-    let submit = async |request| {
-        let command = SubmitCommand { tenant: taker.clone(), request, idempotency: None, fix: None };
-        harness.engine.submit(command).await.unwrap().outcome
-    };
-    sqlx::query(
-        "insert into pause (scope, target, operator, reason) values ('partner', $1, 'jo', 'a stolen key')",
-    )
-    .bind(&maker.partner_id)
-    .execute(harness.pool())
-    .await
-    .unwrap();
-    let refused = submit(order("000123450000")).await;
+/// An order finds nothing.
+async fn is_refused(harness: &Harness, taker: &Tenant) {
+    let refused = submit(&harness.engine, taker, order("000123450000")).await.unwrap();
     assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
-    place(&harness, &maker, &placing("R-2", "1", 20_000)).await.unwrap();
-    harness.engine.context().liquidity.refresh().await;
-    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
-    sqlx::query("delete from pause").execute(harness.pool()).await.unwrap();
-    harness.engine.context().liquidity.refresh().await;
-    let filled = submit(order("000123450000")).await;
-    assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
+}
+
+async fn offers_nothing(harness: &Harness) {
+    let liquidity = &harness.engine.context().liquidity;
+    liquidity.refresh().await;
+    assert!(liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -241,24 +234,16 @@ async fn a_makers_orders_end_with_it_and_what_takers_return_is_not_offered() {
     let taker = harness.accept(order("000123450008")).await.reference;
     assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), None));
     let other = harness.other_tenant().await;
-    let submit = async || {
-        let request = order("000123450000");
-        let command = SubmitCommand { tenant: other.clone(), request, idempotency: None, fix: None };
-        harness.engine.submit(command).await.unwrap().outcome
-    };
     become_maker(&harness, true).await.unwrap_err();
     assert_eq!(rests(&harness, &maker, open).await, ("0".into(), Some("20000".into())));
     // This process still offers it, but the row decides.
-    let refused = submit().await;
-    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    is_refused(&harness, &other).await;
     // The next maker of the provider offers its own orders only: what a taker returns was for the former one's wallet.
     set_maker_of(&harness, &other.partner_id, ("desk", OTHER_WALLET), false, false).await.unwrap();
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
     assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), Some("0".into())));
-    let refused = submit().await;
-    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
-    harness.engine.context().liquidity.refresh().await;
-    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
+    is_refused(&harness, &other).await;
+    offers_nothing(&harness).await;
     harness.check_books().await;
 }
 
@@ -307,17 +292,6 @@ async fn check_not_offered_again(harness: &Harness, maker: &Maker, taken: i64, t
     assert_eq!(rests(harness, maker, taken).await, ("0".into(), Some("0".into())));
     let mut conn = harness.pool().acquire().await.unwrap();
     assert!(resting_orders::list_open(&mut conn).await.unwrap().is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_former_makers_orders_are_not_offered_for_the_next_one_with_its_wallet() {
-    let (harness, maker) = harness().await;
-    let (taken, _) = place(&harness, &maker, &placing("R-1", "1", 9_995)).await.unwrap();
-    let taker = harness.accept(order("000123450008")).await.reference;
-    become_maker(&harness, true).await.unwrap_err();
-    let other = harness.other_tenant().await;
-    set_maker_of(&harness, &other.partner_id, ("desk", WALLET), false, false).await.unwrap();
-    check_not_offered_again(&harness, &maker, taken, &taker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -445,15 +419,10 @@ async fn a_providers_next_maker_sees_its_own_orders_only() {
         assert!(is_new && ![filled, open].contains(&row.id), "{row:?}");
     }
     assert_eq!(resting_orders::list_of(&mut conn, next.placer(), true, None, 10).await.unwrap().len(), 2);
-    // What the release before places is its provider's maker's.
-    let placed = "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
-                                             client_order_id) \
-                  values ('desk', $1, 'USDC', 'USD', 1, 5, 5, 'R-3')";
-    sqlx::query(placed).bind(WALLET).execute(&mut *conn).await.unwrap();
-    let found = resting_orders::find_by_client_id(&mut conn, next.placer(), "R-3").await.unwrap();
-    assert_eq!(found.unwrap().placed, "5");
     drop(conn);
+    // Nor is what a taker returns offered for it.
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
+    assert_eq!(rests(&harness, &maker, filled).await, ("0".into(), Some("0".into())));
     harness.check_books().await;
 }
 

@@ -11,5 +11,7 @@ async fn statements_ledger_chain_and_bank_agree_after_a_week_of_business() {
     for state in ["completed", "payout_failed", "conversion_failed", "failed", "reversed"] {
         assert!(count(state) > 0, "{state}: {report:?}");
     }
+    assert!(report.fickle > 10, "{report:?}");
+    assert!(report.unused > report.closed && report.closed > 0 && report.given_up > 0, "{report:?}");
     assert!(report.split > 0 && report.operations > 5, "{report:?}");
 }

@@ -100,7 +100,7 @@ async fn a_chain_whose_fee_is_unknown_or_stale_has_no_quotes_and_no_best_effort_
     assert!(!load(&harness).await);
     let is_quoted = async || {
         let indicative = !liquidity::quoted(&harness, 100_000_000).await.is_empty();
-        let firm = quote(&harness.engine, &harness.tenant).await;
+        let firm = quote(&harness.engine, &harness.tenant).await.ok();
         assert_eq!(indicative, firm.is_some());
         firm
     };

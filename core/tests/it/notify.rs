@@ -1,8 +1,8 @@
 //! Notifications end a wait, also after the listening connection was lost.
 
 use dvp_sandbox::embedded::TestDatabase;
+use dvp_store::database::notify::Notifications;
 use dvp_store::database::session;
-use dvp_store::notify::Notifications;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notification_names_its_channel_even_after_a_reconnect() {

@@ -1,32 +1,31 @@
 //! Orders of the legacy API and several workers.
 
-use std::sync::Arc;
-
 use chrono::Utc;
-use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::engine::Engine;
 use dvp_core::legacy::{
     API_KEY_DISABLED, LegacyConstraints, LegacyFigures, LegacyPair, LegacyRequest, LegacyView, Strategy,
     beginning, run_with, turns,
 };
-use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
+use dvp_core::liquidity::Liquidity;
 use dvp_domain::intent::Side;
 use dvp_domain::money::Minor;
-use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy::NewLegacyIntent;
-use dvp_store::partners;
+use dvp_store::partners::registry;
 
-use crate::scenes::{self, Price, engines, key_of, registry};
+use crate::scenes::{self, engines, key_of, priced, registry};
 use dvp_testing::Harness;
-use dvp_testing::market::north;
-use dvp_testing::orders::{Terms, order_for};
+use dvp_testing::market::Price;
+use dvp_testing::orders::{Terms, order_for, submit};
 use dvp_testing::wait::{wait_for, wait_until};
 
 /// Stores an order of 100 USD for EUR that is due.
 async fn keep(harness: &Harness, strategy: Strategy) {
-    keep_for(harness, &harness.tenant, strategy).await;
+    keep_as(harness, strategy, "older").await;
 }
 
-pub(crate) async fn keep_for(harness: &Harness, tenant: &Tenant, strategy: Strategy) {
+/// The same under an id.
+pub(crate) async fn keep_as(harness: &Harness, strategy: Strategy, id: &str) {
+    let tenant = &harness.tenant;
     let request = LegacyRequest {
         pair: LegacyPair { source: "USD".into(), target: "EUR".into() },
         side: Side::Sell,
@@ -44,7 +43,7 @@ pub(crate) async fn keep_for(harness: &Harness, tenant: &Tenant, strategy: Strat
     let (stage, _, expires_at) = beginning(strategy, created_at, 3_600_000);
     let new = NewLegacyIntent {
         tenant: tenant.clone(),
-        intent_id: "older".into(),
+        intent_id: id.into(),
         request: serde_json::to_value(request).unwrap(),
         source: "USD".into(),
         target: "EUR".into(),
@@ -62,18 +61,12 @@ pub(crate) async fn keep_for(harness: &Harness, tenant: &Tenant, strategy: Strat
 
 async fn due_again(harness: &Harness) {
     let due = "update legacy_intent set run_at = now(), lease_until = null";
-    sqlx::query(due).execute(harness.pool()).await.unwrap();
-}
-
-fn liquidity(price: &Price) -> Liquidity {
-    let references = vec![Arc::new(price.clone()) as Arc<dyn ReferenceSource>];
-    let source = Arc::new(ConfiguredProvider::new(north())) as Arc<dyn LiquiditySource>;
-    Liquidity::new(registry(), vec![source], references)
+    harness.run(due).await;
 }
 
 /// Money on both sides, and a price that the test sets.
 async fn scene(price: &Price) -> Harness {
-    let harness = scenes::harness_over(&[], |_| liquidity(price)).await;
+    let harness = scenes::harness_over(&[], |_| priced(registry(), &[price])).await;
     harness.deposit("USD", 1_000_000).await;
     harness
 }
@@ -110,12 +103,12 @@ async fn a_waiting_order_causes_no_query_until_the_price_changes() {
     // The second half of its lifetime, after a better offer was seen in the first.
     let seen = "update legacy_intent set best_output = 9500, created_at = created_at - interval '40 min', \
                 expires_at = expires_at - interval '40 min'";
-    sqlx::query(seen).execute(harness.pool()).await.unwrap();
-    price.set(&harness, "0.93");
+    harness.run(seen).await;
+    price.set(&harness.engine, "0.93");
     wait_until("its second evaluation", || view.figures().evaluated == 2).await;
     nothing_happens(&harness, &view).await;
     assert_eq!(stage(&harness).await, "solving", "less than was seen");
-    price.set(&harness, "0.97");
+    price.set(&harness.engine, "0.97");
     wait_until("its third evaluation", || view.figures().evaluated == 3).await;
     assert_eq!(stage(&harness).await, "submitted");
     harness.check_books().await;
@@ -141,8 +134,7 @@ async fn a_waiting_order_is_evaluated_when_a_provider_gets_money_and_after_a_res
 }
 
 async fn stage(harness: &Harness) -> String {
-    let row: (String,) =
-        sqlx::query_as("select stage from legacy_intent").fetch_one(harness.pool()).await.unwrap();
+    let row: (String,) = harness.row("select stage from legacy_intent").await;
     row.0
 }
 
@@ -159,17 +151,13 @@ async fn a_turn_beyond_its_lease_executes_nothing_after_another_worker_decided()
     let mut held = harness.pool().begin().await.unwrap();
     sqlx::query("select from account_balance for update").execute(&mut *held).await.unwrap();
     let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "1" });
-    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
     let ahead = tokio::spawn({
-        let engine = slow.clone();
-        async move { engine.submit(command).await }
+        let (engine, tenant) = (slow.clone(), harness.tenant.clone());
+        async move { submit(&engine, &tenant, request).await }
     });
-    wait_for("the writer at the lock", || async {
-        let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
-                           and wait_event_type = 'Lock'";
-        (harness.count(waiting).await > 0).then_some(())
-    })
-    .await;
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+                       and wait_event_type = 'Lock'";
+    harness.wait_for_count(waiting, 1).await;
     let first = tokio::spawn(async move { turns(&slow).await });
     wait_for("the first turn's intent", || async { (stage(&harness).await == "submitting").then_some(()) })
         .await;
@@ -201,11 +189,10 @@ async fn a_waiting_order_is_rejected_once_its_partner_is_disabled() {
     keep(&harness, Strategy::Scheduled).await;
     let mut tx = harness.pool().begin().await.unwrap();
     let partner = &harness.tenant.partner_id;
-    assert!(partners::switch_partner(&mut tx, partner, false, "jo", "a test").await.unwrap());
+    assert!(registry::switch_partner(&mut tx, partner, false, "jo", "a test").await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(turns(&harness.engine).await.unwrap(), 1);
-    let order: (String, String) =
-        sqlx::query_as("select stage, code from legacy_intent").fetch_one(harness.pool()).await.unwrap();
+    let order: (String, String) = harness.row("select stage, code from legacy_intent").await;
     assert_eq!(order, ("rejected".to_owned(), API_KEY_DISABLED.to_owned()));
     assert_eq!(harness.count("select count(*) from intent").await, 0);
 }

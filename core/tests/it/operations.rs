@@ -4,19 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
+use dvp_core::operators::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::orders::executions::RefType;
 use dvp_store::orders::operations::{ExecutionFilter, list, load_history};
 
 use crate::guard::entity_of;
-use crate::scenes;
+use crate::scenes::{self, decide_in_time, is_near_its_timelock, is_settled};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
-use dvp_testing::wait::wait_for;
 
 /// A rail that does not answer until the test makes it, and counts its calls.
 #[derive(Default)]
@@ -51,18 +49,15 @@ pub(crate) async fn stuck() -> (Harness, Arc<Silent>, String) {
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "paying").await;
     let called = "select count(*) from effect where kind = 'payout' and last_result = 'unconfirmed'";
-    wait_for("the call", || async { (harness.count(called).await == 1).then_some(()) }).await;
+    harness.wait_for_count(called, 1).await;
     (harness, rail, reference)
 }
 
 pub(crate) async fn long_ago(harness: &Harness) {
-    sqlx::query("update effect set called_at = now() - interval '1 minute'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update effect set called_at = now() - interval '1 minute'").await;
 }
 
-fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
+fn resolution(reference: &str, action: Action) -> Resolution<'_> {
     Resolution { reference, action, operator: "jo", reason: "the bank called", evidence: "statement 17" }
 }
 
@@ -75,16 +70,11 @@ async fn decide(harness: &Harness, reference: &str, action: Action) -> OperatorD
 }
 
 async fn decide_by(harness: &Harness, operator: &str, reference: &str, action: Action) -> OperatorDecision {
-    wait_for("the decision", || async {
-        let mut conn = harness.pool().acquire().await.unwrap();
-        let resolution = Resolution { operator, ..resolution(reference, action.clone()) };
-        match resolve(&mut conn, &resolution).await {
-            Ok(decided) => Some(decided),
-            Err(ResolveError::InFlight) => None,
-            Err(other) => panic!("{other}"),
-        }
-    })
-    .await
+    decide_in_time(harness, operator, reference, action).await.unwrap()
+}
+
+fn fail() -> Action {
+    Action::Fail { leg: LegKind::Payout, code: "stopped".into() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,15 +93,13 @@ async fn no_decision_is_made_while_a_call_may_be_in_flight() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operators_finding_replaces_the_rails_answer() {
     let (harness, rail, reference) = stuck().await;
-    long_ago(&harness).await;
     let at = Utc::now();
     let paid = Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at };
     decide(&harness, &reference, paid).await;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
     assert_eq!(rail.calls.load(Ordering::Relaxed), 1, "the rail was not called again");
-    let view =
-        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+    let view = harness.view(&reference).await;
     assert_eq!(view.provider_reference.as_deref(), Some("S17"));
     let mut conn = harness.pool().acquire().await.unwrap();
     let history = load_history(&mut conn, &reference).await.unwrap();
@@ -131,20 +119,17 @@ async fn an_operators_finding_replaces_the_rails_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_found_unpaid_is_called_again_or_fails() {
     let (harness, rail, reference) = stuck().await;
-    long_ago(&harness).await;
     rail.speaks.store(true, Ordering::Relaxed);
     decide(&harness, &reference, Action::Retry { leg: LegKind::Payout }).await;
     harness.wait_for_state(&reference, "releasing").await;
     assert_eq!(rail.calls.load(Ordering::Relaxed), 2);
 
     let (harness, rail, reference) = stuck().await;
-    long_ago(&harness).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let filter = ExecutionFilter { stuck_for_secs: Some(0), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].waits_for.as_deref(), Some("payout"));
-    let fail = || Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
     for (operator, is_proposal) in [("jo", true), (" Jo ", true), ("mika", false)] {
         let decided = decide_by(&harness, operator, &reference, fail()).await;
         assert_eq!((decided.state, decided.is_proposal), ("paying", is_proposal), "{operator}");
@@ -190,10 +175,7 @@ async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
     let mut conn = harness.pool().acquire().await.unwrap();
     let refused = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(refused, Err(ResolveError::NotWaiting { state: "paying", .. })), "{refused:?}");
-    for operator in ["jo", "mika"] {
-        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        decide_by(&harness, operator, &reference, fail).await;
-    }
+    decide(&harness, &reference, fail()).await;
     harness.wait_for_state(&reference, "payout_failed").await;
     let decided = decide(&harness, &reference, action()).await;
     assert_eq!(decided, OperatorDecision { state: "payout_failed", is_proposal: false, approval: None });
@@ -211,13 +193,13 @@ async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
     assert!(matches!(short, Err(ResolveError::Signature)), "{short:?}");
     // The contract refuses one of them: the right ones replace it.
     let refused = "update chain_command set trouble = 'NotTwoOperators' where kind = 'return_filled'";
-    sqlx::query(refused).execute(harness.pool()).await.unwrap();
+    harness.run(refused).await;
     decide(&harness, &reference, action()).await;
     let waiting = "select count(*) from chain_command where kind = 'return_filled' and trouble is null";
     assert_eq!(harness.count(waiting).await, 1);
     // The signatures expired before a block included them.
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'return_filled'";
-    sqlx::query(failed).execute(harness.pool()).await.unwrap();
+    harness.run(failed).await;
     let later = Action::Return { deadline: 1_900_000_600, signatures: signatures.clone() };
     decide(&harness, &reference, later).await;
     let requested = "select count(*) from chain_command where kind = 'return_filled' and state = 'pending' \
@@ -225,7 +207,7 @@ async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
     assert_eq!(harness.count(requested).await, 1);
     harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
     let returned = "select count(*) from execution where state #>> '{lock,refund_tx}' like '0x%'";
-    wait_for("the return", || async { (harness.count(returned).await == 1).then_some(()) }).await;
+    harness.wait_for_count(returned, 1).await;
     assert_eq!(harness.account("escrow", "USDC").await, "0");
     let again = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
@@ -235,14 +217,8 @@ async fn committed_funds_of_a_failed_payout_are_returned_by_two_signatures() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_payout_is_paid_another_way_only_once_its_funds_were_released() {
     let (harness, _, reference) = stuck().await;
-    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(harness.pool()).await.unwrap();
-    harness.wait_for_state(&reference, "owing").await;
-    long_ago(&harness).await;
-    for operator in ["jo", "mika"] {
-        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        decide_by(&harness, operator, &reference, fail).await;
-    }
+    is_near_its_timelock(&harness, &reference).await;
+    decide(&harness, &reference, fail()).await;
     let failed = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
     harness.wait_for_count(failed, 1).await;
     // The release is not included: at the timelock anyone returns the lock to the user.
@@ -252,9 +228,7 @@ async fn a_failed_payout_is_paid_another_way_only_once_its_funds_were_released()
     let early = resolve(&mut conn, &resolution(&reference, paid())).await;
     assert!(matches!(early, Err(ResolveError::Contradicted(_))), "{early:?}");
     assert_eq!(harness.count("select count(*) from approval").await, 1, "the one of the failure");
-    harness.play_until(&reference, |kind| kind == "settle").await;
-    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    harness.wait_for_count(settled, 1).await;
+    is_settled(&harness, &reference).await;
     decide(&harness, &reference, paid()).await;
     harness.wait_for_state(&reference, "completed").await;
     assert_eq!(harness.account("debt", "USD").await, "0");
@@ -264,23 +238,15 @@ async fn a_failed_payout_is_paid_another_way_only_once_its_funds_were_released()
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unpaid_debt_ends_when_two_operators_have_returned_its_input() {
     let (harness, _, reference) = stuck().await;
-    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(harness.pool()).await.unwrap();
-    harness.wait_for_state(&reference, "owing").await;
-    harness.play_until(&reference, |kind| kind == "settle").await;
-    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    wait_for("the release", || async { (harness.count(settled).await == 1).then_some(()) }).await;
+    is_near_its_timelock(&harness, &reference).await;
+    is_settled(&harness, &reference).await;
     let returned = || Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
     let mut conn = harness.pool().acquire().await.unwrap();
     let early = resolve(&mut conn, &resolution(&reference, returned())).await;
     assert!(matches!(early, Err(ResolveError::NotWaiting { state: "owing", .. })), "{early:?}");
-    long_ago(&harness).await;
-    for operator in ["jo", "mika"] {
-        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        decide_by(&harness, operator, &reference, fail).await;
-    }
+    decide(&harness, &reference, fail()).await;
     let unpaid = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
-    wait_for("the verdict", || async { (harness.count(unpaid).await == 1).then_some(()) }).await;
+    harness.wait_for_count(unpaid, 1).await;
     for (operator, is_proposal) in [("mika", true), ("jo", false)] {
         let decided = decide_by(&harness, operator, &reference, returned()).await;
         assert_eq!((decided.state, decided.is_proposal), ("owing", is_proposal));

@@ -1,13 +1,13 @@
 //! Operators' pauses stop new orders and legs that were never called, and nothing else.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use dvp_core::operators::pauses::{PauseSwitch, switch};
+use dvp_core::operators::targets::Targets;
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
 use dvp_domain::pause::Scope;
-use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::pauses::{self, Decided};
+use dvp_store::operators::pauses::{self, Decided};
 
 use crate::scenes;
 use dvp_testing::Harness;
@@ -108,8 +108,7 @@ async fn wait_until_paused(harness: &Harness, reference: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_payout_prevents_commitment_and_a_called_one_is_followed() {
     let harness = scenes::harness().await;
-    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    harness.start_workers_over(rails.clone(), rails);
+    harness.start_workers();
     // Called before the pause: it passes through in_progress for two seconds.
     let called = harness.accept(order("000123450001")).await.reference;
     harness.play_until(&called, |kind| kind == "fill").await;
@@ -122,15 +121,49 @@ async fn a_paused_payout_prevents_commitment_and_a_called_one_is_followed() {
     harness.wait_for_state(&called, "completed").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!((calls(&harness, &later, "offramp").await, calls(&harness, &later, "payout").await), (0, 0));
-    let (fills,): (i64,) =
-        sqlx::query_as("select count(*) from chain_command where reference = $1 and kind = 'fill'")
-            .bind(&later)
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+    let (fills,): (i64,) = harness
+        .row_of("select count(*) from chain_command where reference = $1 and kind = 'fill'", &later)
+        .await;
     assert_eq!(fills, 0, "committed to a payout that may not begin");
     resume(&harness, Scope::Rail, "payout").await;
     harness.play_until(&later, |kind| kind == "settle").await;
     harness.wait_for_state(&later, "completed").await;
     harness.check_books().await;
+}
+
+#[tokio::test]
+async fn a_pause_is_of_something_that_exists() {
+    let harness = scenes::harness().await;
+    let targets = harness.market.targets();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for (scope, target, problem) in [
+        (Scope::Partner, "acm", "there is no partner acm"),
+        (Scope::Pair, "usdc/usd", "there is no pair usdc/usd, did you mean USDC/USD?"),
+        (Scope::Pair, "EUR/WETH", "there is no pair EUR/WETH"),
+        (Scope::Provider, "nort", "there is no provider nort, did you mean north?"),
+        (Scope::Chain, "anvill", "there is no chain anvill, did you mean anvil?"),
+        (Scope::Rail, "payouts", "the target of a rail is offramp or payout"),
+    ] {
+        for change in [PauseSwitch::Pause, PauseSwitch::Resume] {
+            let refused = switch(&mut conn, &targets, change, scope, target, "jo", "test").await.unwrap_err();
+            assert!(refused.to_string().starts_with(problem), "{refused}");
+        }
+    }
+    assert_eq!(harness.count("select count(*) from pause").await, 0);
+    for (scope, target) in [
+        (Scope::Pair, "USDC/USD"),
+        (Scope::Provider, "north"),
+        (Scope::Chain, "anvil"),
+        (Scope::Rail, "payout"),
+    ] {
+        let done =
+            switch(&mut conn, &targets, PauseSwitch::Pause, scope, target, "jo", "test").await.unwrap();
+        assert!(done.is_changed && done.target == target, "{done:?}");
+    }
+    // What is paused is resumed although it is gone.
+    let without = Targets::default();
+    let resumed = switch(&mut conn, &without, PauseSwitch::Resume, Scope::Chain, "anvil", "jo", "test").await;
+    assert!(resumed.unwrap().is_changed);
+    let paused = switch(&mut conn, &targets, PauseSwitch::Pause, Scope::Partner, "acme", "jo", "test").await;
+    assert_eq!(paused.unwrap().target, harness.tenant.partner_id);
 }

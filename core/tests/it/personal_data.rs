@@ -1,16 +1,16 @@
 //! Personal data is erased from what has ended, wherever it is stored, and the books stay.
 
-use dvp_core::approvals::{ApprovalError, approve};
-use dvp_core::audit::{AuditError, verify};
 use dvp_core::engine::ReceiptLookup;
-use dvp_core::personal_data::{AGE_LEAST, Erasure, ErasureError, erase_aged, request};
-use dvp_core::requests::Maker;
-use dvp_core::retention::{Ages, round};
+use dvp_core::operators::approvals::{ApprovalError, approve};
+use dvp_core::operators::personal_data::{AGE_LEAST, Erasure, ErasureError, erase_order, request};
+use dvp_core::operators::requests::Maker;
+use dvp_core::workflow::audit::{AuditError, verify};
+use dvp_core::workflow::retention::{Ages, round};
 use dvp_domain::beneficiary::BeneficiaryAddress;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::receipt;
-use dvp_store::beneficiaries::{NewBeneficiary, disable_destination, insert_beneficiary};
 use dvp_store::orders::executions::RefType;
+use dvp_store::partners::beneficiaries::{NewBeneficiary, disable_destination, insert_beneficiary};
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ pub(crate) async fn complete(harness: &Harness, reference: &str) {
 }
 
 async fn run(harness: &Harness, statement: &'static str, reference: &str) {
-    sqlx::query(statement).bind(reference).execute(harness.pool()).await.unwrap();
+    harness.run_of(statement, reference).await;
 }
 
 /// What operators, the bank, a FIX session and a receiver of webhooks add to an order, each with the name or the account.
@@ -214,8 +214,21 @@ async fn an_order_is_erased_by_two_operators_from_every_column_and_the_books_sta
     assert_eq!(receipt::check(&body), Ok(()), "the amounts still add up");
     let mut put_back = body.clone();
     put_back["clientReference"] = json!("for the aunt of the treasurer");
+    assert_eq!(put_back["_schemaVersion"], receipt::ERASED_VERSION);
+    put_back["_schemaVersion"] = json!(receipt::SCHEMA_VERSION);
     put_back.as_object_mut().unwrap().remove("erased");
     assert_eq!(receipt::hash(&put_back), receipt::anchored_hash(&body));
+
+    for change in [
+        "update receipt set remainder = '{}'",
+        "update receipt set body = '{}', remainder = null",
+        "update receipt set content_hash = sha256('x')",
+        "delete from receipt",
+        "truncate receipt",
+    ] {
+        let refused = sqlx::query(change).execute(harness.pool()).await.unwrap_err().to_string();
+        assert!(refused.contains("never changed"), "{change}: {refused}");
+    }
 
     let status = harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap();
     let status = serde_json::to_value(status.unwrap()).unwrap();
@@ -324,7 +337,7 @@ async fn old_orders_are_erased_by_age_whole_or_not_at_all_and_once() {
 
     // A process that dies has erased nothing.
     let mut tx = harness.pool().begin().await.unwrap();
-    assert_eq!(erase_aged(&mut tx, AGE_LEAST, 10).await.unwrap(), 2);
+    assert!(erase_order(&mut tx, &old, false).await.unwrap());
     tx.rollback().await.unwrap();
     let erased = "select count(*) from execution where personal_erased_at is not null";
     assert_eq!(harness.count(erased).await, 0);

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use dvp_sandbox::embedded::TestDatabase;
-use dvp_store::pool::pool_options;
+use dvp_store::database::pool::pool_options;
 use sqlx::Acquire as _;
 
 #[tokio::test]

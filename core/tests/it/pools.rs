@@ -1,8 +1,8 @@
 //! Each part of the service has its own connections.
 
 use dvp_store::database::Database;
+use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::orders::executions::RefType;
-use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgPool, PoolConnection};
 
 use crate::scenes;

@@ -1,26 +1,22 @@
 //! Firm quotes hold their output: an issued quote that is used in time is accepted, and no output is promised twice.
 
-use std::sync::Arc;
-
-use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::ledger_operations::{LedgerError, request};
-use dvp_core::requests::Maker;
-use dvp_core::writer::{IdempotencyPart, Outcome, Refusal};
+use dvp_core::engine::Engine;
+use dvp_core::operators::ledger_operations::{LedgerError, request};
+use dvp_core::operators::requests::Maker;
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest, FirmTerms};
-use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::quotes::NewFirmQuote;
-use dvp_testing::Harness;
-use dvp_testing::orders::order;
+use dvp_testing::orders::{self, order};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use crate::scenes::{self, engines};
+use crate::scenes::{self, engines, key_of};
 
 /// The output for 100 USDC.
 const ONE: u128 = 9_985;
@@ -29,32 +25,39 @@ fn north() -> Owner {
     Owner::Provider("north".into())
 }
 
-/// Requests a firm quote of 100 USDC and stores it; `None` where its output cannot be held.
-pub(crate) async fn quote(engine: &Engine, tenant: &Tenant) -> Option<FirmTerms> {
+/// Requests a firm quote of 100 USDC and stores it, or says why its output cannot be held.
+pub(crate) async fn quote(engine: &Engine, tenant: &Tenant) -> Result<FirmTerms, Refusal> {
+    quote_of(engine, tenant, "USDC", 100_000_000).await
+}
+
+/// The terms of a firm quote for US dollars.
+pub(crate) async fn firm_terms(engine: &Engine, symbol: &str, amount: u128) -> Option<FirmTerms> {
     let registry = &engine.context().registry;
     let requested = FirmRequest {
-        input: registry.find("USDC").unwrap(),
+        input: registry.find(symbol).unwrap(),
         output: registry.find("USD").unwrap(),
-        amount: Minor::new(100_000_000),
+        amount: Minor::new(amount),
         amount_type: AmountType::Source,
         side: Side::Sell,
         actor: ActorType::Institution,
     };
-    let terms = engine.firm_quote(&requested).await.unwrap()?;
+    engine.firm_quote(&requested).await.unwrap()
+}
+
+/// The same of another asset for US dollars.
+pub(crate) async fn quote_of(
+    engine: &Engine,
+    tenant: &Tenant,
+    symbol: &str,
+    amount: u128,
+) -> Result<FirmTerms, Refusal> {
+    let terms = firm_terms(engine, symbol, amount).await.ok_or(Refusal::NotHeld)?;
     let new = NewFirmQuote { tenant: tenant.clone(), request_id: "r".into(), terms: terms.clone() };
-    let id = RecordId {
-        partner_id: tenant.partner_id.clone(),
-        livemode: tenant.livemode,
-        method: "POST".into(),
-        path: "/v1/quotes/firm".into(),
-        key: Uuid::new_v4(),
-    };
-    let render = Arc::new(|outcome: &Outcome| StoredResponse { status: 200, body: format!("{outcome:?}") });
-    let key = IdempotencyPart { id, fingerprint: [9; 32], render };
+    let key = key_of(tenant, Uuid::new_v4(), "/v1/quotes/firm");
     let outcome = engine.keep_firm_quote(new, key).await.unwrap().outcome;
     match outcome {
-        Outcome::Written => Some(terms),
-        Outcome::Refused(Refusal::NotHeld) => None,
+        Outcome::Written => Ok(terms),
+        Outcome::Refused(refusal) => Err(refusal),
         other => panic!("{other:?}"),
     }
 }
@@ -68,27 +71,18 @@ pub(crate) fn with_quote(terms: &FirmTerms) -> IntentRequest {
 }
 
 async fn submit(engine: &Engine, tenant: &Tenant, request: IntentRequest) -> Outcome {
-    let command = SubmitCommand { tenant: tenant.clone(), request, idempotency: None, fix: None };
-    engine.submit(command).await.unwrap().outcome
-}
-
-async fn other_partner(harness: &Harness) -> Tenant {
-    sqlx::query("insert into partner (id, name, tier, limit_per_minute) values ('ptn_other', 'other', 'standard', 100)")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    Tenant { partner_id: "ptn_other".into(), livemode: harness.tenant.livemode }
+    orders::submit(engine, tenant, request).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quotes_hold_is_its_own_until_it_is_used_or_expires() {
     let harness = scenes::harness_with(ONE * 2).await;
     let (engine, acme) = (&harness.engine, harness.tenant.clone());
-    let other = other_partner(&harness).await;
+    let other = harness.other_tenant().await;
     let held = quote(engine, &acme).await.expect("half of the balance");
-    assert!(quote(engine, &acme).await.is_none(), "a partner holds half of it at most");
+    assert!(quote(engine, &acme).await.is_err(), "a partner holds half of it at most");
     let second = quote(engine, &other).await.expect("the other half");
-    assert!(quote(engine, &other).await.is_none());
+    assert!(quote(engine, &other).await.is_err());
     let refused = submit(engine, &acme, order("000123456789")).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     let taken = submit(engine, &acme, with_quote(&held)).await;
@@ -115,12 +109,12 @@ async fn every_issued_quote_of_64_takers_is_accepted() {
     const TAKERS: usize = 64;
     let harness = scenes::harness_with(ONE * 2 * 40 + 17).await;
     let engines = engines(&harness, 3);
-    let other = other_partner(&harness).await;
+    let other = harness.other_tenant().await;
     let takers = (0..TAKERS * 2).map(|n| {
         let engine = engines[n % engines.len()].clone();
         let tenant = if n % 2 == 0 { harness.tenant.clone() } else { other.clone() };
         tokio::spawn(async move {
-            let Some(terms) = quote(&engine, &tenant).await else {
+            let Ok(terms) = quote(&engine, &tenant).await else {
                 // Without a quote: from the balance without holds.
                 return (false, submit(&engine, &tenant, order("000123456789")).await);
             };

@@ -1,25 +1,23 @@
 //! Several concurrent writers on one database, as several processes have them: nothing is promised twice.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey};
-use dvp_domain::intent::{Bounds, IntentRequest, Side};
+use dvp_domain::decision::Reason;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
-use dvp_domain::money::Minor;
-use dvp_domain::quote::{AmountType, FirmRequest};
 use dvp_store::ledger::balances;
 use dvp_store::orders::effects;
 use dvp_store::orders::executions::{self, StateChange};
-use dvp_store::orders::idempotency::{RecordId, StoredResponse};
-use dvp_store::orders::quotes::NewFirmQuote;
+use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
-use crate::scenes::{self, engines};
+use crate::quote_holds::{quote, with_quote};
+use crate::scenes::{self, engines, key_of};
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order, order_for};
+use dvp_testing::orders::{Terms, order, order_for, submit};
 
 /// A caller's request, to any engine.
 struct Sent {
@@ -34,18 +32,6 @@ async fn send_all(harness: &Harness, engines: &[Engine], sent: Vec<Sent>) -> Vec
         tokio::spawn(async move { engine.submit(command).await.unwrap() })
     });
     join_all(submissions).await.into_iter().map(Result::unwrap).collect()
-}
-
-fn key(harness: &Harness, uuid: uuid::Uuid) -> IdempotencyPart {
-    let id = RecordId {
-        partner_id: harness.tenant.partner_id.clone(),
-        livemode: false,
-        method: "POST".into(),
-        path: "/v1/intents".into(),
-        key: uuid,
-    };
-    let render = Arc::new(|outcome: &Outcome| StoredResponse { status: 202, body: format!("{outcome:?}") });
-    IdempotencyPart { id, fingerprint: [9; 32], render }
 }
 
 fn count(done: &[Done], is: impl Fn(&Outcome) -> bool) -> usize {
@@ -72,12 +58,17 @@ async fn no_interleaving_of_processes_reserves_more_than_the_balance() {
         .collect();
     let done = send_all(&harness, &engines, sent).await;
     assert_eq!(count(&done, accepted), 17 + 7);
+    let refused =
+        |outcome: &Outcome| matches!(outcome, Outcome::Rejected { reason: Reason::NoLiquidity, .. });
+    assert_eq!(count(&done, refused), 160 - 17 - 7);
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (99_999, 700_000));
     assert_eq!(harness.balance(&Owner::Provider("north".into()), "USD").await, (5_000, 9_985 * 17));
     harness.check_books().await;
     let gaps = "select count(*) from (select position - lag(position) over (order by position) as step from event) s \
                 where step <> 1";
     assert_eq!(harness.count(gaps).await, 0);
+    let last = harness.count("select max(position) from event").await;
+    assert_eq!((last, harness.count("select position from feed_counter").await), (17 + 7, 17 + 7));
 }
 
 /// An order waits for the batch of another process only if both need the same balance.
@@ -89,8 +80,7 @@ async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
     let [first, second] = engines(&harness, 2).try_into().unwrap_or_else(|_| panic!("two engines"));
     let submit = |engine: &Engine, request| {
         let (engine, tenant) = (engine.clone(), harness.tenant.clone());
-        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
-        tokio::spawn(async move { engine.submit(command).await.unwrap().outcome })
+        tokio::spawn(async move { submit(&engine, &tenant, request).await.unwrap() })
     };
     // A batch that has not ended holds what the provider has of one asset.
     let mut batch = harness.pool().begin().await.unwrap();
@@ -112,39 +102,19 @@ async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
 async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
     let harness = scenes::harness().await;
     let engines = engines(&harness, 4);
-    let registry = &harness.engine.context().registry;
-    let requested = FirmRequest {
-        input: registry.find("USDC").unwrap(),
-        output: registry.find("USD").unwrap(),
-        amount: Minor::new(100_000_000),
-        amount_type: AmountType::Source,
-        side: Side::Sell,
-        actor: dvp_domain::intent::ActorType::Institution,
-    };
     let mut quotes = Vec::new();
-    for n in 0..6 {
-        let terms = harness.engine.firm_quote(&requested).await.unwrap().unwrap();
-        let quote = NewFirmQuote {
-            tenant: harness.tenant.clone(),
-            request_id: format!("r{n}"),
-            terms: terms.clone(),
-        };
-        harness.engine.keep_firm_quote(quote, key(&harness, uuid::Uuid::new_v4())).await.unwrap();
-        quotes.push(terms);
+    for _ in 0..6 {
+        quotes.push(quote(&harness.engine, &harness.tenant).await.unwrap());
     }
-    let sent = (0..120)
-        .map(|n| {
-            let terms = &quotes[n % quotes.len()];
-            let request = IntentRequest {
-                quote_id: Some(terms.quote_id.to_string()),
-                bounds: Bounds::ExactInput { input: terms.priced.input, min_output: terms.priced.output },
-                ..order("000123456789")
-            };
-            Sent { request, key: None }
-        })
-        .collect();
+    let sent = (0..120).map(|n| Sent { request: with_quote(&quotes[n % quotes.len()]), key: None }).collect();
     let done = send_all(&harness, &engines, sent).await;
     assert_eq!(count(&done, accepted), quotes.len());
+    let used =
+        |outcome: &Outcome| matches!(outcome, Outcome::Rejected { reason: Reason::QuoteAlreadyUsed, .. });
+    assert_eq!(count(&done, used), 120 - quotes.len());
+    let other = Tenant { livemode: true, ..harness.tenant.clone() };
+    let outcome = submit(&harness.engine, &other, with_quote(&quotes[0])).await.unwrap();
+    assert!(matches!(outcome, Outcome::Rejected { reason: Reason::QuoteNotFound, .. }), "{outcome:?}");
     let used = "select count(distinct used_by) from firm_quote where used_by is not null";
     assert_eq!(harness.count(used).await, 6);
     harness.check_books().await;
@@ -160,7 +130,7 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_id() {
         .map(|n| {
             let (request, uuid) = &requests[n % requests.len()];
             // Some come without the key: the intentId alone must suffice.
-            let key = (n % 5 != 0).then(|| key(&harness, *uuid));
+            let key = (n % 5 != 0).then(|| key_of(&harness.tenant, *uuid, "/v1/intents"));
             Sent { request: request.clone(), key }
         })
         .collect();

@@ -162,11 +162,8 @@ async fn a_leg_made_due_while_it_is_queried_is_queried_again_at_once() {
     // So often queried before that the next query is half an hour later, or more.
     let often = "update effect set attempts = 20, run_at = now() + interval '1 h' \
                  where lease_until is null and last_result = 'in progress'";
-    wait_for("a query", || async {
-        (sqlx::query(often).execute(harness.pool()).await.unwrap().rows_affected() > 0).then_some(())
-    })
-    .await;
+    wait_for("a query", || async { (harness.run(often).await > 0).then_some(()) }).await;
     slow.known.store(ANSWER_ON_ITS_WAY, Ordering::SeqCst);
-    sqlx::query("update effect set run_at = now()").execute(harness.pool()).await.unwrap();
+    harness.run("update effect set run_at = now()").await;
     harness.wait_for_state(&reference, "completed").await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::context::now;
-use dvp_core::engine::{CancelOutcome, Engine, SubmitCommand};
+use dvp_core::engine::{CancelOutcome, Engine};
 use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
 use dvp_core::ranges::{self, RangesView};
 use dvp_core::writer::{
@@ -21,17 +21,17 @@ use dvp_domain::pause::Scope;
 use dvp_domain::range::Range;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
+use dvp_store::operators::pauses::{self, Decided};
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::ranges::{RESTING_MAX, WALLET_RESTING_MAX};
-use dvp_store::pauses::{self, Decided};
 use dvp_testing::Harness;
-use dvp_testing::market::north;
-use dvp_testing::orders::{Terms as OrderTerms, order, order_by, order_of};
+use dvp_testing::market::{Price, north};
+use dvp_testing::orders::{Terms as OrderTerms, order, order_by, order_of, ranged, submit};
 use dvp_testing::wait::wait_until;
 use futures_util::future::join_all;
 
-use crate::scenes::{self, Price, registry};
+use crate::scenes::{self, registry};
 
 /// What 100 USDC give at a price of 1, and what is reserved for it.
 const GIVES: u128 = 9_935;
@@ -58,17 +58,6 @@ pub(crate) fn falling(target: u128, limit: u128, lifetime_ms: i64) -> IntentRequ
     ranged(order("000123456789"), target, limit, lifetime_ms)
 }
 
-fn ranged(order: IntentRequest, target: u128, limit: u128, lifetime_ms: i64) -> IntentRequest {
-    let received_at = now();
-    let bounds = Bounds::Range {
-        max_input: order.bounds.max_input(),
-        target_output: Minor::new(target),
-        min_output: Minor::new(limit),
-        received_at,
-    };
-    IntentRequest { bounds, deadline: received_at.plus_millis(lifetime_ms), ..order }
-}
-
 /// Ten minutes from 100 to 95 dollars.
 pub(crate) fn patient() -> IntentRequest {
     falling(10_000, 9_500, 600_000)
@@ -88,13 +77,8 @@ pub(crate) async fn started(harness: &Harness) -> RangesView {
 
 pub(crate) async fn resting(harness: &Harness, request: IntentRequest) -> Accepted {
     let accepted = harness.accept(request).await;
-    assert_eq!(state(harness, &accepted.reference).await, "resting");
+    assert_eq!(harness.state(&accepted.reference).await, "resting");
     accepted
-}
-
-pub(crate) async fn state(harness: &Harness, reference: &str) -> String {
-    let found = "select state_name from execution where reference = $1";
-    sqlx::query_scalar(found).bind(reference).fetch_one(harness.pool()).await.unwrap()
 }
 
 pub(crate) async fn terms(harness: &Harness, reference: &str) -> Terms {
@@ -113,7 +97,7 @@ async fn the_market_decides_whether_a_range_is_rejected_filled_or_rests() {
     let below = harness.submit(falling(10_100, 10_000, 600_000)).await;
     assert!(matches!(below, Outcome::Rejected { reason: Reason::BelowMinimumOutput, .. }), "{below:?}");
     let met = harness.accept(falling(9_900, 9_000, 600_000)).await;
-    assert_eq!(state(&harness, &met.reference).await, "accepted");
+    assert_eq!(harness.state(&met.reference).await, "accepted");
     assert_eq!(met.plan.priced.output, Minor::new(9_900));
     assert!(met.plan.priced.input < Minor::new(100_000_000));
     assert_eq!(reserved(&harness).await, 9_950);
@@ -164,13 +148,13 @@ async fn a_better_price_fills_the_orders_that_it_reaches_and_looks_at_no_other()
     }
     wait_until("all in memory", || view.figures().resting == 20).await;
     let before = view.figures().tested;
-    price.set(&harness, "1.0001");
-    price.set(&harness, "1.0112");
+    price.set(&harness.engine, "1.0001");
+    price.set(&harness.engine, "1.0112");
     // 100 USDC now give 100.46: the first five.
     harness.wait_for_count("select count(*) from execution where state_name = 'accepted'", 5).await;
     for (at, order) in orders.iter().enumerate() {
         let expected = if at < 5 { "accepted" } else { "resting" };
-        assert_eq!(state(&harness, &order.reference).await, expected, "{at}");
+        assert_eq!(harness.state(&order.reference).await, expected, "{at}");
     }
     wait_until("the book knows", || view.figures().resting == 15).await;
     assert!(view.figures().tested - before <= 6, "{:?}", view.figures());
@@ -192,7 +176,7 @@ async fn an_order_is_known_though_notifications_were_lost_while_prices_change() 
     });
     let cut = "select pg_terminate_backend(pid) from pg_stat_activity \
                where datname = current_database() and query ilike 'listen%'";
-    sqlx::query(cut).execute(harness.pool()).await.unwrap();
+    harness.run(cut).await;
     resting(&harness, patient()).await;
     wait_until("the order in memory", || view.figures().resting == 1).await;
     publishing.abort();
@@ -201,7 +185,7 @@ async fn an_order_is_known_though_notifications_were_lost_while_prices_change() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resting_order_expires_at_its_deadline_and_leaves_nothing_behind() {
     let (harness, price) = scene(1_000_000).await;
-    price.set(&harness, "1.0");
+    price.set(&harness.engine, "1.0");
     harness.start_workers();
     // Nobody fills it.
     let rests = resting(&harness, falling(10_000, 9_930, 5_000)).await;
@@ -228,7 +212,7 @@ async fn a_resting_order_is_cancelled_once() {
     assert_eq!(cancel().await.unwrap(), CancelOutcome::TooLate);
     assert_eq!(harness.events(&rests.reference).await, ["intent.accepted", "intent.cancelled"]);
     wait_until("the book knows", || view.figures().resting == 0).await;
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     assert_eq!(harness.count("select count(*) from permit_use").await, 0);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
     assert_eq!(reserved(&harness).await, 0);
@@ -242,7 +226,7 @@ async fn an_order_is_filled_or_cancelled_and_never_both() {
     for _ in 0..24 {
         orders.push(resting(&harness, patient()).await.reference);
     }
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     let cancelled = join_all(orders.iter().map(|order| harness.engine.cancel(&harness.tenant, order, None)));
     let cancelled = cancelled.await.into_iter().map(Result::unwrap);
     let cancelled = cancelled.filter(|outcome| *outcome == CancelOutcome::Cancelled).count();
@@ -263,7 +247,7 @@ async fn resting_orders_survive_a_restart() {
     let (harness, price) = scene(1_000_000).await;
     let rests = resting(&harness, patient()).await;
     // The next process has a better price.
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     let next = harness.engine_with(liquidity(&price));
     let view = start(&harness, &next);
     harness.wait_for_state(&rests.reference, "accepted").await;
@@ -290,15 +274,17 @@ async fn attempt(harness: &Harness, reference: &str) -> Unit {
     let wallet = Some(KnownWallet { key, facts });
     let tenant = harness.tenant.clone();
     Unit::of_fill(FillAttempt {
+        filled_as: None,
         execution,
-        submission: Submission { tenant, request, wallet, turn: None, trace: None },
+        submission: Submission { tenant, request, wallet, turn: None, fills: None, trace: None },
+        deposited: None,
     })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_writers_fill_an_order_once() {
     let (harness, price) = scene(1_000_000).await;
-    price.set(&harness, "0.99");
+    price.set(&harness.engine, "0.99");
     let rests = resting(&harness, falling(9_900, 9_500, 600_000)).await;
     // Processes whose prices meet it.
     let writers: Vec<Writer> =
@@ -313,7 +299,7 @@ async fn several_writers_fill_an_order_once() {
     assert_eq!(filled.count(), 1, "{done:?}");
     assert!(done.iter().all(|done| matches!(done, Ok(_) | Err(WriteError::Stale { .. }))), "{done:?}");
     assert_eq!(harness.count("select count(*) from ledger_entry where reason = 'reserve'").await, 2);
-    assert_eq!(state(&harness, &rests.reference).await, "accepted");
+    assert_eq!(harness.state(&rests.reference).await, "accepted");
     harness.check_books().await;
 }
 
@@ -333,18 +319,17 @@ async fn of_equal_orders_the_oldest_is_filled_first_whoever_placed_it() {
         };
         let request =
             IntentRequest { bounds, deadline: received_at.plus_millis(600_000), ..order("000123456789") };
-        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
-        match harness.engine.submit(command).await.unwrap().outcome {
+        match submit(&harness.engine, &tenant, request).await.unwrap() {
             Outcome::Accepted(accepted) => orders.push(accepted.reference.clone()),
             other => panic!("{other:?}"),
         }
     }
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     started(&harness).await;
     harness.wait_for_count("select count(*) from execution where state_name = 'accepted'", 2).await;
     let mut states = Vec::new();
     for order in &orders {
-        states.push(state(&harness, order).await);
+        states.push(harness.state(order).await);
     }
     assert_eq!(states, ["accepted", "accepted", "resting", "resting"]);
     // What there is to deliver comes later.
@@ -362,9 +347,9 @@ async fn a_pause_keeps_an_order_resting_and_its_end_fills_it() {
     let partner = harness.tenant.partner_id.clone();
     let mut conn = harness.pool().acquire().await.unwrap();
     pauses::insert(&mut conn, Scope::Partner, &partner, by).await.unwrap();
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     wait_until("an attempt", || view.figures().tested >= 2).await;
-    assert_eq!(state(&harness, &rests.reference).await, "resting");
+    assert_eq!(harness.state(&rests.reference).await, "resting");
     assert_eq!(reserved(&harness).await, 0);
     pauses::delete(&mut conn, Scope::Partner, &partner, by).await.unwrap();
     harness.wait_for_state(&rests.reference, "accepted").await;
@@ -386,11 +371,10 @@ async fn a_tenant_has_ten_thousand_resting_orders_at_most() {
     assert!(matches!(refused, Outcome::Rejected { reason, .. } if reason == open), "{refused:?}");
     // Another tenant's orders rest, and one that the market meets is filled.
     let tenant = harness.other_tenant().await;
-    let command = SubmitCommand { tenant, request: patient(), idempotency: None, fix: None };
-    let others = harness.engine.submit(command).await.unwrap().outcome;
+    let others = submit(&harness.engine, &tenant, patient()).await.unwrap();
     assert!(matches!(others, Outcome::Accepted(_)), "{others:?}");
     let met = harness.accept(falling(9_900, 9_000, 600_000)).await;
-    assert_eq!(state(&harness, &met.reference).await, "accepted");
+    assert_eq!(harness.state(&met.reference).await, "accepted");
     // The end of one makes place.
     let cancelled = harness.engine.cancel(&harness.tenant, &last.reference, None).await.unwrap();
     assert_eq!(cancelled, CancelOutcome::Cancelled);
@@ -414,12 +398,12 @@ async fn later_orders_of_a_wallet_wait_behind_a_resting_one_or_are_refused() {
     let held = harness.submit(of_wallet(&wallet, 0)).await;
     assert!(matches!(held, Outcome::Refused(Refusal::InvalidPermit(_))), "{held:?}");
     let behind = harness.accept(of_wallet(&wallet, 1)).await;
-    assert_eq!(state(&harness, &behind.reference).await, "accepted");
+    assert_eq!(harness.state(&behind.reference).await, "accepted");
     // At a worse price it would be filled in seven minutes, when the path of an order behind it has expired.
-    price.set(&harness, "0.97");
+    price.set(&harness.engine, "0.97");
     let refused = harness.submit(of_wallet(&wallet, 2)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     started(&harness).await;
     harness.wait_for_state(&first.reference, "accepted").await;
     harness.accept(of_wallet(&wallet, 2)).await;
@@ -449,15 +433,15 @@ async fn a_wallet_has_a_hundred_resting_orders_at_most() {
     let next = (most + 1).to_string();
     sqlx::query(extra).bind(&next).bind(&references[0]).execute(pool).await.unwrap();
     let rests = "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
-                                            min_output, received_at, deadline) \
+                                            min_output, received_at, deadline, partner_id, livemode) \
                  select 'other', input_asset, output_asset, actor, max_input, target_output, min_output, received_at, \
-                        deadline from resting_range where reference = $1";
+                        deadline, partner_id, livemode from resting_range where reference = $1";
     sqlx::query(rests).bind(&references[0]).execute(pool).await.unwrap();
     let refused = harness.submit(of_wallet(&wallet, most + 2)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     sqlx::query("delete from resting_range where reference = 'other'").execute(pool).await.unwrap();
     harness.accept(of_wallet(&wallet, most + 2)).await;
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     started(&harness).await;
     for reference in &references {
         harness.wait_for_state(reference, "accepted").await;
@@ -471,7 +455,7 @@ async fn an_order_whose_permit_was_used_elsewhere_fails() {
     let (harness, price) = scene(1_000_000).await;
     let rests = resting(&harness, patient()).await;
     harness.node.set_next_nonce(1);
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     // A process that has not read the wallet before.
     start(&harness, &harness.engine_with(liquidity(&price)));
     harness.wait_for_state(&rests.reference, "failed").await;
@@ -490,7 +474,7 @@ async fn a_large_order_is_filled_from_what_there_is() {
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     let small = ranged(order_of(30_000_000, "000123456789"), 3_000, 2_800, 600_000);
     let rests = resting(&harness, small).await;
-    price.set(&harness, "1.1");
+    price.set(&harness.engine, "1.1");
     harness.wait_for_state(&rests.reference, "accepted").await;
     harness.check_books().await;
 }

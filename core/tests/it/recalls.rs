@@ -1,25 +1,19 @@
 //! Recalls of payments: two operators want one, the bank gets one file of it wherever a process stops, and answers in any
 //! order, late, twice and wrong.
 
-use dvp_core::operations::{Action, ResolveError};
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_domain::payment::PaymentSubject;
 use dvp_domain::recall::{RecallReason, RecallStatus, RecallSubject};
 use dvp_domain::reconcile::BreakKind;
-use dvp_rails::LegKind;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_store::orders::bank::{self, BankAlarm};
 use dvp_store::orders::recalls::{self, Answered, Recall, RecallFilter};
 use dvp_testing::wait::wait_for;
 
-use crate::bank_files::{BankScene, count};
+use crate::bank_files::{BankScene, count, stopped};
+use crate::scenes::both_decide;
 
-const RECALL: Action = Action::Recall { reason: RecallReason::Duplicate, information: None };
-
-/// Both operators decide.
-async fn decided(scene: &BankScene, reference: &str, action: Action) {
-    assert!(scene.decide("jo", reference, action.clone()).await.unwrap(), "a request");
-    assert!(!scene.decide("mika", reference, action).await.unwrap(), "carried out");
-}
+pub(crate) const RECALL: Action = Action::Recall { reason: RecallReason::Duplicate, information: None };
 
 async fn listed(scene: &BankScene, reference: &str) -> Vec<Recall> {
     let mut conn = scene.harness.pool().acquire().await.unwrap();
@@ -93,13 +87,18 @@ async fn an_accepted_recall_ends_by_the_return_of_the_payment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_recall_is_closed_with_its_reason_and_may_be_requested_again() {
     let (scene, reference) = paid("0021").await;
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     let rejected = has_status(&scene, &reference, RecallStatus::Rejected).await;
     let said = (rejected.answer_reason.as_deref(), rejected.answer_text.as_deref());
     assert_eq!(said, (Some("CUST"), Some("the recall was refused")));
     assert_eq!(scene.breaks().await, []);
     assert_eq!(scene.harness.count("select count(*) from execution where state_name = 'completed'").await, 1);
-    decided(&scene, &reference, Action::Recall { reason: RecallReason::Fraud, information: None }).await;
+    both_decide(
+        &scene.harness,
+        &reference,
+        Action::Recall { reason: RecallReason::Fraud, information: None },
+    )
+    .await;
     wait_for("the second answer", || async {
         let found = listed(&scene, &reference).await;
         (found.len() == 2 && found.iter().all(|one| one.status == RecallStatus::Rejected)).then_some(())
@@ -116,7 +115,7 @@ async fn a_pending_payment_that_is_recalled_is_never_made() {
     scene.harness.play_until(&reference, |kind| kind == "fill").await;
     scene.harness.wait_for_count("select count(*) from bank_payment where status = 'sent'", 1).await;
     scene.harness.wait_for_count("select count(*) from event where type = 'payout.in_progress'", 1).await;
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     has_status(&scene, &reference, RecallStatus::Recalled).await;
     scene.harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(scene.breaks().await, []);
@@ -126,12 +125,12 @@ async fn a_pending_payment_that_is_recalled_is_never_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_recall_without_a_return_is_a_break_until_it_is_closed() {
     let (scene, reference) = paid("0023").await;
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     has_status(&scene, &reference, RecallStatus::Accepted).await;
     assert_eq!(scene.breaks().await, [], "it may take a while");
     assert!(refused(scene.decide("jo", &reference, RECALL).await).contains("is being recalled"));
     let earlier = "update bank_recall set answered_at = answered_at - interval '6 days'";
-    sqlx::query(earlier).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(earlier).await;
     assert_eq!(scene.breaks().await, [BreakKind::RecallNotReturned]);
     assert!(scene.decide("jo", &reference, Action::CloseRecall).await.unwrap());
     assert_eq!(scene.breaks().await, [BreakKind::RecallNotReturned], "one operator closes nothing");
@@ -148,7 +147,7 @@ async fn late_repeated_partial_and_broken_answers_count_once_each() {
     let references = futures_util::future::join_all(runs).await;
     scene.harness.wait_for_count("select count(*) from bank_payment where status = 'paid'", 4).await;
     for reference in &references {
-        decided(&scene, reference, RECALL).await;
+        both_decide(&scene.harness, reference, RECALL).await;
     }
     let [late, broken, partly, silent] = &references[..] else { panic!("four orders") };
     for reference in [late, broken, silent] {
@@ -169,13 +168,13 @@ async fn late_repeated_partial_and_broken_answers_count_once_each() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_contradicts_another_is_a_break_until_it_is_closed() {
     let (scene, reference) = paid("0024").await;
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     // The bank gave the payment back after all.
     scene.harness.wait_for_state(&reference, "reversed").await;
     let recall = the_only(&scene, &reference).await;
     assert_eq!((recall.status, recall.contradicting.as_deref()), (RecallStatus::Rejected, Some("accepted")));
     assert_eq!(scene.breaks().await, [BreakKind::PaymentReturned, BreakKind::RecallContradicted]);
-    decided(&scene, &reference, Action::CloseRecall).await;
+    both_decide(&scene.harness, &reference, Action::CloseRecall).await;
     assert_eq!(scene.breaks().await, [BreakKind::PaymentReturned]);
 }
 
@@ -186,7 +185,7 @@ async fn an_answer_to_a_recall_that_was_never_requested_is_a_break() {
     assert_eq!((recall.reason, recall.contradicting.as_deref()), (None, Some("accepted")));
     assert_eq!(scene.breaks().await, [BreakKind::RecallContradicted]);
     assert_eq!(alarms(&scene).await, ["the bank answered a recall that was never requested"]);
-    decided(&scene, &reference, Action::CloseRecall).await;
+    both_decide(&scene.harness, &reference, Action::CloseRecall).await;
     assert_eq!(scene.breaks().await, []);
     // The same file again opens nothing.
     let inbox = scene.files.folder().inbox();
@@ -200,7 +199,7 @@ async fn an_answer_to_a_recall_that_was_never_requested_is_a_break() {
 /// An order whose payment the bank has, over files that the test moves itself.
 async fn by_hand() -> (BankScene, String) {
     let (scene, reference) = BankScene::with_files_by_hand("6789").await;
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     (scene, reference)
 }
 
@@ -241,13 +240,13 @@ async fn the_bank_gets_one_file_of_a_recall_wherever_a_process_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recall_that_is_not_needed_or_withdrawn_is_never_sent() {
     let (scene, reference) = by_hand().await;
-    decided(&scene, &reference, Action::CloseRecall).await;
+    both_decide(&scene.harness, &reference, Action::CloseRecall).await;
     assert_eq!(the_only(&scene, &reference).await.status, RecallStatus::Withdrawn);
     assert_eq!(scene.files.send_recalls().await.unwrap(), 0);
-    decided(&scene, &reference, RECALL).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
     // The bank's refusal arrives before the request is sent.
     let refused = "update bank_payment set status = 'refused', reason = 'AC04'";
-    sqlx::query(refused).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(refused).await;
     assert_eq!(scene.files.send_recalls().await.unwrap(), 0);
     let statuses = listed(&scene, &reference).await.iter().map(|one| one.status).collect::<Vec<_>>();
     assert_eq!(statuses, [RecallStatus::NotNeeded, RecallStatus::Withdrawn]);
@@ -267,35 +266,38 @@ async fn a_payment_that_the_bank_does_not_have_is_not_recalled() {
     let reference = scene.harness.accept(crate::bank_files::inline("6789")).await.reference;
     assert!(refused_text(&scene, &reference).await.contains("cancel the order"));
     let (scene, reference) = BankScene::with_files_by_hand("6789").await;
-    let staged = "update bank_payment set status = 'staged'";
-    sqlx::query(staged).execute(scene.harness.pool()).await.unwrap();
+    let staged = "update bank_payment set status = 'staged', giving_at = null";
+    scene.harness.run(staged).await;
     assert!(refused_text(&scene, &reference).await.contains("was not given to the bank"));
     let long = Action::Recall { reason: RecallReason::Customer, information: Some("x".repeat(106)) };
-    sqlx::query("update bank_payment set status = 'sent'").execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run("update bank_payment set status = 'sent', giving_at = now()").await;
     assert!(refused(scene.decide("jo", &reference, long).await).contains("105 characters"));
     // Another decision about the order waits for approval.
-    let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-    assert!(scene.decide("jo", &reference, fail.clone()).await.unwrap());
+    scene.accept_recall().await;
+    assert!(scene.decide("jo", &reference, stopped()).await.unwrap());
     assert!(refused_text(&scene, &reference).await.contains("waits for approval"));
     // Operators gave the payment up, and the bank may make it still: it can be recalled.
-    assert!(!scene.decide("mika", &reference, fail).await.unwrap());
+    assert!(!scene.decide("mika", &reference, stopped()).await.unwrap());
     scene.harness.wait_for_state(&reference, "payout_failed").await;
-    decided(&scene, &reference, RECALL).await;
-    assert_eq!(the_only(&scene, &reference).await.status, RecallStatus::Approved);
+    both_decide(&scene.harness, &reference, RECALL).await;
+    assert!(listed(&scene, &reference).await.iter().any(|one| one.status == RecallStatus::Approved));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_made_after_it_was_given_up_comes_back_by_its_recall() {
     let (scene, reference) = BankScene::with_unanswered("6789").await;
-    let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-    decided(&scene, &reference, fail).await;
+    scene.give_up(&reference).await;
     scene.harness.wait_for_state(&reference, "payout_failed").await;
     tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
     scene.has_alarm(&reference, "paid after the payout was given up").await;
-    decided(&scene, &reference, RECALL).await;
-    has_status(&scene, &reference, RecallStatus::Recalled).await;
+    both_decide(&scene.harness, &reference, RECALL).await;
+    wait_for("the return", || async {
+        let found = listed(&scene, &reference).await;
+        found.iter().any(|one| one.status == RecallStatus::Recalled).then_some(())
+    })
+    .await;
     assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted], "until operators have closed it");
-    decided(&scene, &reference, Action::CloseContradiction).await;
+    both_decide(&scene.harness, &reference, Action::CloseContradiction).await;
     assert_eq!(scene.breaks().await, []);
     // Nothing waits for an order that has ended.
     scene.harness.wait_for_count("select count(*) from effect", 0).await;
@@ -339,9 +341,9 @@ async fn a_recall_that_the_bank_never_answers_is_a_break() {
     scene.files.send_recalls().await.unwrap();
     assert_eq!(scene.breaks().await, []);
     let long_ago = "update bank_recall set sent_at = sent_at - interval '22 days'";
-    sqlx::query(long_ago).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(long_ago).await;
     assert_eq!(scene.breaks().await, [BreakKind::RecallUnanswered]);
-    decided(&scene, &reference, Action::CloseRecall).await;
+    both_decide(&scene.harness, &reference, Action::CloseRecall).await;
     assert_eq!(scene.breaks().await, []);
     assert_eq!(the_only(&scene, &reference).await.status, RecallStatus::Sent);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST, round};
+use dvp_core::workflow::retention::{Ages, IDEMPOTENCY_LEAST, round};
+use dvp_store::database::retention;
 use dvp_store::fix::archive;
 use dvp_store::orders::feed;
-use dvp_store::partners::nonces::{self, NewNonce};
-use dvp_store::retention;
+use dvp_store::partners::registry::nonces::{self, NewNonce};
 use sqlx::PgPool;
 
 use crate::scenes;
@@ -299,8 +299,6 @@ async fn a_round_creates_the_days_to_come_of_the_webhook_log_and_reports_when_it
     let harness = scenes::harness().await;
     let pool = harness.pool();
     for statement in [
-        "drop table webhook_delivery",
-        "drop table webhook_attempt",
         // Somebody has detached today.
         "select create_day_partition('webhook_delivery_log', (now() at time zone 'UTC')::date, 'endpoint_id, id')",
         "do $$ begin execute format('alter table webhook_delivery_log detach partition %I', \
@@ -313,6 +311,8 @@ async fn a_round_creates_the_days_to_come_of_the_webhook_log_and_reports_when_it
     let remove = "do $$ begin execute format('drop table %I', \
                       'webhook_delivery_log_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')); end $$";
     sqlx::query(remove).execute(pool).await.unwrap();
+    let set_aside = "select count(*) from set_aside where next_attempt_at > clock_timestamp()";
+    harness.wait_for_count(set_aside, 0).await;
     for _ in 0..2 {
         assert_eq!(round(pool, &ages).await.failed, Vec::<&str>::new());
         for log in ["webhook_delivery_log", "webhook_attempt_log"] {
@@ -326,29 +326,5 @@ async fn a_round_creates_the_days_to_come_of_the_webhook_log_and_reports_when_it
             .unwrap();
             assert_eq!(days, (0..=7).collect::<Vec<_>>(), "{log}");
         }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_log_of_before_is_a_partition_until_all_of_it_is_expired() {
-    let harness = scenes::harness().await;
-    let pool = harness.pool();
-    let insert = "insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, ended_at) \
-                  select n, 'we_1', 'ptn_1', 'evt_' || n, 'payout.completed', 'feed', 'delivered', \
-                         now() - make_interval(days => n) from generate_series(0, 40, 20) n";
-    sqlx::query(insert).execute(pool).await.unwrap();
-    assert_eq!(harness.count("select count(*) from webhook_delivery").await, 3, "by the release before");
-    assert_eq!(round(pool, &Ages::default()).await.failed, Vec::<&str>::new());
-    assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, 3);
-    // A week from the first midnight after the migration, which another day may have followed since.
-    let until = "select count(*) from partition_days('webhook_delivery_log') where begins_at is null \
-                 and ends_at > now() + interval '6 days' and ends_at <= now() + interval '8 days' \
-                 and ends_at = date_trunc('day', ends_at, 'UTC')";
-    assert_eq!(harness.count(until).await, 1);
-    for (before_its_end, rows) in [(1.0, 3), (0.0, 0)] {
-        let drop = "select drop_day_partition('webhook_delivery_log', ends_at - make_interval(secs => $1)) \
-                    from partition_days('webhook_delivery_log') where begins_at is null";
-        sqlx::query(drop).bind(before_its_end).execute(pool).await.unwrap();
-        assert_eq!(harness.count("select count(*) from webhook_delivery_log").await, rows);
     }
 }

@@ -1,6 +1,6 @@
 //! Preimages and the rotation of the master key.
 
-use dvp_core::rotation::{self, Usage};
+use dvp_core::operators::rotation::{self, Usage};
 use dvp_core::secrets::{MasterKey, Vault};
 
 use crate::scenes;
@@ -53,7 +53,7 @@ async fn an_orders_preimage_is_in_no_row_and_needs_its_key_until_settled() {
     assert_eq!(uses(&usage, "1", "live executions"), 1);
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
-    sqlx::query("update chain_command set state = 'done'").execute(harness.pool()).await.unwrap();
+    harness.run("update chain_command set state = 'done'").await;
     let usage = rotation::usage(&mut conn, &rotated).await.unwrap();
     assert_eq!(uses(&usage, "1", "live executions"), 0);
 }
@@ -66,10 +66,15 @@ async fn secrets_of_an_earlier_key_are_reencrypted_and_account_hashes_stay() {
     let mut conn = harness.pool().acquire().await.unwrap();
     let before = rotation::with_kept_secrets(&mut conn, old.clone()).await.unwrap();
     let partner = &harness.tenant.partner_id;
-    let issued =
-        dvp_core::keys::issue(&mut conn, &old, partner, dvp_domain::environment::Environment::Test, &[])
-            .await
-            .unwrap();
+    let issued = dvp_core::operators::keys::issue(
+        &mut conn,
+        &old,
+        partner,
+        dvp_domain::environment::Environment::Test,
+        &[],
+    )
+    .await
+    .unwrap();
 
     let vault = rotation::with_kept_secrets(&mut conn, both()).await.unwrap();
     assert_eq!(vault.account_hash("a"), before.account_hash("a"));
@@ -80,8 +85,7 @@ async fn secrets_of_an_earlier_key_are_reencrypted_and_account_hashes_stay() {
     assert_eq!(uses(&usage, "1", "signing secrets of API keys"), 0);
     assert_eq!(uses(&usage, "1", "API keys"), 1, "hashed anew when it is next used");
 
-    let sealed: (Vec<u8>,) =
-        sqlx::query_as("select sealed_secret from api_key").fetch_one(harness.pool()).await.unwrap();
+    let sealed: (Vec<u8>,) = harness.row("select sealed_secret from api_key").await;
     let new = Vault::with_keys(vec![master_key("2026", 9)]).unwrap();
     assert_eq!(new.open(&issued.key_id, &sealed.0).unwrap(), issued.signing_secret.as_bytes());
     let alone = rotation::with_kept_secrets(&mut conn, new).await.unwrap();

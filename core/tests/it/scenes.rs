@@ -1,62 +1,32 @@
 //! Shared setup beside the harness: the market of the tests, a database behind a proxy, and units of FIX and REST as
 //! the services queue them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::chain::WalletReader;
 use dvp_core::engine::Engine;
-use dvp_core::liquidity::{Liquidity, ReferenceSource};
+use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource, ReferenceSource};
+use dvp_core::operators::operations::{Action, OperatorDecision, ResolveError};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, Writer, WriterLimits};
 use dvp_domain::asset::{Pair, Registry};
 use dvp_domain::beneficiary::PayoutMethod;
-use dvp_domain::liquidity::{LiquidityProvider, Reference};
+use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
-use dvp_domain::time::Timestamp;
 use dvp_store::PgConnection;
-use dvp_store::beneficiaries::{NewDestination, insert_destination};
 use dvp_store::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixRows};
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
+use dvp_store::partners::beneficiaries::{NewDestination, insert_destination};
 use dvp_testing::harness::readers;
-use dvp_testing::market::pair;
+use dvp_testing::market::{Price, north, pair};
+use dvp_testing::wait::wait_for;
 use dvp_testing::{Harness, Market};
-use rust_decimal::Decimal;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::proxy::Proxy;
-
-/// The reference price of one pair, which the test sets.
-#[derive(Clone)]
-pub(crate) struct Price {
-    pair: (&'static str, &'static str),
-    price: Arc<Mutex<Decimal>>,
-}
-
-impl Price {
-    pub(crate) fn of(input: &'static str, output: &'static str, price: &str) -> Self {
-        Self { pair: (input, output), price: Arc::new(Mutex::new(price.parse().unwrap())) }
-    }
-
-    pub(crate) fn set(&self, harness: &Harness, price: &str) {
-        *self.price.lock().unwrap() = price.parse().unwrap();
-        harness.engine.context().liquidity.publish();
-    }
-}
-
-impl ReferenceSource for Price {
-    fn id(&self) -> &str {
-        "test"
-    }
-
-    fn reference(&self, input: &str, output: &str) -> Option<Reference> {
-        let price = *self.price.lock().unwrap();
-        let valid_until = Timestamp::from_millis(i64::MAX);
-        ((input, output) == self.pair).then_some(Reference { price, valid_until })
-    }
-}
 
 /// Every kind of order: north fills all of them, south those of one pair of currencies.
 pub(crate) fn market() -> Market {
@@ -95,20 +65,24 @@ pub(crate) async fn harness_over(
     Harness::with_liquidity(market, liquidity).await
 }
 
+/// North at the test's own prices.
+pub(crate) fn priced(registry: Registry, prices: &[&Price]) -> Liquidity {
+    let provider = Arc::new(ConfiguredProvider::new(north())) as Arc<dyn LiquiditySource>;
+    let references = prices.iter().map(|price| Arc::new((*price).clone()) as Arc<dyn ReferenceSource>);
+    Liquidity::new(registry, vec![provider], references.collect())
+}
+
 /// Limits of a writer that waits for what a test holds, as long as a slow machine needs.
 pub(crate) const PATIENT: WriterLimits = WriterLimits {
     connect: Duration::from_secs(20),
     transaction: Duration::from_secs(60),
     statement: Duration::from_secs(40),
     lock: Duration::from_secs(30),
-    turn: Duration::from_secs(30),
 };
 
 /// Engines with a writer each, like other processes on the same database.
 pub(crate) fn engines(harness: &Harness, count: usize) -> Vec<Engine> {
-    // Batches of several processes wait for each other no longer than in the service.
-    let limits = WriterLimits { turn: WriterLimits::default().turn, ..PATIENT };
-    (0..count).map(|_| engine_over(harness, harness.pool().clone(), limits)).collect()
+    (0..count).map(|_| engine_over(harness, harness.pool().clone(), PATIENT)).collect()
 }
 
 /// An engine of which only the writer reaches the database through a proxy.
@@ -127,8 +101,53 @@ pub(crate) fn engine_over(harness: &Harness, pool: PgPool, limits: WriterLimits)
     Engine::new(harness.pool().clone(), writer, context, wallets)
 }
 
+/// What an operator decides as soon as no call can be in flight.
+pub(crate) async fn decide_in_time(
+    harness: &Harness,
+    operator: &str,
+    reference: &str,
+    action: Action,
+) -> Result<OperatorDecision, ResolveError> {
+    wait_for("the decision", || async {
+        harness.run("update effect set called_at = now() - interval '1 minute'").await;
+        match harness.decide(operator, reference, action.clone()).await {
+            Err(ResolveError::InFlight) => None,
+            decided => Some(decided),
+        }
+    })
+    .await
+}
+
+/// One operator requests, and another one carries it out. Where the order has moved between the two, the second request
+/// is a new one.
+pub(crate) async fn both_decide(harness: &Harness, reference: &str, action: Action) {
+    let requested = decide_in_time(harness, "jo", reference, action.clone()).await.unwrap();
+    assert!(requested.is_proposal);
+    for operator in ["mika", "jo", "mika"] {
+        if !decide_in_time(harness, operator, reference, action.clone()).await.unwrap().is_proposal {
+            return;
+        }
+    }
+    panic!("{reference} moves again and again");
+}
+
+/// The order's lock is to be settled now, as if that much time had passed.
+pub(crate) async fn is_near_its_timelock(harness: &Harness, reference: &str) {
+    let near = "with near as (update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')) \
+                update effect set run_at = now()";
+    harness.run(near).await;
+    harness.wait_for_state(reference, "owing").await;
+}
+
+/// The lock of an order that is owed is settled.
+pub(crate) async fn is_settled(harness: &Harness, reference: &str) {
+    harness.play_until(reference, |kind| kind == "settle").await;
+    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
+    harness.wait_for_count(settled, 1).await;
+}
+
 /// A FIX session of a partner, with numbers that begin at 1. Returns its id.
-pub(crate) async fn fix_session(harness: &Harness, tenant: &Tenant, client: &str) -> String {
+pub(crate) async fn fix_session(pool: &PgPool, tenant: &Tenant, client: &str) -> String {
     let session = NewFixSession {
         partner_id: tenant.partner_id.clone(),
         livemode: tenant.livemode,
@@ -140,7 +159,7 @@ pub(crate) async fn fix_session(harness: &Harness, tenant: &Tenant, client: &str
         password_hash: [0; 32],
         password_key: "1".into(),
     };
-    let mut conn = harness.pool().acquire().await.unwrap();
+    let mut conn = pool.acquire().await.unwrap();
     fix::upsert_session(&mut conn, &session).await.unwrap();
     session.session_id()
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dvp_core::approvals::approve;
-use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
+use dvp_core::context::now;
+use dvp_core::engine::Engine;
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::Outcome;
@@ -15,7 +16,7 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::screening::ScreeningResult;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order, order_for};
+use dvp_testing::orders::{Terms, order, order_for, submit};
 use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::scenes;
 
 /// A screening service with a given answer. `None`: no answer.
-struct Service {
+pub(crate) struct Service {
     url: String,
     says: Arc<std::sync::Mutex<Option<Value>>>,
     requested: Arc<AtomicUsize>,
@@ -33,7 +34,7 @@ struct Service {
 }
 
 impl Service {
-    async fn saying(says: Option<Value>) -> Self {
+    pub(crate) async fn saying(says: Option<Value>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let service = Self {
             url: format!("http://{}/orders", listener.local_addr().unwrap()),
@@ -65,7 +66,7 @@ impl Service {
         self.requested.load(Ordering::SeqCst)
     }
 
-    fn say(&self, says: Option<Value>) {
+    pub(crate) fn say(&self, says: Option<Value>) {
         *self.says.lock().unwrap() = says;
     }
 
@@ -76,22 +77,18 @@ impl Service {
         HookConfig { url: self.url.clone(), token: Some("secret".into()), timeout, on_error }
     }
 
-    fn screening(&self, on_error: ScreeningResult, ask_again: Duration) -> Screening {
+    pub(crate) fn screening(&self, on_error: ScreeningResult, ask_again: Duration) -> Screening {
         Screening::new(None, Some(self.hook(on_error)), ask_again).unwrap()
     }
 }
 
-const SOON: Duration = Duration::from_millis(100);
-const NEVER: Duration = Duration::from_secs(3600);
+pub(crate) const SOON: Duration = Duration::from_millis(100);
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
 
-fn work(harness: &Harness, engine: &Engine) -> JoinHandle<()> {
+pub(crate) fn work(harness: &Harness, engine: &Engine) -> JoinHandle<()> {
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    tokio::spawn(workflow::run(
-        engine.clone(),
-        RailUse::of(rails.clone()),
-        RailUse::of(rails),
-        harness.stopped(),
-    ))
+    let rails = RailUse::of(rails);
+    tokio::spawn(workflow::run(engine.clone(), rails.clone(), rails, harness.stopped()))
 }
 
 async fn last_result(harness: &Harness, reference: &str) -> String {
@@ -104,7 +101,7 @@ async fn last_result(harness: &Harness, reference: &str) -> String {
     row.and_then(|(last_result,)| last_result).unwrap_or_default()
 }
 
-async fn held(harness: &Harness, reference: &str) {
+pub(crate) async fn held(harness: &Harness, reference: &str) {
     wait_for("a held order", || async {
         (last_result(harness, reference).await == "held by screening").then_some(())
     })
@@ -113,24 +110,8 @@ async fn held(harness: &Harness, reference: &str) {
 
 /// The recorded verdicts of an order, in order.
 async fn verdicts(harness: &Harness, reference: &str) -> Vec<String> {
-    let rows: Vec<(String,)> = sqlx::query_as(
-        "select verdict || ' ' || source || ' ' || detail from screening where reference = $1 order by id",
-    )
-    .bind(reference)
-    .fetch_all(harness.pool())
-    .await
-    .unwrap();
+    let rows: Vec<(String,)> = harness.rows_of("select verdict || ' ' || source || ' ' || detail from screening where reference = $1 order by id", reference).await;
     rows.into_iter().map(|(row,)| row.trim().to_owned()).collect()
-}
-
-async fn decide(
-    harness: &Harness,
-    reference: &str,
-    action: Action,
-    operator: &str,
-) -> Result<OperatorDecision, ResolveError> {
-    let resolution = Resolution { reference, action, operator, reason: "looked into", evidence: "case 17" };
-    resolve(&mut harness.pool().acquire().await.unwrap(), &resolution).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,9 +165,7 @@ async fn an_order_of_money_whose_payout_is_due_is_screened_before_it_begins() {
     work(&harness, &engine);
     let accept = async || {
         let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
-        let tenant = harness.tenant.clone();
-        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
-        match engine.submit(command).await.unwrap().outcome {
+        match submit(&engine, &harness.tenant, request).await.unwrap() {
             Outcome::Accepted(accepted) => accepted.reference,
             other => panic!("not accepted: {other:?}"),
         }
@@ -258,7 +237,7 @@ async fn two_operators_release_or_refuse_only_a_held_order() {
     let refuse = || Action::Refuse { code: "screening_refused".into() };
     // It was never screened.
     let resting = harness.accept(order("000123450008")).await.reference;
-    let early = decide(&harness, &resting, Action::Release, "jo").await;
+    let early = harness.decide("jo", &resting, Action::Release).await;
     assert!(matches!(early, Err(ResolveError::NotWaiting { .. })), "{early:?}");
     work(&harness, &engine);
     for (action, state, events) in [
@@ -267,7 +246,7 @@ async fn two_operators_release_or_refuse_only_a_held_order() {
     ] {
         let reference = harness.accept(order("000123450000")).await.reference;
         held(&harness, &reference).await;
-        let proposed = decide(&harness, &reference, action.clone(), "jo").await.unwrap();
+        let proposed = harness.decide("jo", &reference, action.clone()).await.unwrap();
         assert!(proposed.is_proposal);
         let mut conn = harness.pool().acquire().await.unwrap();
         let id = proposed.approval.unwrap();
@@ -276,9 +255,41 @@ async fn two_operators_release_or_refuse_only_a_held_order() {
         approve(&mut conn, &id, "mika", "seen").await.unwrap();
         harness.wait_for_state(&reference, state).await;
         assert_eq!(harness.events(&reference).await, events);
-        let again = decide(&harness, &reference, action, "jo").await;
+        let again = harness.decide("jo", &reference, action).await;
         assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
     }
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_passes_after_its_price_has_lapsed_is_refused_by_name() {
+    let market = scenes::market().with_funds("north", "USD", 100_000_000_000);
+    let harness = Harness::in_virtual_time(market, now().plus_millis(1_000)).await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
+    work(&harness, &engine);
+    let money = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
+    let mut references = Vec::new();
+    for request in [order("000123450000"), money] {
+        let reference = harness.accept(request).await.reference;
+        held(&harness, &reference).await;
+        references.push(reference);
+    }
+    // A path stands for five minutes, and these orders for ten.
+    harness.advance(Duration::from_secs(301)).await;
+    for reference in &references {
+        for operator in ["jo", "mika"] {
+            harness.decide(operator, reference, Action::Release).await.unwrap();
+        }
+        harness.wait_for_state(reference, "failed").await;
+        assert_eq!(harness.events(reference).await, ["intent.accepted", "intent.failed"]);
+    }
+    let lapsed = "select count(*) from event where object->'failure'->>'code' = 'price_lapsed'";
+    assert_eq!(harness.count(lapsed).await, 2);
+    assert_eq!(harness.count("select count(*) from chain_command").await, 0);
+    assert_eq!(harness.count("select sum(reserved)::bigint from account_balance").await, 0);
     harness.check_books().await;
 }
 
@@ -316,10 +327,7 @@ async fn a_killed_worker_screens_again_and_the_order_begins_once() {
     assert!(verdicts(&harness, &reference).await.is_empty(), "nothing was said");
     service.say(Some(json!({"verdict": "pass"})));
     // Its claim expires.
-    sqlx::query("update effect set lease_until = now() - interval '1 s'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update effect set lease_until = now() - interval '1 s'").await;
     for _ in 0..2 {
         work(&harness, &harness.engine_under(screening()));
     }
@@ -374,7 +382,7 @@ async fn operators_who_refuse_an_order_overrule_a_worker_that_comes_back_with_a_
     let reference = harness.accept(order("000123450000")).await.reference;
     held(&harness, &reference).await;
     let refuse = Action::Refuse { code: "screening_refused".into() };
-    let id = decide(&harness, &reference, refuse, "jo").await.unwrap().approval.unwrap();
+    let id = harness.decide("jo", &reference, refuse).await.unwrap().approval.unwrap();
     service.say(None);
     let before = service.requested();
     wait_for("a worker that waits", || async { (service.requested() > before).then_some(()) }).await;
@@ -393,11 +401,7 @@ async fn operators_who_refuse_an_order_overrule_a_worker_that_comes_back_with_a_
     // By the time that another order has passed in the same way, the first one's step was written or refused.
     let other = harness.accept(order("000123450000")).await.reference;
     harness.wait_for_state(&other, "locking").await;
-    sqlx::query("update effect set run_at = now() where reference = $1")
-        .bind(&reference)
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run_of("update effect set run_at = now() where reference = $1", &reference).await;
     harness.wait_for_state(&reference, "failed").await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
     harness.check_books().await;

@@ -1,28 +1,22 @@
 //! The settlement workflow with simulated rails that misbehave, and chain facts.
 
-use dvp_core::context::now;
 use dvp_core::engine::ReceiptLookup;
-use dvp_domain::chain::ChainFact;
 use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::RefType;
 
+use crate::guard::{entity_of, failure_code};
 use crate::scenes;
 use dvp_testing::Harness;
+use dvp_testing::chain::failed;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-const STRAIGHT: [&str; 5] =
+pub(crate) const STRAIGHT: [&str; 5] =
     ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
 
 async fn executed(harness: &Harness, leg: &'static str) -> (i64, i64) {
-    let row: (i64, i64) = sqlx::query_as(
-        "select coalesce(max(executed), 0)::int8, coalesce(max(calls), 0)::int8 from simulated_rail where leg = $1",
-    )
-    .bind(leg)
-    .fetch_one(harness.pool())
-    .await
-    .unwrap();
-    row
+    let sums = "select coalesce(max(executed), 0)::int8, coalesce(max(calls), 0)::int8 from simulated_rail where leg = $1";
+    harness.row_of(sums, leg).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,8 +41,7 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
         }
     })
     .await;
-    let stored: (Vec<u8>,) =
-        sqlx::query_as("select content_hash from receipt").fetch_one(harness.pool()).await.unwrap();
+    let stored: (Vec<u8>,) = harness.row("select content_hash from receipt").await;
     assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(stored.0)));
     let view = harness
         .engine
@@ -61,9 +54,7 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
     assert_eq!(view["phase"], "payout");
     assert_eq!(view["events"].as_array().unwrap().len(), 5);
     assert_eq!(view["finality"]["txHash"], receipt["txHash"]);
-    let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
-                      having sum(amount) <> 0) u";
-    assert_eq!(harness.count(unbalanced).await, 0);
+    harness.check_books().await;
     assert_eq!(harness.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 20);
     assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
@@ -102,7 +93,7 @@ async fn a_failed_leg_ends_the_intent_with_the_funds_locked() {
         tokio::join!(run("000123450002", "payout_failed"), run("000123450003", "conversion_failed"));
     assert_eq!(payout.events(&pay).await.last().unwrap(), "payout.failed");
     assert_eq!(offramp.events(&fx).await.last().unwrap(), "offramp.failed");
-    let view = payout.engine.execution(&payout.tenant, RefType::ExecutionId, &pay).await.unwrap().unwrap();
+    let view = payout.view(&pay).await;
     let view = serde_json::to_value(view).unwrap();
     assert_eq!(view["status"], "failed");
     assert_eq!(view["failure"]["code"], "beneficiary_account_closed");
@@ -142,10 +133,7 @@ async fn an_interrupted_call_is_queried_before_it_is_repeated() {
         .execute(&mut *conn)
         .await
         .unwrap();
-    wait_for("the effect to end", || async {
-        (harness.count("select count(*) from effect where kind = 'payout'").await == 0).then_some(())
-    })
-    .await;
+    harness.wait_for_count("select count(*) from effect where kind = 'payout'", 0).await;
     assert_eq!(executed(&harness, "payout").await, before);
 }
 
@@ -166,35 +154,17 @@ async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_passes_while_the_order_rests_expires_it() {
-    let harness = scenes::harness().await;
-    let mut request = order("000123450008");
-    request.deadline = now().plus_millis(700);
-    let reference = harness.accept(request).await.reference;
-    harness.start_workers();
-    harness.wait_for_state(&reference, "expired").await;
-    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.expired"]);
-    assert_eq!(harness.count("select count(*) from chain_command").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_cannot_succeed_fails_the_intent_and_frees_its_funds() {
     let harness = scenes::harness().await;
     harness.start_workers();
     let reference = harness.accept(order("000123456789")).await.reference;
     harness.wait_for_state(&reference, "locking").await;
-    let (entity,): (Vec<u8>,) =
-        sqlx::query_as("select entity from execution").fetch_one(harness.pool()).await.unwrap();
-    let message = "the permit deadline has already expired".to_owned();
-    let failed =
-        ChainFact::CommandFailed { command: "create".into(), code: "permit_expired".into(), message };
-    harness.report_fact(&entity, &failed).await;
+    let entity = entity_of(&harness, &reference).await;
+    harness.report_fact(&entity, &failed("create", "permit_expired")).await;
     harness.wait_for_state(&reference, "failed").await;
     assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
     assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
-    let view =
-        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
-    assert_eq!(view.failure.unwrap().code, "permit_expired");
+    assert_eq!(failure_code(&harness, &reference).await, "permit_expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,36 +179,17 @@ async fn a_refund_is_requested_once_the_order_ended_and_no_payment_is_possible()
                  from execution, chain_command command, \
                  jsonb_to_record(payload) as create_command (lock_by text, fill_deadline text, timelock text)";
     let (lock_by, fill_deadline, timelock, path_ends, sent): (i64, i64, i64, i64, i64) =
-        sqlx::query_as(times).fetch_one(harness.pool()).await.unwrap();
+        harness.row(times).await;
     assert_eq!(lock_by, path_ends);
     assert!((fill_deadline - sent - 3600).abs() <= 2, "{fill_deadline} {sent}");
     assert_eq!(timelock - fill_deadline, 60 + 3600, "a minute of the simulated rail, and the margin");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fact_delivered_twice_moves_its_settlement_once() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450006")).await.reference;
-    harness.wait_for_state(&reference, "locking").await;
-    let (entity, create) = harness.command(&reference, "create").await;
-    let created = dvp_core::chain::expected::goal(&create);
-    harness.report_fact(&entity, &created).await;
-    harness.report_fact(&entity, &created).await;
-    wait_for("both facts to be consumed", || async {
-        (harness.count("select count(*) from chain_fact where consumed_at is null").await == 0).then_some(())
-    })
-    .await;
-    harness.wait_for_state(&reference, "committing").await;
-    let locks = "select count(*) from event where type = 'offramp.initiated'";
-    assert_eq!(harness.count(locks).await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_may_be_in_flight_is_not_repeated() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
-    sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
+    harness.run("update effect set kind = 'payout', run_at = now()").await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let first = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap().remove(0);
     assert!(!first.called_before && !first.in_flight, "{reference}");

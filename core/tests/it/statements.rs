@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
-use dvp_core::ledger_rebuild;
-use dvp_core::statements::csv::{self, Decimals, StatementCsv};
-use dvp_core::statements::{
+use dvp_core::ledger::rebuild;
+use dvp_core::ledger::statements::csv::{self, Decimals, StatementCsv};
+use dvp_core::ledger::statements::{
     self, BalanceAt, EntryPlace, FeeSum, StatementAccount, StatementEntry, StatementError, TimeRange,
     read_page, write_statements,
 };
@@ -14,23 +14,10 @@ use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingR
 use dvp_domain::money::Minor;
 use dvp_store::ledger::{NewPosting, insert_once};
 use dvp_testing::Harness;
+use dvp_testing::dice::Dice;
 use dvp_testing::wait::wait_for;
 
 use crate::scenes;
-
-/// A small generator, so that a seed is a ledger.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[usize::try_from(self.throw(from.len() as u64)).unwrap()]
-    }
-}
 
 const ASSETS: [&str; 2] = ["USD", "WETH"];
 
@@ -209,7 +196,6 @@ fn exposed(mut balances: Vec<BalanceAt>) -> Vec<BalanceAt> {
     balances.retain(|one| {
         ["reserved", "claim", "owed"].contains(&one.part.as_str())
             || ["escrow", "clearing", "debt"].contains(&one.owner_kind.as_str())
-            || one.owner.starts_with("transit:")
     });
     balances
 }
@@ -395,7 +381,7 @@ async fn an_hour_is_closed_once_nobody_can_post_to_it_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn days_before_hours_were_kept_have_one_closing_and_are_read_and_rebuilt_as_such() {
+async fn every_hour_with_entries_has_a_closing_and_is_read_and_rebuilt_as_such() {
     let harness = scenes::harness_with(0).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let times = [
@@ -409,14 +395,12 @@ async fn days_before_hours_were_kept_have_one_closing_and_are_read_and_rebuilt_a
     for (n, at) in times.iter().enumerate() {
         post_at(&mut conn, &format!("op-{n}"), at, 1 << n).await.unwrap();
     }
-    // As the migration leaves a ledger that is closed up to some hour of the third.
-    let migrated = "insert into ledger_closed (until, announced, hours_since) \
-                    values ('2026-10-02T00:00:00Z', '2026-10-02T00:00:00Z', '2026-10-04T00:00:00Z')";
-    sqlx::query(migrated).execute(&mut *conn).await.unwrap();
     close(&harness, "2026-10-07").await;
     let expected = [
-        ("2026-10-03 00:00", "3"),
-        ("2026-10-04 00:00", "15"),
+        ("2026-10-02 11:00", "1"),
+        ("2026-10-02 21:00", "3"),
+        ("2026-10-03 11:00", "7"),
+        ("2026-10-03 21:00", "15"),
         ("2026-10-04 11:00", "31"),
         ("2026-10-04 21:00", "63"),
     ];
@@ -447,7 +431,7 @@ async fn days_before_hours_were_kept_have_one_closing_and_are_read_and_rebuilt_a
         }
     }
     assert_eq!(balances, ["1", "3", "7", "15", "31", "63"], "each page goes on with the balance before it");
-    assert_eq!(ledger_rebuild::compare(&mut conn).await.unwrap(), []);
+    assert_eq!(rebuild::compare(&mut conn).await.unwrap(), []);
 }
 
 async fn fee_closings(conn: &mut sqlx::PgConnection) -> Vec<(String, String)> {
@@ -576,7 +560,6 @@ async fn a_report_of_balances_reads_closings_and_the_days_since() {
             ("debt", order.as_str()),
             ("external", one.as_str()),
             ("external", other.as_str()),
-            ("external", "transit:00b"),
             ("fees", ""),
             ("house", ""),
         ];

@@ -54,8 +54,7 @@ async fn a_cached_status_is_the_tenants_alone_and_equals_a_reading() {
     let client = request.client_reference.clone().unwrap();
     let reference = harness.accept(request).await.reference;
     kept(&harness, &harness.engine, &reference).await;
-    let read =
-        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+    let read = harness.view(&reference).await;
     for (named, name) in [(RefType::ExecutionId, &reference), (RefType::ClientReference, &client)] {
         let kept = harness.engine.execution_text(&harness.tenant, named, name).await.unwrap().unwrap();
         assert_eq!(kept, serde_json::to_string(&read).unwrap());
@@ -68,17 +67,6 @@ async fn a_cached_status_is_the_tenants_alone_and_equals_a_reading() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_visible_to_its_own_process_at_once() {
-    let harness = scenes::harness().await;
-    for _ in 0..20 {
-        let reference = harness.accept(order("000123456789")).await.reference;
-        kept(&harness, &harness.engine, &reference).await;
-        cancel(&harness, &harness.engine, &reference).await;
-        assert_eq!(status(&harness, &harness.engine, &reference).await, "failed");
-    }
-}
-
 /// The feed and the tables show a change before its writer has received the acknowledgement of the commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_never_goes_back_behind_a_change_of_this_process() {
@@ -88,12 +76,7 @@ async fn a_status_never_goes_back_behind_a_change_of_this_process() {
         kept(&harness, &harness.engine, &reference).await;
         let watched = async {
             loop {
-                let (seen,): (String,) =
-                    sqlx::query_as("select state_name from execution where reference = $1")
-                        .bind(&reference)
-                        .fetch_one(harness.pool())
-                        .await
-                        .unwrap();
+                let seen = harness.state(&reference).await;
                 let reported = status(&harness, &harness.engine, &reference).await;
                 if seen == "cancelled" {
                     assert_eq!(reported, "failed");

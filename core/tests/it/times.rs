@@ -39,19 +39,18 @@ async fn a_date_and_a_blocks_time_do_not_precede_the_previous_event() {
     // The chain's times are whole seconds: as far behind as possible, and further.
     let coarse = "create function coarse() returns trigger language plpgsql as \
                   $$ begin new.block_time := new.block_time - interval '1 hour'; return new; end $$";
-    sqlx::query(coarse).execute(harness.pool()).await.unwrap();
+    harness.run(coarse).await;
     let trigger = "create trigger coarse before insert on chain_fact for each row execute function coarse()";
-    sqlx::query(trigger).execute(harness.pool()).await.unwrap();
+    harness.run(trigger).await;
     harness.play_chain(&accepted.reference).await;
     harness.wait_for_state(&accepted.reference, "completed").await;
 
-    let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
-        "select type, occurred_at, observed_at from event where reference = $1 order by sequence",
-    )
-    .bind(&accepted.reference)
-    .fetch_all(harness.pool())
-    .await
-    .unwrap();
+    let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = harness
+        .rows_of(
+            "select type, occurred_at, observed_at from event where reference = $1 order by sequence",
+            &accepted.reference,
+        )
+        .await;
     assert_eq!(rows.len(), 5);
     for pair in rows.windows(2) {
         assert!(pair[0].1 <= pair[1].1, "{rows:?}");

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use dvp_sandbox::embedded::{Options, Postgres, ServerTls, TestDatabase};
 use dvp_store::PgConnection;
+use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::pools::{PoolSizes, Pools};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, Executor as _};

@@ -19,7 +19,6 @@ const IMPATIENT: WriterLimits = WriterLimits {
     transaction: Duration::from_secs(8),
     statement: Duration::from_secs(6),
     lock: Duration::from_secs(5),
-    turn: Duration::from_millis(100),
 };
 
 async fn write_one(engine: &Engine, harness: &Harness) -> Result<(), EngineError> {
@@ -87,7 +86,7 @@ async fn a_lost_connection_fails_no_unit() {
 async fn nothing_passes_over_a_message_that_an_outage_kept_from_being_written() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
-    let session = fix_session(&harness, &harness.tenant, "ACME").await;
+    let session = fix_session(harness.pool(), &harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
     proxy.set(Mode::Refuse);
     let lost = unnumbered(part_of(&session, &chain, 1, b""));
@@ -103,7 +102,7 @@ async fn nothing_passes_over_a_message_that_an_outage_kept_from_being_written() 
 async fn a_session_continues_from_its_loaded_numbers_after_unavailable() {
     let harness = scenes::harness().await;
     let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
-    let session = fix_session(&harness, &harness.tenant, "ACME").await;
+    let session = fix_session(harness.pool(), &harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
     engine.commit_fix(&harness.tenant, part_of(&session, &chain, 1, b"a")).await.unwrap();
     proxy.set(Mode::Refuse);

@@ -9,9 +9,6 @@ use dvp_core::legacy::{self, Strategy};
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::FixChain;
 use dvp_core::writer::{IdempotencyPart, Outcome, Refusal, UsedKey, WriterLimits};
-use dvp_domain::intent::{ActorType, Side};
-use dvp_domain::money::Minor;
-use dvp_domain::quote::{AmountType, FirmRequest};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::legacy::NewLegacyIntent;
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
@@ -20,10 +17,11 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::proxy::{Mode, Proxy};
+use crate::quote_holds::firm_terms;
 use crate::scenes::{self, engine_behind_proxy};
 use crate::scenes::{fix_session, key_of, part_of};
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order, order_for};
+use dvp_testing::orders::{Terms, order, order_for, submit};
 use dvp_testing::wait::wait_for;
 
 struct Cut {
@@ -50,21 +48,9 @@ impl Cut {
         assert_eq!(self.harness.count(sql).await, expected, "{sql}");
     }
 
-    fn firm_quote(&self, terms: dvp_domain::quote::FirmTerms) -> NewFirmQuote {
+    async fn firm_quote(&self) -> NewFirmQuote {
+        let terms = firm_terms(&self.engine, "USDC", 100_000_000).await.unwrap();
         NewFirmQuote { tenant: self.harness.tenant.clone(), request_id: "r".into(), terms }
-    }
-
-    async fn firm_terms(&self) -> dvp_domain::quote::FirmTerms {
-        let registry = &self.engine.context().registry;
-        let requested = FirmRequest {
-            input: registry.find("USDC").unwrap(),
-            output: registry.find("USD").unwrap(),
-            amount: Minor::new(100_000_000),
-            amount_type: AmountType::Source,
-            side: Side::Sell,
-            actor: ActorType::Institution,
-        };
-        self.engine.firm_quote(&requested).await.unwrap().unwrap()
     }
 }
 
@@ -83,30 +69,28 @@ async fn a_submission_with_a_key_gets_the_decided_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_without_a_key_finds_its_intent_id_used() {
     let cut = Cut::next_commit().await;
-    let (tenant, request) = (cut.harness.tenant.clone(), order("000123456789"));
-    let done =
-        cut.engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None }).await.unwrap();
-    assert!(matches!(done.outcome, Outcome::Refused(Refusal::DuplicateIntent)));
+    let outcome = submit(&cut.engine, &cut.harness.tenant, order("000123456789")).await.unwrap();
+    assert!(matches!(outcome, Outcome::Refused(Refusal::DuplicateIntent)));
     cut.check("select count(*) from execution", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_over_fix_stores_its_report_under_its_number() {
     let cut = Cut::next_commit().await;
-    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
+    let session = fix_session(cut.harness.pool(), &cut.harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
-    let submit = |before| SubmitCommand {
+    let reporting = |before| SubmitCommand {
         tenant: cut.harness.tenant.clone(),
         request: order("000123456789"),
         idempotency: None,
         fix: Some(part_of(&session, &chain, before, b"report")),
     };
-    let lost = cut.engine.submit(submit(1)).await;
+    let lost = cut.engine.submit(reporting(1)).await;
     assert!(matches!(lost, Err(EngineError::Unavailable(_))), "the session loads its numbers again");
     cut.check("select count(*) from execution", 1).await;
     cut.check("select next_out from fix_session", 2).await;
     cut.check("select count(*) from fix_outbound where seq = 1", 1).await;
-    let done = cut.engine.submit(submit(2)).await.unwrap();
+    let done = cut.engine.submit(reporting(2)).await.unwrap();
     assert!(matches!(done.outcome, Outcome::Accepted(_)));
     cut.check("select count(*) from execution", 2).await;
 }
@@ -126,15 +110,15 @@ async fn quotes_are_stored_once() {
     cut.check("select count(*) from idempotency", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
-    let quote = cut.firm_quote(cut.firm_terms().await);
+    let quote = cut.firm_quote().await;
     let done = cut.engine.keep_firm_quote(quote, cut.key()).await.unwrap();
     assert!(matches!(done.outcome, Outcome::KeyUsed(UsedKey::Replayed(_))));
     cut.check("select count(*) from firm_quote", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
-    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
+    let session = fix_session(cut.harness.pool(), &cut.harness.tenant, "ACME").await;
     let part = part_of(&session, &FixChain::from_loaded(1), 1, b"quote");
-    let quote = cut.firm_quote(cut.firm_terms().await);
+    let quote = cut.firm_quote().await;
     let pending = cut.engine.begin_firm_quote(quote, part).await.unwrap();
     assert!(pending.await.unwrap().is_err(), "the session loads its numbers again");
     cut.check("select count(*) from firm_quote", 2).await;
@@ -172,7 +156,7 @@ async fn a_refusal_and_a_sessions_own_numbers_are_stored_once() {
     cut.check("select count(*) from idempotency", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
-    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
+    let session = fix_session(cut.harness.pool(), &cut.harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
     let lost = cut.engine.commit_fix(&cut.harness.tenant, part_of(&session, &chain, 1, b"a")).await;
     assert!(lost.is_err(), "the session loads its numbers again");
@@ -200,19 +184,14 @@ async fn settlement_survives_a_lost_acknowledgement_of_each_commit() {
     let harness = &cut.harness;
     cut.proxy.set(Mode::CutEverySecondCommit);
     let stop = watch::Sender::new(false);
-    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
-    tokio::spawn(workflow::run(
-        cut.engine.clone(),
-        RailUse::of(rails.clone()),
-        RailUse::of(rails),
-        stop.subscribe(),
-    ));
+    let rails = RailUse::of(Arc::new(SimulatedRails::new(harness.pool().clone())));
+    tokio::spawn(workflow::run(cut.engine.clone(), rails.clone(), rails, stop.subscribe()));
     // Passes through `in_progress` in its conversion.
     let reference = harness.accept(order("000123450006")).await.reference;
     harness.play_chain(&reference).await;
     harness.wait_for_state(&reference, "completed").await;
     let anchored = "select count(*) from execution where state ->> 'finality' is not null";
-    wait_for("the anchor", || async { (harness.count(anchored).await == 1).then_some(()) }).await;
+    harness.wait_for_count(anchored, 1).await;
     cut.proxy.set(Mode::Pass);
     assert!(cut.proxy.connections() > 5, "{} connections", cut.proxy.connections());
     let reported = harness.events(&reference).await;
@@ -261,26 +240,25 @@ async fn work_of_a_lost_commit_is_not_handed_over_when_other_work_has_its_id() {
     let used = RailUse::of(rails);
     tokio::spawn(workflow::run(engine.clone(), used.clone(), used, stop.subscribe()));
     let euros = || order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
-    let submit =
-        |request| SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
     // The workers are ready: work is handed over to them.
-    let first = euros();
-    let done = engine.submit(submit(first)).await.unwrap();
-    let Outcome::Accepted(first) = done.outcome else { panic!("{:?}", done.outcome) };
+    let outcome = submit(&engine, &harness.tenant, euros()).await.unwrap();
+    let Outcome::Accepted(first) = outcome else { panic!("{outcome:?}") };
     harness.wait_for_state(&first.reference, "completed").await;
     proxy.set(Mode::LoseCommit);
     let lost = euros();
     let id = lost.intent_id.clone();
-    assert!(matches!(engine.submit(submit(lost)).await, Err(EngineError::Unavailable(_))));
+    let answer = submit(&engine, &harness.tenant, lost).await;
+    assert!(matches!(answer, Err(EngineError::Unavailable(_))), "{answer:?}");
     proxy.has_lost().await;
     assert_eq!(harness.count("select count(*) from execution").await, 1, "{id} was lost");
     let other = "insert into effect (id, reference, kind, run_at, called, called_at, fence, lease_until) \
                  overriding system value \
                  select last_value, $1, 'reversal', now(), true, now(), 1, now() + interval '1 h' from effect_id_seq";
-    sqlx::query(other).bind(&first.reference).execute(harness.pool()).await.unwrap();
+    harness.run_of(other, &first.reference).await;
     proxy.set(Mode::Pass);
-    let next = wait_for("the database", || async { engine.submit(submit(euros())).await.ok() }).await;
-    let Outcome::Accepted(next) = next.outcome else { panic!("{:?}", next.outcome) };
+    let again = || async { submit(&engine, &harness.tenant, euros()).await.ok() };
+    let outcome = wait_for("the database", again).await;
+    let Outcome::Accepted(next) = outcome else { panic!("{outcome:?}") };
     harness.wait_for_state(&next.reference, "completed").await;
     let paid = "select count(*) from simulated_rail where leg = 'payout'";
     assert_eq!(harness.count(paid).await, 2, "the bank was given a payment of no order");

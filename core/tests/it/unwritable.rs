@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
+use dvp_core::engine::{CancelOutcome, Engine, EngineError};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, WriterLimits};
 use dvp_store::fix::rows::{FixRows, ParkedOrder, Parking};
 use dvp_store::orders::idempotency::StoredResponse;
@@ -16,19 +16,12 @@ use crate::proxy::{Mode, Proxy};
 use crate::scenes::{self, PATIENT, engine_behind_proxy};
 use crate::scenes::{fix_session, key_of, part_of, unnumbered, unwritable_part_of};
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
-use dvp_testing::wait::wait_for;
+use dvp_testing::orders::{order, submit};
 
 /// Submits orders of a tenant at the same time.
 async fn accept_of(engine: &Engine, tenant: &Tenant, count: usize) -> usize {
-    let submit = || {
-        let (tenant, request) = (tenant.clone(), order("000123456789"));
-        engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None })
-    };
-    let done = join_all((0..count).map(|_| submit())).await;
-    done.iter()
-        .filter(|done| matches!(done, Ok(done) if matches!(done.outcome, Outcome::Accepted(_))))
-        .count()
+    let done = join_all((0..count).map(|_| submit(engine, tenant, order("000123456789")))).await;
+    done.iter().filter(|done| matches!(done, Ok(Outcome::Accepted(_)))).count()
 }
 
 /// Queues everything while the database does not answer, then lets it answer, so that the units form one batch.
@@ -46,7 +39,7 @@ async fn two_hundred_bad_units_of_a_session_cost_few_transactions() {
     let harness = scenes::harness().await;
     let other = harness.other_tenant().await;
     let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
-    let session = fix_session(&harness, &other, "BAD").await;
+    let session = fix_session(harness.pool(), &other, "BAD").await;
     let chain = FixChain::from_loaded(1);
     let bad = (1..=200).map(|before| engine.commit_fix(&other, unwritable_part_of(&session, &chain, before)));
     let work = async { tokio::join!(join_all(bad), accept_of(&engine, &harness.tenant, 100)) };
@@ -73,7 +66,7 @@ fn parking_part_of(session: &str, chain: &FixChain, before: u64) -> FixPart {
         cl_ord_id: "parked".into(),
         message: b"35=D".to_vec(),
         received_at: Utc::now(),
-        bounds: None,
+        bounds: order("1").bounds,
     };
     let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
     FixPart { render: Arc::new(move |_| rows.clone()), ..unnumbered(part_of(session, chain, before, b"")) }
@@ -91,13 +84,13 @@ async fn nothing_passes_over_a_message_whose_order_could_not_be_parked() {
     let harness = scenes::harness().await;
     let limits = WriterLimits { statement: Duration::from_secs(3), ..WriterLimits::default() };
     let (engine, proxy) = engine_behind_proxy(&harness, limits).await;
-    let (session, tenant) = (fix_session(&harness, &harness.tenant, "ACME").await, &harness.tenant);
+    let (session, tenant) = (fix_session(harness.pool(), &harness.tenant, "ACME").await, &harness.tenant);
     for statement in [
         "create function stall() returns trigger language plpgsql as \
          $$ begin perform pg_sleep(20); return new; end $$",
         "create trigger stall before insert on fix_parked for each row execute function stall()",
     ] {
-        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+        harness.run(statement).await;
     }
     let chain = FixChain::from_loaded(1);
     let first = engine.commit_fix(tenant, parking_part_of(&session, &chain, 1));
@@ -110,7 +103,7 @@ async fn nothing_passes_over_a_message_whose_order_could_not_be_parked() {
     assert_eq!(harness.count("select next_in from fix_session").await, 1);
     assert_eq!(harness.count("select count(*) from fix_outbound").await, 0);
 
-    sqlx::query("drop trigger stall on fix_parked").execute(harness.pool()).await.unwrap();
+    harness.run("drop trigger stall on fix_parked").await;
     let chain = FixChain::from_loaded(1);
     engine.commit_fix(tenant, parking_part_of(&session, &chain, 1)).await.unwrap();
     engine.commit_fix(tenant, part_after(&session, &chain, 1)).await.unwrap();
@@ -185,9 +178,7 @@ async fn break_execution(harness: &Harness, reference: &str) {
     sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(harness.pool()).await.unwrap();
 }
 
-async fn mend_execution(harness: &Harness) {
-    sqlx::query("drop trigger refuse on execution").execute(harness.pool()).await.unwrap();
-}
+const MEND: &str = "drop trigger refuse on execution";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_effect_that_cannot_be_written_is_postponed_and_the_others_settle() {
@@ -196,11 +187,11 @@ async fn an_effect_that_cannot_be_written_is_postponed_and_the_others_settle() {
     break_execution(&harness, &broken).await;
     harness.start_workers();
     let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%broken%' and lease_until is null";
-    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    harness.wait_for_count(put_off, 1).await;
     let good = harness.accept(order("000123456789")).await.reference;
     harness.play_chain(&good).await;
     harness.wait_for_state(&good, "completed").await;
-    mend_execution(&harness).await;
+    harness.run(MEND).await;
     harness.play_chain(&broken).await;
     harness.wait_for_state(&broken, "completed").await;
     assert_eq!(harness.count("select count(*) from effect").await, 0);
@@ -222,14 +213,14 @@ async fn an_unreadable_decision_postpones_only_its_own_effect() {
     }
     harness.start_workers();
     let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%verdict%' and lease_until is null";
-    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    harness.wait_for_count(put_off, 1).await;
     harness.play_chain(&good).await;
     harness.wait_for_state(&good, "completed").await;
     assert_eq!(
         harness.count("select count(*) from chain_command c join effect e using (reference)").await,
         0
     );
-    sqlx::query("update effect set verdict = null").execute(harness.pool()).await.unwrap();
+    harness.run("update effect set verdict = null").await;
     harness.play_chain(&broken).await;
     harness.wait_for_state(&broken, "completed").await;
     harness.check_books().await;
@@ -245,12 +236,12 @@ async fn an_unwritable_fact_is_postponed_and_blocks_only_its_settlement() {
     harness.play_until(&broken, |kind| kind == "create").await;
     let put_off = "select count(*) from chain_fact where unwritten >= 2 and last_error like '%broken%' \
                    and retry_at is not null and consumed_at is null";
-    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    harness.wait_for_count(put_off, 1).await;
     let good = harness.accept(order("000123456789")).await.reference;
     harness.play_chain(&good).await;
     harness.wait_for_state(&good, "completed").await;
     assert_eq!(harness.count(put_off).await, 1);
-    mend_execution(&harness).await;
+    harness.run(MEND).await;
     harness.wait_for_state(&broken, "committing").await;
 }
 
@@ -271,5 +262,5 @@ async fn an_unreadable_fact_blocks_no_other() {
     harness.wait_for_state(&first, "completed").await;
     let put_off =
         "select count(*) from chain_fact where unwritten > 0 and last_error like '%cannot be read%'";
-    wait_for("the fact", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    harness.wait_for_count(put_off, 1).await;
 }

@@ -3,23 +3,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use dvp_core::chain::wallets::Wallets;
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReaders,
     WalletReading,
 };
-use dvp_core::engine::{Engine, EngineError, SubmitCommand};
-use dvp_core::wallets::Wallets;
+use dvp_core::engine::{Engine, EngineError};
 use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::chain::BlockNumber;
-use dvp_domain::intent::{Bounds, IntentRequest};
-use dvp_domain::money::Minor;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
-use tokio::sync::Semaphore;
+use dvp_store::workers::Step;
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::scenes;
 use dvp_testing::Harness;
+use dvp_testing::failing::{NamedScene, named_others_go_on};
 use dvp_testing::market::TOKEN;
-use dvp_testing::orders::{Terms, order_for, order_of};
+use dvp_testing::orders::{self, Terms, order_for, order_of};
 
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
@@ -76,8 +81,7 @@ impl WalletReader for Node {
 }
 
 async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> Result<Outcome, EngineError> {
-    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
-    engine.submit(command).await.map(|done| done.outcome)
+    orders::submit(engine, &harness.tenant, request).await
 }
 
 const CHAIN: i64 = 1;
@@ -118,8 +122,7 @@ async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_delays_none() {
     let waiting = {
         let (engine, tenant) = (engine.clone(), harness.tenant.clone());
         let request = order_of(100_000_000, "12345678");
-        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
-        tokio::spawn(async move { engine.submit(command).await })
+        tokio::spawn(async move { orders::submit(&engine, &tenant, request).await })
     };
     let fiat = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "12345678" });
     harness.fund("south", "EUR", 100_000_000).await;
@@ -147,39 +150,6 @@ async fn the_node_is_not_queried_about_unsigned_wallets() {
         "{refused:?}"
     );
     assert_eq!(node.requested(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_without_balance_or_allowance_is_refused_with_the_reason() {
-    let harness = scenes::harness().await;
-    let short = 99_999_999;
-    for (facts, lacking) in [
-        (WalletFacts { balance: short, ..RICH }, "balance"),
-        (WalletFacts { allowance: short, ..RICH }, "allowance"),
-        (WalletFacts { nonce: 1, ..RICH }, "used before"),
-    ] {
-        let engine = harness.engine_over(Node::answering(facts, 10));
-        let fixed = order_of(100_000_000, "12345678");
-        let priced = IntentRequest {
-            bounds: Bounds::ExactOutput { output: Minor::new(9_985), max_input: Minor::new(110_000_000) },
-            ..order_of(110_000_000, "12345678")
-        };
-        for request in [fixed, priced] {
-            let refused = submit(&harness, &engine, request).await;
-            assert!(
-                matches!(refused, Ok(Outcome::Refused(Refusal::InvalidPermit(defect))) if defect.to_string().contains(lacking)),
-                "{lacking}: {refused:?}"
-            );
-        }
-        // The permit's amount is a cap: the balance need only cover what is pulled.
-        let small = IntentRequest {
-            bounds: Bounds::ExactInput { input: Minor::new(50_000_000), min_output: Minor::new(1) },
-            ..order_of(100_000_000, "12345678")
-        };
-        if lacking != "used before" {
-            assert!(matches!(submit(&harness, &engine, small).await, Ok(Outcome::Accepted(_))));
-        }
-    }
 }
 
 #[tokio::test]
@@ -221,7 +191,8 @@ async fn known_wallets_are_read_again_after_a_new_block() {
     let wallets = Wallets::new(readers(node.clone()));
     wallets.look_up("acme", &wallet(1)).await.unwrap();
     let stop = tokio::sync::watch::Sender::new(false);
-    let running = tokio::spawn(wallets.clone().run(stop.subscribe()));
+    let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
+    let running = tokio::spawn(wallets.clone().run(pool, stop.subscribe()));
     while node.requested() < 2 {
         tokio::task::yield_now().await;
     }
@@ -233,4 +204,48 @@ async fn known_wallets_are_read_again_after_a_new_block() {
     stop.send_replace(true);
     running.await.unwrap();
     assert_eq!(wallets.find("acme", &wallet(1)), Some(RICH));
+}
+
+/// Cached wallets on a chain with a new block every second.
+struct Cached(Harness, Vec<WalletKey>);
+
+impl NamedScene for Cached {
+    fn pool(&self) -> &PgPool {
+        self.0.pool()
+    }
+
+    fn items(&self, _: Step) -> Vec<String> {
+        let item = |WalletKey { chain_id, owner, token }: &WalletKey| format!("{chain_id} {owner} {token}");
+        self.1.iter().map(item).collect()
+    }
+
+    fn start(&self) -> JoinHandle<()> {
+        let node = Node::answering(RICH, 1_000_000);
+        let (pool, stop, keys) = (self.pool().clone(), watch::Sender::new(false), self.1.clone());
+        tokio::spawn(async move {
+            let wallets = Wallets::new(readers(node.clone()));
+            for key in &keys {
+                wallets.look_up("acme", key).await.unwrap();
+            }
+            let blocks = async {
+                loop {
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                    node.block.fetch_add(1, Ordering::SeqCst);
+                }
+            };
+            tokio::select! {
+                () = wallets.run(pool, stop.subscribe()) => {}
+                () = blocks => {}
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_that_cannot_be_read_holds_up_no_other() {
+    // Other tests of the process have wallets, too.
+    let owner = || format!("0x{}00000000", Uuid::new_v4().simple());
+    let key = |_| WalletKey { chain_id: CHAIN, owner: owner(), token: TOKEN.to_owned() };
+    let scene = Cached(scenes::harness().await, (0..4).map(key).collect());
+    named_others_go_on(&scene, Step::WalletRead).await;
 }

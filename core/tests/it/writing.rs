@@ -4,12 +4,10 @@ use dvp_core::engine::{CancelOutcome, EngineError, SubmitCommand};
 use dvp_core::writer::FixChain;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey, WriterLimits};
 use dvp_domain::decision::Reason;
-use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
+use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
-use dvp_domain::quote::{AmountType, FirmRequest};
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::quotes::NewFirmQuote;
 
 use crate::proxy::Mode;
 use crate::scenes::{self, engine_behind_proxy};
@@ -138,92 +136,10 @@ async fn an_expired_record_is_a_new_request() {
     let harness = scenes::harness().await;
     let uuid = uuid::Uuid::new_v4();
     submit_with(&harness, order("000123456789"), key(&harness, uuid, &[1; 32])).await;
-    sqlx::query("update idempotency set accepted_at = now() - interval '25 hours'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update idempotency set accepted_at = now() - interval '25 hours'").await;
     let later = submit_with(&harness, order("000123456789"), key(&harness, uuid, &[2; 32])).await;
     assert!(matches!(later.outcome, Outcome::Accepted(_)));
     assert_eq!(harness.count("select count(*) from idempotency").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_key_sent_concurrently_makes_one_intent() {
-    let harness = scenes::harness().await;
-    let (uuid, request) = (uuid::Uuid::new_v4(), order("000123456789"));
-    let sends = (0..32).map(|_| submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])));
-    let done = futures_util::future::join_all(sends).await;
-    let accepted = done.iter().filter(|d| matches!(d.outcome, Outcome::Accepted(_))).count();
-    let others = done
-        .iter()
-        .filter(|d| {
-            matches!(
-                d.outcome,
-                Outcome::KeyUsed(UsedKey::Replayed(_)) | Outcome::KeyUsed(UsedKey::Processing)
-            )
-        })
-        .count();
-    assert_eq!((accepted, others), (1, 31));
-    assert_eq!(harness.count("select count(*) from execution").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_orders_never_reserve_more_than_the_provider_has() {
-    let harness = scenes::harness_with(9_985 * 5 + 100).await;
-    let sends = (0..40).map(|_| harness.submit(order("000123456789")));
-    let outcomes = futures_util::future::join_all(sends).await;
-    let accepted = outcomes.iter().filter(|o| matches!(o, Outcome::Accepted(_))).count();
-    let refused = outcomes
-        .iter()
-        .filter(|o| matches!(o, Outcome::Rejected { reason: Reason::NoLiquidity, .. }))
-        .count();
-    assert_eq!((accepted, refused), (5, 35));
-    assert_eq!(harness.count("select available::int8 from account_balance where asset = 'USD'").await, 100);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn positions_are_dense_and_sequences_contiguous_under_concurrency() {
-    let harness = scenes::harness().await;
-    futures_util::future::join_all((0..100).map(|_| harness.accept(order("000123456789")))).await;
-    let gaps = "select count(*) from (select position - lag(position) over (order by position) as step from event) s \
-                where step <> 1";
-    assert_eq!(harness.count(gaps).await, 0);
-    assert_eq!(harness.count("select max(position) from event").await, 100);
-    assert_eq!(harness.count("select position from feed_counter").await, 100);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_firm_quote_is_used_by_one_of_many_concurrent_orders() {
-    let harness = scenes::harness().await;
-    let registry = &harness.engine.context().registry;
-    let requested = FirmRequest {
-        input: registry.find("USDC").unwrap(),
-        output: registry.find("USD").unwrap(),
-        amount: Minor::new(100_000_000),
-        amount_type: AmountType::Source,
-        side: Side::Sell,
-        actor: ActorType::Institution,
-    };
-    let terms = harness.engine.firm_quote(&requested).await.unwrap().unwrap();
-    let quote = NewFirmQuote { tenant: harness.tenant.clone(), request_id: "r".into(), terms: terms.clone() };
-    harness.engine.keep_firm_quote(quote, key(&harness, uuid::Uuid::new_v4(), &[3; 32])).await.unwrap();
-    let with_quote = || IntentRequest {
-        quote_id: Some(terms.quote_id.to_string()),
-        bounds: Bounds::ExactInput { input: terms.priced.input, min_output: terms.priced.output },
-        ..order("000123456789")
-    };
-    let outcomes = futures_util::future::join_all((0..20).map(|_| harness.submit(with_quote()))).await;
-    let accepted = outcomes.iter().filter(|o| matches!(o, Outcome::Accepted(_))).count();
-    let used = outcomes
-        .iter()
-        .filter(|o| matches!(o, Outcome::Rejected { reason: Reason::QuoteAlreadyUsed, .. }))
-        .count();
-    assert_eq!((accepted, used), (1, 19));
-
-    let other_tenant = Tenant { livemode: true, ..harness.tenant.clone() };
-    let command = SubmitCommand { tenant: other_tenant, request: with_quote(), idempotency: None, fix: None };
-    let outcome = harness.engine.submit(command).await.unwrap().outcome;
-    assert!(matches!(outcome, Outcome::Rejected { reason: Reason::QuoteNotFound, .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,10 +181,7 @@ async fn amounts_keep_every_digit_of_u128() {
         Outcome::Rejected { reason: Reason::NoLiquidity | Reason::BelowMinimumOutput, .. }
     ));
     let kept: (String,) =
-        sqlx::query_as("select request -> 'bounds' -> 'exact_input' ->> 'input' from intent")
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+        harness.row("select request -> 'bounds' -> 'exact_input' ->> 'input' from intent").await;
     assert_eq!(kept.0, u128::MAX.to_string());
 }
 

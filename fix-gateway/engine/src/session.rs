@@ -32,7 +32,7 @@ mod violation;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
-pub use config::{SessionConfig, Texts};
+pub use config::SessionConfig;
 pub use inbound::{business_reject, reversed_route};
 pub use output::{Credentials, Output, ResendSlice, Stored, Transmit};
 pub use violation::{Violation, WireResponse};
@@ -347,7 +347,7 @@ impl Session {
         }
         let body = self.logout_body(text, status);
         self.emit(MsgType::LOGOUT, body);
-        let deadline = self.now.mono + self.config.logout_timeout;
+        let deadline = self.now.mono + config::LOGOUT_TIMEOUT;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::LoggedOn(link) => State::LoggingOut { link, deadline },
             other @ (State::Idle

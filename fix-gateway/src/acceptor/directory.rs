@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use dvp_fix::{codec::Message, tag};
+use dvp_fix::{codec::Message, session::SessionConfig, tag};
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -34,6 +34,15 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
+    /// The key of a session with this configuration.
+    pub fn of_session(config: &SessionConfig) -> Self {
+        Self {
+            begin_string: config.begin_string.clone(),
+            peer_comp_id: config.target_comp_id.clone(),
+            our_comp_id: config.sender_comp_id.clone(),
+        }
+    }
+
     pub(crate) fn of(logon: &Message) -> Option<Self> {
         Some(Self {
             begin_string: std::str::from_utf8(logon.begin_string()).ok()?.to_owned(),

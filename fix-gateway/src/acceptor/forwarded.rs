@@ -30,7 +30,7 @@ const LOGON_BYTES_MAX: usize = 8 * 1024;
 
 /// Accepts forwarded connections until shutdown is requested.
 pub(crate) async fn accept_forwarded(
-    listener: TcpListener,
+    listener: &TcpListener,
     forwarding: Forwarding,
     directory: Directory,
     shutdown: CancellationToken,

@@ -10,8 +10,9 @@ use chrono::NaiveDate;
 use dvp_fix::codec::Parser;
 use dvp_store::{
     Fault, PgPool, StoreError,
-    changes::{Announcer, Subject},
+    database::changes::{Announcer, Subject},
     fix::archive::{self, NewMessage},
+    workers::{Worker, supervise_until},
 };
 use metrics::{Counter, counter};
 use tokio::sync::mpsc;
@@ -61,8 +62,15 @@ impl Writer {
         }
     }
 
-    /// Writes until every recorder has ended and the queue is empty.
-    pub(crate) async fn run(mut self) {
+    /// Writes until every recorder has ended and the queue is empty, whatever happens to single messages.
+    pub(crate) async fn run_supervised(self) {
+        let writer = tokio::sync::Mutex::new(self);
+        let is_stopped =
+            || writer.try_lock().is_ok_and(|writer| writer.queued.is_closed() && writer.queued.is_empty());
+        supervise_until(Worker::FixArchive, is_stopped, || async { writer.lock().await.run().await }).await;
+    }
+
+    async fn run(&mut self) {
         let mut chunks = Vec::new();
         let mut announcer = Announcer::new(self.pool.clone(), Subject::Fix);
         loop {
@@ -91,8 +99,13 @@ impl Writer {
                 self.index(&chunk, &mut rows);
                 tokio::task::consume_budget().await;
             }
-            for rows in rows.chunks(ROWS) {
-                self.write(rows).await;
+            // Of a part that is refused the halves are written: one message takes no other along.
+            let mut parts: Vec<&[NewMessage]> = rows.chunks(ROWS).rev().collect();
+            while let Some(part) = parts.pop() {
+                if !self.write(part).await {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
             }
             announcer.changed();
             let left_out = self.tally.left_out.swap(0, Ordering::Relaxed);
@@ -112,21 +125,28 @@ impl Writer {
         }
     }
 
-    /// Writes the rows, however long the database is unavailable. Rows that it refuses are left out.
-    async fn write(&mut self, rows: &[NewMessage]) {
+    /// Writes the rows, however long the database is unavailable. A row that it refuses is left out. `false`: it refuses
+    /// some of several.
+    async fn write(&mut self, rows: &[NewMessage]) -> bool {
         let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
         let mut attempts: u32 = 0;
         loop {
             let error = match self.insert(rows).await {
-                Ok(()) => return self.written.increment(count),
+                Ok(()) => {
+                    self.written.increment(count);
+                    return true;
+                }
                 Err(error) => error,
             };
+            if error.fault() == Fault::Data && rows.len() > 1 {
+                return false;
+            }
             attempts = attempts.saturating_add(1);
             let is_over = self.queued.is_closed() && attempts >= LAST_ATTEMPTS;
             if error.fault() == Fault::Data || is_over {
                 error!(%error, messages = count, "FIX messages are missing from the archive: they cannot be written");
                 self.left_out.increment(count);
-                return;
+                return true;
             }
             // A partition may be missing after all.
             self.days.clear();

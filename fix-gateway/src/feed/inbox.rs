@@ -1,7 +1,6 @@
 //! The events that the follower has read for one session, until the session takes them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dvp_store::{fix::rows::FixOrder, orders::events::StoredEvent};
@@ -13,8 +12,6 @@ const WAITING_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
-    /// There are events of another cell's orders.
-    has_late: AtomicBool,
     grown: watch::Sender<()>,
 }
 
@@ -49,16 +46,6 @@ impl Inbox {
 
     pub(super) fn notify(&self) {
         self.grown.send_replace(());
-    }
-
-    pub(super) fn note_late(&self) {
-        self.has_late.store(true, Ordering::Release);
-        self.notify();
-    }
-
-    /// Whether there are events of another cell's orders: `true` once.
-    pub(super) fn take_late(&self) -> bool {
-        self.has_late.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn put(&self, event: StoredEvent, order: FixOrder) {

@@ -119,7 +119,7 @@ impl SessionGate {
         }
         let kept = async {
             let mut conn = self.engine.lookups().acquire().await?;
-            fix::rehash_password(&mut conn, &self.session_id, &hash, vault.hash_id()).await
+            fix::rehash_password(&mut conn, &self.session_id, &hash, vault.current_id()).await
         };
         if let Err(error) = kept.await {
             warn!(session = self.session_id, %error, "password could not be re-encrypted under the current master key, will retry at the next Logon");

@@ -61,8 +61,7 @@ impl OrderEntry {
                 }
                 known => {
                     let order = known.map(|(order, _)| order);
-                    let refused =
-                        is_repetition(message).then(|| refused_before(&used, named, order)).flatten();
+                    let refused = is_repetition(message).then(|| refused_before(&used, named)).flatten();
                     let refusal = refused.unwrap_or(CancelRefusal::DuplicateClOrdId);
                     let rows = self.refuse_cancel(named, slot, order, refusal).await?;
                     self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
@@ -214,17 +213,12 @@ impl OrderEntry {
 }
 
 /// The answer to the same request before. `None`: the ClOrdID was used for something else.
-fn refused_before(used: &FixOrder, named: Named<'_>, order: Option<&FixOrder>) -> Option<CancelRefusal> {
-    let refusal = match details(used)? {
-        Details::Cancel { orig_cl_ord_id, refusal } if orig_cl_ord_id == named.orig_cl_ord_id => refusal,
-        Details::Cancel { .. } | Details::Order(_) => return None,
-    };
-    match (refusal, order) {
+fn refused_before(used: &FixOrder, named: Named<'_>) -> Option<CancelRefusal> {
+    match details(used)? {
         // An OrderCancelReplaceRequest(G).
-        (Some(CancelRefusal::NoReplacement), _) => None,
-        (Some(refusal), _) => Some(refusal),
-        (None, Some(_)) => Some(CancelRefusal::TooLate),
-        (None, None) => Some(CancelRefusal::UnknownOrder),
+        Details::Cancel { refusal: Some(CancelRefusal::NoReplacement), .. } => None,
+        Details::Cancel { orig_cl_ord_id, refusal } if orig_cl_ord_id == named.orig_cl_ord_id => refusal,
+        Details::Cancel { .. } | Details::Order(_) => None,
     }
 }
 

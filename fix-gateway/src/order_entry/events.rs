@@ -5,7 +5,7 @@ use dvp_fix::{UtcNanos, codec::MsgType};
 use dvp_store::{
     fix::{
         self as store, Reportable,
-        rows::{FixOrder, FixOutbound, LateReport},
+        rows::{FixOrder, FixOutbound},
     },
     orders::events::StoredEvent,
 };
@@ -66,27 +66,6 @@ impl OrderEntry {
         };
         let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
         Ok(PageReports { outbound: reports.collect(), position: page.position, has_more: page.has_more })
-    }
-
-    /// Adds reports of events of another cell's orders: those that came after the session had moved here.
-    pub(super) async fn late_reports(
-        &mut self,
-        turn: &mut Turn<'_>,
-        outbound: &mut Vec<FixOutbound>,
-    ) -> Result<Vec<LateReport>, Unavailable> {
-        let mut conn = self.connection().await?;
-        let waiting = store::late::list(&mut conn, &self.session, PAGE).await?;
-        drop(conn);
-        let mut reported = Vec::new();
-        for (event, order) in waiting {
-            let late = LateReport { cl_ord_id: order.cl_ord_id.clone(), sequence: event.event.sequence };
-            // The commit of an earlier report may be under way.
-            if self.late.insert(late.clone()) {
-                outbound.extend(self.event_report(turn, &event, &order));
-                reported.push(late);
-            }
-        }
-        Ok(reported)
     }
 
     fn event_report(

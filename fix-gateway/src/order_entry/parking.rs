@@ -4,15 +4,17 @@
 //! number when the order is decided, in the commit that deletes the row. The session continues meanwhile, a crash loses
 //! nothing, and the next owner of the session looks the wallet up again. [`super::waiting`] decides the order of
 //! decisions.
+//!
+//! Kept by `fix-gateway/tests/it/parked.rs::a_parked_order_is_decided_once_after_a_kill`.
 
 use std::{sync::Arc, time::Instant};
 
 use dvp_core::{
+    chain::wallets::AGE_MAX,
     chain::{ChainUnavailable, WalletFacts, WalletKey},
     context,
     engine::{JudgedPermit, PermitCheck},
     trace,
-    wallets::AGE_MAX,
 };
 use dvp_domain::time::Timestamp;
 use dvp_domain::trace::TraceContext;
@@ -173,7 +175,7 @@ impl OrderEntry {
             cl_ord_id: order.cl_ord_id.clone(),
             message: message.bytes().to_vec(),
             received_at: order.received_at.to_utc(),
-            bounds: Some(order.request.bounds),
+            bounds: order.request.bounds,
         };
         let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
         let commit = figures::parking(self.write(turn.numbers(), rows).await?);

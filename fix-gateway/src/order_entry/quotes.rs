@@ -12,7 +12,7 @@ use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
         fields,
-        quote::{NoQuote, QuoteRequest, refused},
+        quote::{Asked, NoQuote, QuoteRequest},
         tags,
     },
 };
@@ -47,11 +47,15 @@ impl OrderEntry {
         let request_id = message.text(tags::QUOTE_REQ_ID).unwrap_or_default().to_owned();
         let rows = FixRows { outbound: vec![slot.holds(MsgType::QUOTE, body)], ..FixRows::default() };
         // Others may have taken or held the output since it was priced.
-        let (msg_type, body) = refused(self.version, message, &NoQuote::NoLiquidity);
-        let refusal = FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() };
-        let render: RenderFix = Arc::new(move |outcome| match outcome {
-            Outcome::Refused(Refusal::NotHeld) => refusal.clone(),
-            _ => rows.clone(),
+        let asked = Asked::of(self.version, message);
+        let render: RenderFix = Arc::new(move |outcome| {
+            let refusal = match outcome {
+                Outcome::Refused(Refusal::NotHeld) => NoQuote::NoLiquidity,
+                Outcome::Refused(Refusal::CoolingDown(cool_down)) => NoQuote::CoolingDown(*cool_down),
+                _ => return rows.clone(),
+            };
+            let (msg_type, body) = asked.refused(&refusal);
+            FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() }
         });
         let part = self.part(numbers, render);
         self.keep_quote(NewFirmQuote { tenant: self.tenant.clone(), request_id, terms }, part).await
@@ -68,7 +72,7 @@ impl OrderEntry {
         numbers: Numbers,
         refusal: NoQuote,
     ) -> Result<Commit, Unavailable> {
-        let (msg_type, body) = refused(self.version, message, &refusal);
+        let (msg_type, body) = Asked::of(self.version, message).refused(&refusal);
         self.write(numbers, FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() })
             .await
     }

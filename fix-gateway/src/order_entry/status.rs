@@ -196,11 +196,12 @@ struct OpenOrderStatus {
 }
 
 impl OpenOrderStatus {
-    fn of_open(open: OpenOrder) -> Self {
-        let facts = order_facts(&open.order).unwrap_or_default();
-        let reference = open.order.reference.as_deref().unwrap_or("NONE");
-        let content = ReportContent::of_event(open.kind, &open.object, &facts, (reference, open.sequence));
-        Self { order: open.order, facts, content, sequence: open.sequence }
+    fn of_open(OpenOrder { order, latest }: OpenOrder) -> Self {
+        let facts = order_facts(&order).unwrap_or_default();
+        let reference = order.reference.as_deref().unwrap_or("NONE");
+        let about = (reference, latest.sequence);
+        let content = ReportContent::of_event(latest.kind, &latest.object, &facts, about);
+        Self { order, facts, content, sequence: latest.sequence }
     }
 
     fn of_parked(order: FixOrder) -> Self {

@@ -3,7 +3,7 @@
 //! A field that the version's dictionary allows and that is not in [`TAKEN`] is rejected by its tag: its sender expects
 //! an effect that it would not have.
 
-use dvp_domain::text::{ID_MAX, TextFault, check_line};
+use dvp_domain::text::{ID_MAX, TextFault, check_id, check_line};
 use dvp_fix::{codec::MessageRef, dictionary::Dictionary, tag::Tag};
 
 use crate::dictionaries::{Messages, TAKEN, TakenField};
@@ -63,7 +63,9 @@ fn find(tag: Tag) -> Option<&'static TakenField> {
 fn check_text(field: &'static TakenField, value: &[u8]) -> Result<(), FieldFault> {
     const PROSE: Tag = 58;
     let text = String::from_utf8_lossy(value);
-    match check_line(&text, field.max) {
+    let is_id = field.max == ID_MAX;
+    let checked = check_line(&text, field.max);
+    match checked.and_then(|()| if is_id { check_id(&text) } else { Ok(()) }) {
         Err(problem) if field.tag != PROSE || matches!(problem, TextFault::TooLong { .. }) => {
             Err(FieldFault::Text { field, problem })
         }

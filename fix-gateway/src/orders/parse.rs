@@ -2,12 +2,15 @@
 
 use std::str::FromStr as _;
 
-use dvp_core::{context::Chains, permit::Signer};
+use dvp_core::{chain::permit::Signer, context::Chains};
 use dvp_domain::{
+    address::{AddressFault, OwnContracts},
     asset::{Asset, AssetDescriptor, AssetKind, AssetType, Registry},
-    beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
+    beneficiary::{Beneficiary, BeneficiaryAddress, BeneficiaryFault, BeneficiaryField, PayoutMethod},
     decision::Reason,
-    intent::{ActorType, Bounds, IntentRequest, Permit, SettlementType, Side, is_address},
+    intent::{
+        ActorType, Bounds, IntentRequest, LIFETIME_DAYS_MAX, Permit, SettlementType, Side, latest_deadline,
+    },
     liquidity::{Ask, Market, route::Want},
     money::Minor,
     quote::FirmTerms,
@@ -48,8 +51,8 @@ pub(crate) fn bounding_quote(message: MessageRef<'_>) -> Option<&str> {
 pub(crate) enum AtMarket {
     /// By the current prices.
     Now,
-    /// As of its arrival. `None`: they were not kept.
-    Arrived(Option<Bounds>),
+    /// As of its arrival.
+    Arrived(Bounds),
 }
 
 /// The inputs of [`order`] besides the message.
@@ -81,18 +84,17 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
     let bounds = OrderBounds { message, side, quantity, base, quote }.bounds(context, &refuse)?;
     let chain = chains.of(input.chain()).unwrap_or_else(|| chains.home());
     let permit = permit(message, input, bounds, &chain.escrow).map_err(|problem| refuse.other(&problem))?;
-    let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
     let signer = permit.as_ref().and_then(|permit| chain.permit.signer(permit));
     let said = |tag| message.text(tag).map(str::to_owned);
-    if input.is_native() && !message.text(tags::USER_WALLET).is_some_and(is_address) {
-        return Err(refuse.other("UserWallet(20021) must be the address of the wallet that deposits"));
-    }
+    let user = said(tags::USER_WALLET)
+        .or(signer.as_ref().map(|signer| signer.as_str().to_owned()))
+        .unwrap_or_else(|| session.client_comp_id.clone());
+    let output_recipient = wallets(message, chains.contracts(), (input, output), &user)
+        .map_err(|problem| refuse.other(&problem))?;
     let request = IntentRequest {
         intent_id: intent_id(&session.session_id, cl_ord_id),
         client_reference: Some(cl_ord_id.to_owned()),
-        user: said(tags::USER_WALLET)
-            .or(signer.as_ref().map(|signer| signer.as_str().to_owned()))
-            .unwrap_or_else(|| session.client_comp_id.clone()),
+        user,
         input_asset: descriptor(input),
         output_asset: descriptor(output),
         bounds,
@@ -100,7 +102,7 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
         deadline: deadline(message, received_at, &refuse)?,
         settlement_type: SettlementType::Hybrid,
         output_recipient,
-        beneficiary: beneficiary(message).map_err(|problem| refuse.other(problem))?,
+        beneficiary: beneficiary(message).map_err(|problem| refuse.other(&problem))?,
         permit,
         actor_type: ActorType::Institution,
         side,
@@ -254,9 +256,7 @@ impl OrderBounds<'_> {
                     now.map(|now| price::slipped(now, bps))
                         .ok_or_else(|| refuse.other(Reason::NoLiquidity.as_str()))
                 }
-                AtMarket::Arrived(bounds) => {
-                    bounds.ok_or_else(|| refuse.other("the price on arrival is not known any more"))
-                }
+                AtMarket::Arrived(bounds) => Ok(bounds),
             },
             _ => Err(refuse.unsupported("OrdType")),
         }
@@ -331,33 +331,53 @@ fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<
             .and_then(|at| i64::try_from(at.0 / 1_000_000).ok())
             .map(Timestamp::from_millis)
             .filter(|at| *at > now)
-            .ok_or_else(|| refuse.other("ExpireTime in the future required")),
+            .ok_or_else(|| refuse.other("ExpireTime in the future required"))
+            .and_then(|at| {
+                let most = format!("ExpireTime(126) is more than {LIFETIME_DAYS_MAX} days ahead");
+                if at > latest_deadline(now) { Err(refuse.other(&most)) } else { Ok(at) }
+            }),
         Some(_) => Err(refuse.unsupported("TimeInForce")),
     }
 }
 
-/// A token goes to a wallet.
-fn output_recipient(message: MessageRef<'_>, output: &Asset) -> Result<Option<String>, &'static str> {
+/// The wallets of an order can own what they pay, get back or receive. The recipient, if it names one: a token goes to a
+/// wallet.
+fn wallets(
+    message: MessageRef<'_>,
+    contracts: &OwnContracts,
+    (input, output): (&Asset, &Asset),
+    user: &str,
+) -> Result<Option<String>, String> {
+    let check = |name: &str, meant: &str, wallet: &str| match contracts.check_wallet(wallet) {
+        Ok(_) => Ok(()),
+        Err(AddressFault::Form) => Err(format!("{name} must be the address of {meant}")),
+        Err(fault) => Err(format!("{name} {fault}")),
+    };
+    let user_wallet = message.text(tags::USER_WALLET);
+    if input.is_native() && user_wallet.is_none() {
+        return Err("UserWallet(20021) must be the address of the wallet that deposits".to_owned());
+    }
+    if let Some(wallet) = user_wallet.filter(|_| !input.is_fiat()) {
+        let meant = if input.is_native() { "the wallet that deposits" } else { "the wallet that signed" };
+        check("UserWallet(20021)", meant, wallet)?;
+    }
     let recipient = message.text(tags::OUTPUT_RECIPIENT);
-    match &output.kind {
-        AssetKind::Erc20 { .. } | AssetKind::Native { .. } if recipient.is_some_and(|to| !is_address(to)) => {
-            Err("OutputRecipient(20020) must be the address of a wallet")
-        }
-        AssetKind::Erc20 { .. } | AssetKind::Native { .. } | AssetKind::Fiat { .. } => {
-            Ok(recipient.map(str::to_owned))
+    if !output.is_fiat() {
+        match recipient {
+            Some(wallet) => check("OutputRecipient(20020)", "a wallet", wallet)?,
+            // What is no wallet at all finds nobody to deliver to.
+            None if user_wallet.is_some() => check("UserWallet(20021)", "a wallet", user)?,
+            None => {}
         }
     }
+    Ok(recipient.map(str::to_owned))
 }
 
 /// Account(1) with a pre-provisioned reference, or the details in our own tags.
-fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, &'static str> {
+fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, String> {
     let (account, own) = (message.get(tags::ACCOUNT), message.get(tags::BENEFICIARY_ACCOUNT));
     if account.is_some() && own.is_some() && account != own {
-        return Err("Account(1) and BeneficiaryAccount(20011) differ");
-    }
-    let is_code = |code: &[u8]| code.len() == 2 && code.iter().all(u8::is_ascii_alphabetic);
-    if message.get(tags::BENEFICIARY_COUNTRY).is_some_and(|country| !is_code(country)) {
-        return Err("BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code");
+        return Err("Account(1) and BeneficiaryAccount(20011) differ".to_owned());
     }
     let said = |tag: Tag| message.text(tag).map(str::to_owned);
     let part = |tag: Tag| said(tag).unwrap_or_default();
@@ -377,6 +397,15 @@ fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, &'static 
         address: Some(address).filter(|address| *address != BeneficiaryAddress::default()),
         travel_rule_data: None,
     };
+    if let Err(BeneficiaryFault { field, problem }) = beneficiary.check() {
+        let name = match field {
+            BeneficiaryField::Account if own.is_none() => "Account(1)",
+            BeneficiaryField::Account => "BeneficiaryAccount(20011)",
+            BeneficiaryField::Country => "BeneficiaryCountry(20012)",
+            BeneficiaryField::SwiftCode => "SwiftCode(20014)",
+        };
+        return Err(format!("{name} {problem}"));
+    }
     Ok(Some(beneficiary).filter(|beneficiary| *beneficiary != Beneficiary::default()))
 }
 

@@ -2,6 +2,7 @@
 //! Acknowledgement(b).
 
 use dvp_domain::{
+    abandonment::CoolDown,
     asset::{Asset, Registry},
     intent::{ActorType, Side},
     money::Minor,
@@ -34,16 +35,19 @@ pub(crate) struct QuoteRequest<'a> {
 pub(crate) enum NoQuote {
     UnknownSymbol,
     NoLiquidity,
+    /// The partner's unused quotes have held too much.
+    CoolingDown(CoolDown),
     /// The request is invalid; the text is its fault.
     Unusable(String),
 }
 
 impl NoQuote {
-    fn text(&self) -> &str {
+    fn text(&self) -> String {
         match self {
-            Self::UnknownSymbol => "unknown symbol",
-            Self::NoLiquidity => "no_liquidity",
-            Self::Unusable(text) => text,
+            Self::UnknownSymbol => "unknown symbol".to_owned(),
+            Self::NoLiquidity => "no_liquidity".to_owned(),
+            Self::CoolingDown(cool_down) => cool_down.to_string(),
+            Self::Unusable(text) => text.clone(),
         }
     }
 
@@ -52,7 +56,7 @@ impl NoQuote {
         match self {
             Self::UnknownSymbol => "1",
             Self::NoLiquidity => "9",
-            Self::Unusable(_) => "99",
+            Self::CoolingDown(_) | Self::Unusable(_) => "99",
         }
     }
 
@@ -60,7 +64,7 @@ impl NoQuote {
     const fn reason_42(&self) -> Option<&'static str> {
         match self {
             Self::UnknownSymbol => Some("1"),
-            Self::NoLiquidity | Self::Unusable(_) => None,
+            Self::NoLiquidity | Self::CoolingDown(_) | Self::Unusable(_) => None,
         }
     }
 }
@@ -147,23 +151,37 @@ impl<'a> QuoteRequest<'a> {
     }
 }
 
-/// The rejection of a request and its type.
-pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: &NoQuote) -> (MsgType, Body) {
-    let body = Body::new()
-        .field(tags::TEXT, refusal.text())
-        .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID));
-    match version {
-        Version::Fix42 => {
-            // Rejected.
-            let body = body.field(tags::QUOTE_ACK_STATUS, "5");
-            (MsgType::QUOTE_ACKNOWLEDGEMENT, body.maybe(tags::QUOTE_REJECT_REASON, refusal.reason_42()))
-        }
-        Version::Fix44 => {
-            let body = body
-                .field(tags::NO_RELATED_SYM, "1")
-                .field(tags::SYMBOL, fields::repeatable(message, tags::SYMBOL).unwrap_or(NO_SYMBOL))
-                .field(tags::QUOTE_REQUEST_REJECT_REASON, refusal.reason());
-            (MsgType::QUOTE_REQUEST_REJECT, body)
+/// What the rejection of a request repeats of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    version: Version,
+    id: Option<String>,
+    symbol: String,
+}
+
+impl Asked {
+    pub(crate) fn of(version: Version, message: MessageRef<'_>) -> Self {
+        let symbol = fields::repeatable(message, tags::SYMBOL).unwrap_or(NO_SYMBOL).to_owned();
+        Self { version, id: message.text(tags::QUOTE_REQ_ID).map(str::to_owned), symbol }
+    }
+
+    /// The rejection and its type.
+    pub(crate) fn refused(&self, refusal: &NoQuote) -> (MsgType, Body) {
+        let body =
+            Body::new().field(tags::TEXT, refusal.text()).maybe(tags::QUOTE_REQ_ID, self.id.as_deref());
+        match self.version {
+            Version::Fix42 => {
+                // Rejected.
+                let body = body.field(tags::QUOTE_ACK_STATUS, "5");
+                (MsgType::QUOTE_ACKNOWLEDGEMENT, body.maybe(tags::QUOTE_REJECT_REASON, refusal.reason_42()))
+            }
+            Version::Fix44 => {
+                let body = body
+                    .field(tags::NO_RELATED_SYM, "1")
+                    .field(tags::SYMBOL, &self.symbol)
+                    .field(tags::QUOTE_REQUEST_REJECT_REASON, refusal.reason());
+                (MsgType::QUOTE_REQUEST_REJECT, body)
+            }
         }
     }
 }

@@ -151,9 +151,7 @@ impl ReportContent {
                 Refusal::InvalidPermit(defect) => other(permit_text(*defect)),
                 Refusal::Unpayable(why) => other(format!("beneficiary: {why}")),
                 Refusal::PartnerDisabled => other("partner disabled".to_owned()),
-                Refusal::PartnerMoving => {
-                    other("partner moves to another cell, send a new order later".to_owned())
-                }
+                Refusal::CoolingDown(cool_down) => other(cool_down.to_string()),
                 Refusal::NotHeld | Refusal::TooManyWaiting | Refusal::Redirected => {
                     other("not accepted".to_owned())
                 }

@@ -15,11 +15,10 @@ use tokio_rustls::rustls::{
 
 use super::{
     client::Client,
-    harness::FixHarness,
+    harness::{FixHarness, LOGON, logged_on},
     tls::{self, Files},
 };
 
-const LOGON: &str = "553=acme|554=secret";
 const STATE: &str = "select next_in * 1000000 + next_out * 1000 + (select count(*) from fix_outbound) \
                      from fix_session where client_comp_id = 'ACME'";
 
@@ -30,20 +29,22 @@ async fn is_let_in(client: &mut Client, logon: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unauthenticated_reset_changes_nothing() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", "11=x").await;
     client.expect("3").await;
     client.send("H", "11=unknown|55=USDC/USD|54=1").await;
     client.expect("8").await;
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     while client.next().await.is_some() {}
     let before = harness.count(STATE).await;
     assert!(before > 2_002_001);
-    for wrong in ["553=acme|554=wrong|141=Y", "554=secret|141=Y", "141=Y", "95=6|96=secret|141=Y"] {
+    for wrong in [
+        "553=acme|554=wrong|141=Y",
+        "553=other|554=secret|141=Y",
+        "554=secret|141=Y",
+        "141=Y",
+        "95=6|96=secret|141=Y",
+    ] {
         let mut unauthenticated = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         assert!(!is_let_in(&mut unauthenticated, wrong).await, "{wrong}");
         assert_eq!(harness.count(STATE).await, before, "{wrong}");
@@ -53,10 +54,7 @@ async fn an_unauthenticated_reset_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_inside_a_session_needs_the_credentials_again() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     client.send_as(1, None, "A", &format!("98=0|108=30|141=Y|{LOGON}")).await;
     let answer = client.expect("A").await;
     assert!(answer.is_yes(141), "{answer:?}");
@@ -129,8 +127,7 @@ async fn a_session_may_demand_a_certificate_of_its_own() {
         let stream = tls::connect(addr, &files.servers, &[&TLS13], Some(&ours)).await.unwrap();
         let mut client = Client::over(stream, "FIX.4.4", "ACME");
         assert!(is_let_in(&mut client, &format!("{LOGON}|141=Y")).await);
-        client.send("5", "").await;
-        client.expect("5").await;
+        client.log_out().await;
     }
     gateway.stop().await;
 }
@@ -183,45 +180,10 @@ async fn a_guessing_source_is_locked_out_and_the_owner_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disabled_session_refuses_every_logon() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    client.send("5", "").await;
-    client.expect("5").await;
-    sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    assert!(!is_let_in(&mut client, LOGON).await);
-    gateway.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lockout_applies_to_one_session_of_an_address() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    for n in 0..60 {
-        let mut stale = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        assert!(!is_let_in(&mut stale, &format!("553=acme|554=stale{n}")).await);
-    }
-    let mut locked = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    assert!(!is_let_in(&mut locked, LOGON).await);
-    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    assert!(is_let_in(&mut other, &format!("{LOGON}|1137=9")).await);
-    gateway.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_are_identical_and_delayed_on_every_listener() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.client_cert_names = Some(vec!["acme.example".into()])).await;
-    sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME42'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.execute("update fix_session set enabled = false where client_comp_id = 'ACME42'").await;
     let delay = std::time::Duration::from_millis(300);
     // A listener's own values do not count.
     let second = ListenerConfig { refusal: LogonRefusal::Silent, ..ListenerConfig::default() };

@@ -3,13 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_store::fix::archive::{self, ArchivedMessage, Stretch, Wanted};
 
-use super::{
-    client::Client,
-    harness::{FixHarness, SESSION, order},
-};
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
+use super::harness::{FixHarness, LIMIT, SESSION, logged_on, order};
 
 fn always() -> Stretch {
     Stretch { from: DateTime::UNIX_EPOCH, until: Utc::now() + TimeDelta::days(1), before: None }
@@ -28,10 +22,7 @@ fn seen(messages: &[ArchivedMessage]) -> Vec<(bool, i64, &str)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_of_a_session_is_archived_without_its_secrets() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("first", "12345678", LIMIT)).await;
     client.expect("8").await;
     client.send("F", "11=second|41=first|55=USDC/USD|54=2|38=100|60=20260101-00:00:00.000").await;
@@ -100,10 +91,8 @@ async fn pages_have_every_message_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_goes_on_while_the_archive_cannot_be_written() {
     let harness = FixHarness::new().await;
-    sqlx::query("alter table fix_message rename to elsewhere").execute(harness.pool()).await.unwrap();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    harness.execute("alter table fix_message rename to elsewhere").await;
+    let (gateway, mut client) = harness.logged_on().await;
     for n in 0..20 {
         client.send("D", &order(&format!("o{n}"), "12345678", LIMIT)).await;
         assert_eq!(client.expect("8").await.text(39), Some("0"));

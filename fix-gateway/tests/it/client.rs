@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::LazyLock,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use dvp_fix::{
@@ -90,6 +90,35 @@ impl Client {
         self.expect("A").await
     }
 
+    /// Logs on as soon as the session is free and has an owner that is reached.
+    pub(crate) async fn log_on_when_let_in(&mut self, addr: SocketAddr, extra: &str) -> Message {
+        let seq = self.next_out;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.reconnect(addr).await;
+            self.send_as(seq, None, "A", &format!("98=0|108=30|{extra}")).await;
+            if let Some(answer) = self.next().await {
+                assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+                self.next_out = seq + 1;
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "not let in");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Logs out, and returns the answer.
+    pub(crate) async fn log_out(&mut self) -> Message {
+        self.send("5", "").await;
+        self.expect("5").await
+    }
+
+    /// Begins the numbers anew.
+    pub(crate) fn forget_numbers(&mut self) {
+        self.next_out = 1;
+        self.received.clear();
+    }
+
     /// Logs on, and requests what the service has sent, or stored for this client, since the last connection.
     pub(crate) async fn resume(&mut self, extra: &str) {
         let logon = self.log_on(extra).await.seq().unwrap().0;
@@ -138,12 +167,12 @@ impl Client {
     /// The next message that is no heartbeat must be of one of these types.
     pub(crate) async fn expect_any(&mut self, msg_types: &[&str]) -> Message {
         loop {
-            let message = self.next().await.expect("connection ended");
-            if message.msg_type() == b"0" {
-                continue;
+            let message =
+                self.next().await.unwrap_or_else(|| panic!("connection ended, expected {msg_types:?}"));
+            if msg_types.contains(&message.text(35).unwrap()) {
+                return message;
             }
-            assert!(msg_types.contains(&message.text(35).unwrap()), "{message:?}");
-            return message;
+            assert_eq!(message.text(35), Some("0"), "{message:?}");
         }
     }
 
@@ -248,15 +277,7 @@ impl Client {
 
     /// The next message that is no heartbeat must be of this type.
     pub(crate) async fn expect(&mut self, msg_type: &str) -> Message {
-        loop {
-            let message =
-                self.next().await.unwrap_or_else(|| panic!("connection ended, expected {msg_type}"));
-            if message.msg_type() == b"0" && msg_type != "0" {
-                continue;
-            }
-            assert_eq!(message.text(35), Some(msg_type), "{message:?}");
-            return message;
-        }
+        self.expect_any(&[msg_type]).await
     }
 
     /// Reads ExecutionReports until one has this OrdStatus.

@@ -1,27 +1,24 @@
 //! Deliveries and commits: a message's number is durable no earlier than its effect, and no broken connection loses a
 //! counted message.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
-    dictionary::Rules,
     session::{ResendSlice, SessionConfig, Stored},
 };
-use dvp_fix_gateway::{
-    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
-};
+use dvp_fix_gateway::{Application, Commit, Numbers, Turn, Unavailable};
 use tokio::{
     net::TcpStream,
     sync::{Semaphore, mpsc},
-    task::JoinSet,
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
+use super::{
+    client::Client,
+    served::{ORDER, Served, config},
+};
 
-const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
 const CANCEL: &str = "11=B|41=A|38=1|54=1|55=USDC/USD|60=20261121-12:00:40";
 
 /// A call of the application.
@@ -95,51 +92,25 @@ impl Application for Recording {
     async fn stored(&mut self, _: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         Ok(Vec::new())
     }
-
-    async fn wait_for_reports(&mut self) {
-        std::future::pending().await
-    }
-
-    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
-        Ok(None)
-    }
-
-    fn connected(&mut self, _: bool) {}
 }
 
-/// A session on a socket of its own, and the calls of its application.
-struct Served {
-    addr: SocketAddr,
+/// A session, and the calls of its application.
+struct Recorded {
+    served: Served,
     steps: mpsc::UnboundedReceiver<Step>,
     seen: Vec<Step>,
     may_commit: Arc<Semaphore>,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
 }
 
-impl Served {
+impl Recorded {
     async fn start(next_in: u64, next_out: u64) -> Self {
-        let directory = Directory::default();
-        let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
-        let config = SessionConfig {
-            last_msg_seq_num_processed: true,
-            ..SessionConfig::new("FIX.4.4", "DVP", "ACME", rules)
-        };
-        let attach = directory.announce(SessionKey {
-            begin_string: "FIX.4.4".to_owned(),
-            peer_comp_id: "ACME".to_owned(),
-            our_comp_id: "DVP".to_owned(),
-        });
-        let (stop, may_commit) = (CancellationToken::new(), Arc::new(Semaphore::new(0)));
+        let may_commit = Arc::new(Semaphore::new(0));
         let (noted, steps) = mpsc::unbounded_channel();
         let numbers = (SeqNum(next_in), SeqNum(next_out));
         let app = Recording { numbers, steps: noted, may_commit: Arc::clone(&may_commit) };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(Driver::new(app, config, attach).run(stop.clone()));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        tasks.spawn(acceptor::accept(listener, directory, stop.clone()));
-        Self { addr, steps, seen: Vec::new(), may_commit, stop, tasks }
+        let config = SessionConfig { last_msg_seq_num_processed: true, ..config() };
+        let served = Served::start_as(app, config, |driver| driver).await;
+        Self { served, steps, seen: Vec::new(), may_commit }
     }
 
     /// Waits for this call.
@@ -154,8 +125,7 @@ impl Served {
 
     /// Ends the session, whose client has disconnected. Returns all calls.
     async fn end(mut self) -> Vec<Step> {
-        self.stop.cancel();
-        self.tasks.join_all().await;
+        self.served.end().await;
         while let Some(step) = self.steps.recv().await {
             self.seen.push(step);
         }
@@ -177,8 +147,8 @@ fn assert_no_number_precedes_its_message(steps: &[Step]) {
 
 #[tokio::test]
 async fn a_number_is_not_durable_before_its_message_is_delivered() {
-    let mut served = Served::start(8, 1).await;
-    let mut client = Client::connect(served.addr, "FIX.4.4", "ACME").await;
+    let mut recorded = Recorded::start(8, 1).await;
+    let mut client = recorded.served.connect().await;
     client.next_out = 10;
     client.log_on("").await;
     assert_eq!(client.expect("2").await.text(7), Some("8"));
@@ -189,53 +159,53 @@ async fn a_number_is_not_durable_before_its_message_is_delivered() {
     // It precedes the commit of the order, which the peer must not discard yet.
     let heartbeat = client.expect("0").await;
     assert_eq!((heartbeat.text(112), heartbeat.text(369)), (Some("queued"), Some("11")));
-    served.until(Step::Delivered(SeqNum(12))).await;
-    served.may_commit.add_permits(1);
+    recorded.until(Step::Delivered(SeqNum(12))).await;
+    recorded.may_commit.add_permits(1);
     let answer = client.expect("j").await;
     assert_eq!((answer.text(45), answer.text(369)), (Some("12"), Some("12")));
     drop(client);
-    assert_no_number_precedes_its_message(&served.end().await);
+    assert_no_number_precedes_its_message(&recorded.end().await);
 }
 
 #[tokio::test]
 async fn a_heartbeat_before_a_cancel_is_counted_without_it() {
-    let mut served = Served::start(1, 1).await;
-    let mut client = Client::connect(served.addr, "FIX.4.4", "ACME").await;
+    let mut recorded = Recorded::start(1, 1).await;
+    let mut client = recorded.served.connect().await;
     client.log_on("").await;
     client.send("D", ORDER).await;
     client.send("0", "").await;
     client.send("F", CANCEL).await;
     // It waits for the commit of the order.
-    served.until(Step::Asked(SeqNum(4))).await;
-    served.may_commit.add_permits(2);
+    recorded.until(Step::Asked(SeqNum(4))).await;
+    recorded.may_commit.add_permits(2);
     for seq in ["2", "4"] {
         assert_eq!(client.expect("j").await.text(45), Some(seq));
     }
     drop(client);
-    let steps = served.end().await;
+    let steps = recorded.end().await;
     assert!(steps.contains(&Step::Persisted { next_in: SeqNum(4) }), "{steps:?}");
     assert_no_number_precedes_its_message(&steps);
 }
 
 #[tokio::test]
 async fn a_message_is_delivered_though_its_connection_breaks_before() {
-    let mut served = Served::start(1, 1).await;
-    let stream = TcpStream::connect(served.addr).await.unwrap();
+    let mut recorded = Recorded::start(1, 1).await;
+    let stream = TcpStream::connect(recorded.served.addr).await.unwrap();
     stream.set_zero_linger().unwrap();
     let mut client = Client::over(stream, "FIX.4.4", "ACME");
     client.log_on("").await;
     client.send("D", ORDER).await;
     client.send("F", CANCEL).await;
     // The cancel waits for the commit of the order, whose answer meets a connection that was reset.
-    served.until(Step::Asked(SeqNum(3))).await;
-    client.reconnect(served.addr).await;
-    served.may_commit.add_permits(2);
+    recorded.until(Step::Asked(SeqNum(3))).await;
+    client.reconnect(recorded.served.addr).await;
+    recorded.may_commit.add_permits(2);
     // The cancel was counted, and is not requested.
     client.log_on("").await;
     client.send("1", "112=no gap").await;
     assert_eq!(client.expect("0").await.text(112), Some("no gap"));
     drop(client);
-    let steps = served.end().await;
+    let steps = recorded.end().await;
     let delivered = steps.iter().filter(|step| matches!(step, Step::Delivered(_)));
     let expected = [Step::Delivered(SeqNum(2)), Step::Delivered(SeqNum(3))];
     assert!(delivered.eq(&expected), "{steps:?}");

@@ -32,32 +32,31 @@ fn files() -> [File; 4] {
     let file =
         |name, head, dictionary, messages, has_header| File { name, head, dictionary, messages, has_header };
     let both = || [&ADMIN[..], &APPLICATION].concat();
-    let head = |kind: &'static str| kind;
     [
         file(
             "FIX42.xml",
-            head("type='FIX' major='4' minor='2' servicepack='0'"),
+            "type='FIX' major='4' minor='2' servicepack='0'",
             Dictionary::fix42(),
             both(),
             true,
         ),
         file(
             "FIX44.xml",
-            head("type='FIX' major='4' minor='4' servicepack='0'"),
+            "type='FIX' major='4' minor='4' servicepack='0'",
             Dictionary::fix44(),
             both(),
             true,
         ),
         file(
             "FIXT11.xml",
-            head("type='FIXT' major='1' minor='1' servicepack='0'"),
+            "type='FIXT' major='1' minor='1' servicepack='0'",
             Dictionary::fixt11(),
             ADMIN.to_vec(),
             true,
         ),
         file(
             "FIX50SP2.xml",
-            head("type='FIX' major='5' minor='0' servicepack='2'"),
+            "type='FIX' major='5' minor='0' servicepack='2'",
             Dictionary::fix50sp2(),
             APPLICATION.to_vec(),
             false,
@@ -153,16 +152,12 @@ impl Writing<'_> {
             }
         }
         let of = if msg_type == "G" { "D" } else { msg_type };
-        for field in OWN_FIELDS.iter().filter(|field| field.message == of) {
+        let own = OWN_FIELDS.iter().filter(|field| field.message == of);
+        let missing = MISSING.iter().filter(|(of, field)| *of == file && field.message == msg_type);
+        for field in own.chain(missing.map(|(_, field)| field)) {
             self.line(3, &format!("<field name='{}' required='N'/>", field.name));
             if self.own.iter().all(|known| known.tag != field.tag) {
                 self.own.push(*field);
-            }
-        }
-        for field in MISSING.iter().filter(|(of, field)| *of == file && field.message == msg_type) {
-            self.line(3, &format!("<field name='{}' required='N'/>", field.1.name));
-            if self.own.iter().all(|known| known.tag != field.1.tag) {
-                self.own.push(field.1);
             }
         }
         self.line(2, "</message>");

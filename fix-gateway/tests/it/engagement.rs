@@ -5,21 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dvp_fix::codec::Message;
-
 use super::{
     client::Client,
-    harness::{FixHarness, order},
+    harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order},
 };
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
-/// BeginString, CompID and the rest of the Logon.
-const VERSIONS: [(&str, &str, &str); 3] = [
-    ("FIX.4.2", "ACME42", "95=6|96=secret"),
-    ("FIX.4.4", "ACME", LOGON),
-    ("FIXT.1.1", "ACME50", "553=acme|554=secret|1137=9"),
-];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
@@ -27,8 +16,7 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
     harness.settle_everything();
     let gateway = harness.gateway().await;
     for (begin_string, comp_id, logon) in VERSIONS {
-        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
-        client.log_on(logon).await;
+        let mut client = gateway.client_of((begin_string, comp_id, logon)).await;
         client.send("R", "131=q1|146=1|55=USDC/USD|54=2|38=100").await;
         let quote = client.expect("S").await;
         assert_eq!((quote.text(131), quote.text(55)), (Some("q1"), Some("USDC/USD")), "{quote:?}");
@@ -42,11 +30,39 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
         client.send("D", &order(&again, "12345678", &format!("40=D|117={id}"))).await;
         let refused = client.report(&again, "8").await;
         assert_eq!((refused.text(103), refused.text(58)), (Some("8"), Some("quote_already_used")));
-        client.send("5", "").await;
-        client.expect("5").await;
+        client.log_out().await;
     }
     let kept = "select count(*) from firm_quote where used_by is not null";
     assert_eq!(harness.count(kept).await, 3);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_lets_too_many_reservations_go_is_told_when_to_come_back() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    for statement in [
+        "insert into cool_down (scope, subject, since, until) \
+         select 'partner', id, now(), now() + interval '1 hour' from partner",
+        "insert into unused_hold (partner_id, provider_id, asset, lapsed_in, held) \
+         select id, 'north', 'USD', now(), 10::numeric ^ 30 from partner",
+    ] {
+        harness.execute(statement).await;
+    }
+    for (begin_string, comp_id, logon) in VERSIONS {
+        let mut client = gateway.client_of((begin_string, comp_id, logon)).await;
+        client.send("R", "131=q1|146=1|55=USDC/USD|54=2|38=100").await;
+        let refused = client.expect_any(&["AG", "b"]).await;
+        let text = refused.text(58).unwrap();
+        assert!(text.starts_with("firm quotes of this pair are refused for now"), "{text}");
+        assert!(text.contains("; try again after 20") && refused.text(131) == Some("q1"), "{refused:?}");
+        let mine = format!("mine {comp_id}");
+        client.send("D", &order(&mine, "12345678", "40=2|44=0.99")).await;
+        let text = client.report(&mine, "8").await.text(58).unwrap().to_owned();
+        assert!(text.starts_with("orders of this partner are refused for now"), "{text}");
+        assert!(text.contains("; try again after 20"), "{text}");
+    }
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
     gateway.stop().await;
 }
 
@@ -63,8 +79,7 @@ async fn a_quote_without_liquidity_is_refused_in_the_versions_fields() {
         ("146=2|55=USDC/USD|54=2|38=1|55=USDC/USD|54=2|38=2", None, "99"),
     ];
     for (begin_string, comp_id, logon) in VERSIONS {
-        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
-        client.log_on(logon).await;
+        let mut client = gateway.client_of((begin_string, comp_id, logon)).await;
         for (body, of_42, later) in cases {
             client.send("R", &format!("131=q|{body}")).await;
             let refused = client.expect_any(&["AG", "b"]).await;
@@ -85,16 +100,12 @@ async fn a_quote_without_liquidity_is_refused_in_the_versions_fields() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mass_status_reports_open_orders_only() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     for id in ["a", "b", "c"] {
         client.send("D", &order(id, "00000008", LIMIT)).await;
         client.report(id, "0").await;
     }
-    let time = Client::utc().to_millis_text();
-    client.send("F", &format!("11=x|41=b|54=2|55=USDC/USD|60={time}")).await;
+    client.send("F", &cancel("x", "b")).await;
     client.report("x", "4").await;
     for (kind, expected) in
         [("585=7", &["a", "c"][..]), ("585=1|55=USDC/USD", &["a", "c"]), ("585=1|55=WETH/USD", &[])]
@@ -120,31 +131,18 @@ async fn a_mass_status_reports_open_orders_only() {
     let status = client.expect("8").await;
     assert_eq!((status.text(790), status.text(39)), (Some("s1"), Some("0")), "{status:?}");
     // FIX 4.2 has no such request: it is known, and not supported.
-    let mut old = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
-    old.log_on("95=6|96=secret").await;
+    let mut old = gateway.client_of(FIX_42).await;
     old.send("AF", "584=m|585=7").await;
     let refused = old.expect("j").await;
     assert_eq!((refused.text(372), refused.text(380)), (Some("AF"), Some("3")), "{refused:?}");
     gateway.stop().await;
 }
 
-/// The next message that is no heartbeat.
-async fn next_answer(client: &mut Client) -> Message {
-    loop {
-        let message = client.next().await.unwrap();
-        if message.msg_type() != b"0" {
-            return message;
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn mass_status_requests_without_a_pause_are_refused_after_a_while() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    for n in 0..40 {
+    let (_harness, gateway, mut client) = logged_on().await;
+    // So many that a slow machine spends the allowance faster than it is given.
+    for n in 0..120 {
         client.send("D", &order(&format!("o{n}"), "00000008", LIMIT)).await;
         client.report(&format!("o{n}"), "0").await;
     }
@@ -152,7 +150,7 @@ async fn mass_status_requests_without_a_pause_are_refused_after_a_while() {
     let refused = 'asked: loop {
         client.send("AF", "584=m|585=7").await;
         loop {
-            let answer = next_answer(&mut client).await;
+            let answer = client.expect_any(&["8", "j"]).await;
             if answer.text(35) == Some("j") {
                 break 'asked answer;
             }
@@ -175,9 +173,7 @@ async fn mass_status_requests_without_a_pause_are_refused_after_a_while() {
 async fn the_status_of_a_filled_order_has_its_receipt_and_anchor() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("o", "12345678", LIMIT)).await;
     client.report("o", "2").await;
     let ask = async |client: &mut Client| {
@@ -219,8 +215,7 @@ async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.drop_copy = true).await;
     let gateway = harness.gateway().await;
-    let mut copy = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    copy.log_on(LOGON).await;
+    let mut copy = gateway.client().await;
     for (kind, body) in
         [("D", order("mine", "12345678", LIMIT)), ("R", "131=q|146=1|55=USDC/USD|54=2|38=1".into())]
     {
@@ -228,12 +223,10 @@ async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
         let refused = copy.expect("j").await;
         assert_eq!((refused.text(372), refused.text(380)), (Some(kind), Some("6")), "{refused:?}");
     }
-    let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    client.log_on("553=acme|554=secret|1137=9").await;
+    let mut client = gateway.client_of(FIXT).await;
     client.send("D", &order("rests", "00000008", LIMIT)).await;
     client.report("rests", "0").await;
-    let time = Client::utc().to_millis_text();
-    client.send("F", &format!("11=c|41=rests|54=2|55=USDC/USD|60={time}")).await;
+    client.send("F", &cancel("c", "rests")).await;
     let cancelled = client.report("c", "4").await;
     let copied = reports(&mut copy, 2).await;
     assert!(copied.contains_key(cancelled.text(17).unwrap()), "{copied:?}");
@@ -242,8 +235,7 @@ async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
     let original = reports(&mut client, 5).await;
     assert_eq!(reports(&mut copy, 5).await, original);
     // Away, and an order through the other listener meanwhile.
-    copy.send("5", "").await;
-    let logout = copy.expect("5").await.seq().unwrap().0;
+    let logout = copy.log_out().await.seq().unwrap().0;
     let reference = harness.submit_otherwise("by rest").await;
     harness.wait_for_count("select count(*) from event where type = 'payout.completed'", 2).await;
     harness.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 14).await;
@@ -261,16 +253,13 @@ async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
 async fn cancel_on_disconnect_cancels_and_reports_on_the_next_logon() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(2)).await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     for id in ["a", "b"] {
         client.send("D", &order(id, "00000008", LIMIT)).await;
     }
     client.report("b", "0").await;
     // Without such an agreement orders stay.
-    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    other.log_on("553=acme|554=secret|1137=9").await;
+    let mut other = gateway.client_of(FIXT).await;
     other.send("D", &order("stays", "00000008", LIMIT)).await;
     other.report("stays", "0").await;
     drop(other);
@@ -294,9 +283,7 @@ async fn cancel_on_disconnect_cancels_and_reports_on_the_next_logon() {
 async fn cancel_on_disconnect_survives_the_death_of_the_sessions_owner() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     gateway.kill().await;
@@ -311,15 +298,13 @@ async fn cancel_on_disconnect_survives_the_death_of_the_sessions_owner() {
 async fn a_process_that_has_lost_the_session_cancels_nothing() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     // Another process has the session, as after this one was frozen.
     let taken = "update lease set owner = gen_random_uuid(), expires_at = now() + interval '1 hour' \
                  where name like 'fix:%->ACME'";
-    sqlx::query(taken).execute(harness.pool()).await.unwrap();
+    harness.execute(taken).await;
     drop(client);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.count("select count(*) from event where type = 'intent.cancelled'").await, 0);
@@ -330,8 +315,7 @@ async fn a_process_that_has_lost_the_session_cancels_nothing() {
 async fn fix_42_is_answered_within_its_own_enumerations() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
-    client.log_on("95=6|96=secret").await;
+    let mut client = gateway.client_of(FIX_42).await;
     let body = order("rests", "00000008", LIMIT);
     client.send("D", &body).await;
     let new = client.report("rests", "0").await;

@@ -7,11 +7,9 @@ use dvp_fix_gateway::dictionaries::{Messages, TAKEN, TakenField};
 
 use super::{
     client::Client,
-    harness::{FixHarness, order},
+    harness::{FIX_42, FIXT, FixHarness, LIMIT, VERSIONS, cancel, logged_on, order},
 };
 
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 const TO_US: [&str; 6] = ["D", "F", "H", "AF", "R", "G"];
 
 /// `11=x|55=y` as tags and values.
@@ -60,20 +58,23 @@ fn names(answer: &Message, tag: u32) -> bool {
     }
 }
 
+/// Values that no field may have.
+pub(crate) const HOSTILE: [(&str, &[u8]); 8] = [
+    ("NUL", b"a\0b"),
+    ("padding", b"1\0\0\0"),
+    ("DEL", b"a\x7f"),
+    ("escape", b"\x1b[2J"),
+    ("C1", b"a\xc2\x85"),
+    ("no UTF-8", b"\xff\xfe"),
+    ("cut UTF-8", b"a\xe2\x82"),
+    ("surrogate", b"\xed\xa0\x80"),
+];
+
 /// Invalid values of a field, with a name, and the SessionRejectReason(373) where exactly one is correct.
 fn hostile(field: &TakenField) -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
-    let mut values = vec![
-        ("NUL", b"a\0b".to_vec(), Some("6")),
-        ("padding", b"1\0\0\0".to_vec(), Some("6")),
-        ("DEL", b"a\x7f".to_vec(), Some("6")),
-        ("escape", b"\x1b[2J".to_vec(), Some("6")),
-        ("C1", "a\u{85}".into(), Some("6")),
-        ("no UTF-8", b"\xff\xfe".to_vec(), Some("6")),
-        ("cut UTF-8", b"a\xe2\x82".to_vec(), Some("6")),
-        ("surrogate", b"\xed\xa0\x80".to_vec(), Some("6")),
-        ("6,000 bytes", vec![b'1'; 6_000], None),
-        ("60,000 bytes", vec![b'1'; 60_000], None),
-    ];
+    let mut values = HOSTILE.map(|(what, value)| (what, value.to_vec(), Some("6"))).to_vec();
+    values.push(("6,000 bytes", vec![b'1'; 6_000], None));
+    values.push(("60,000 bytes", vec![b'1'; 60_000], None));
     // Prose is not kept.
     if field.tag != 58 {
         values.push(("line separator", "a\u{2028}b".into(), None));
@@ -81,19 +82,14 @@ fn hostile(field: &TakenField) -> Vec<(&'static str, Vec<u8>, Option<&'static st
     values
 }
 
-async fn every_field_refuses_what_cannot_be_stored(
-    begin_string: &'static str,
-    comp_id: &'static str,
-    logon: &str,
-) {
+async fn every_field_refuses_what_cannot_be_stored(version: (&'static str, &'static str, &'static str)) {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
-    client.log_on(logon).await;
+    let mut client = gateway.client_of(version).await;
     client.send("D", &order("first", "00000008", LIMIT)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
     let mut sent = 0;
-    for msg_type in TO_US.into_iter().filter(|msg_type| begin_string != "FIX.4.2" || *msg_type != "AF") {
+    for msg_type in TO_US.into_iter().filter(|msg_type| version != FIX_42 || *msg_type != "AF") {
         let messages = Messages::of(msg_type.as_bytes());
         for field in TAKEN.iter().filter(|field| field.is_taken_in(messages)) {
             for (what, value, reason) in hostile(field) {
@@ -124,25 +120,22 @@ async fn every_field_refuses_what_cannot_be_stored(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_field_of_fix_42_refuses_values_that_cannot_be_stored() {
-    every_field_refuses_what_cannot_be_stored("FIX.4.2", "ACME42", LOGON).await;
+    every_field_refuses_what_cannot_be_stored(FIX_42).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_field_of_fix_44_refuses_values_that_cannot_be_stored() {
-    every_field_refuses_what_cannot_be_stored("FIX.4.4", "ACME", LOGON).await;
+    every_field_refuses_what_cannot_be_stored(VERSIONS[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_field_of_fix_50_refuses_values_that_cannot_be_stored() {
-    every_field_refuses_what_cannot_be_stored("FIXT.1.1", "ACME50", &format!("{LOGON}|1137=9")).await;
+    every_field_refuses_what_cannot_be_stored(FIXT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unusable_identifier_gets_a_business_reject() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     let long = "x".repeat(129);
     for (msg_type, tag, name) in [
         ("D", 11, "ClOrdID"),
@@ -168,10 +161,7 @@ async fn an_unusable_identifier_gets_a_business_reject() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unsupported_instruction_is_refused_by_its_tag() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let time = Client::utc().to_millis_text();
     let fields = [
         "152=100",
@@ -235,11 +225,9 @@ async fn an_unsupported_instruction_is_refused_by_its_tag() {
 async fn a_replace_request_is_refused_in_every_version() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
-    for (begin_string, comp_id, more) in
-        [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
-    {
-        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
-        client.log_on(&format!("{LOGON}{more}")).await;
+    for version in VERSIONS {
+        let (_, comp_id, _) = version;
+        let mut client = gateway.client_of(version).await;
         client.send("D", &order(&format!("o{comp_id}"), "00000008", LIMIT)).await;
         let new = client.expect("8").await;
         // Every field of an order, and the order that is meant.
@@ -261,12 +249,7 @@ async fn a_replace_request_is_refused_in_every_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_consumes_its_cl_ord_id() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    let time = Client::utc().to_millis_text();
-    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("rests", "00000008", LIMIT)).await;
     client.expect("8").await;
     // The request and the order in one go: one commit may have both.

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    client::Client,
-    harness::{FixHarness, order},
-};
+use super::harness::{LIMIT, logged_on, order};
 
 /// Ends every connection that listens for notifications, as a restart of the database or of a proxy does.
 const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
@@ -15,13 +12,10 @@ const LISTENERS: &str = "select count(*) from pg_stat_activity \
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_reconnects_without_losing_events() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on("553=acme|554=secret").await;
+    let (harness, gateway, mut client) = logged_on().await;
     harness.wait_for_count(LISTENERS, 1).await;
     for round in ["first", "second"] {
-        client.send("D", &order(round, "12345678", "40=2|44=0.99")).await;
+        client.send("D", &order(round, "12345678", LIMIT)).await;
         client.report(round, "0").await;
         assert!(harness.count(CUT).await >= 1, "the follower listens before the {round} cut");
         if round == "first" {

@@ -23,6 +23,18 @@ use dvp_testing::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::client::Client;
+
+/// Username(553) and Password(554) of every session.
+pub(crate) const LOGON: &str = "553=acme|554=secret";
+/// BeginString, CompID and the rest of the Logon of each session.
+pub(crate) const VERSIONS: [Version; 3] = [FIX_42, ("FIX.4.4", "ACME", LOGON), FIXT];
+pub(crate) const FIX_42: Version = ("FIX.4.2", "ACME42", "95=6|96=secret");
+pub(crate) const FIXT: Version = ("FIXT.1.1", "ACME50", "553=acme|554=secret|1137=9");
+type Version = (&'static str, &'static str, &'static str);
+/// The terms of an order whose limit the market meets.
+pub(crate) const LIMIT: &str = "40=2|44=0.99";
+
 /// The session whose settings tests change.
 pub(crate) const SESSION: &str = "FIX.4.4:DVP->ACME";
 
@@ -57,6 +69,17 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// A client that is logged on to the session whose settings tests change.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_of(("FIX.4.4", "ACME", LOGON)).await
+    }
+
+    pub(crate) async fn client_of(&self, (begin_string, comp_id, logon): Version) -> Client {
+        let mut client = Client::connect(self.addr, begin_string, comp_id).await;
+        client.log_on(logon).await;
+        client
+    }
+
     /// Ends it without any ceremony, as a kill does.
     pub(crate) async fn kill(self) {
         self.task.abort();
@@ -67,6 +90,33 @@ impl Gateway {
         self.shutdown.cancel();
         self.task.await.unwrap();
     }
+}
+
+/// The usual scene: a gateway, and a client that is logged on.
+pub(crate) async fn logged_on() -> (FixHarness, Gateway, Client) {
+    let harness = FixHarness::new().await;
+    let (gateway, client) = harness.logged_on().await;
+    (harness, gateway, client)
+}
+
+/// Adds a session of the partner, and returns its id.
+pub(crate) async fn add_session(harness: &Harness, begin_string: &str, client: &str) -> String {
+    let vault = &harness.engine.context().vault;
+    let session_id = format!("{begin_string}:DVP->{client}");
+    let session = NewFixSession {
+        partner_id: harness.tenant.partner_id.clone(),
+        livemode: false,
+        begin_string: begin_string.into(),
+        client_comp_id: client.into(),
+        service_comp_id: "DVP".into(),
+        default_appl_ver_id: (begin_string == "FIXT.1.1").then(|| "9".to_owned()),
+        username: "acme".into(),
+        password_hash: vault.fix_password_hash(&session_id, "secret"),
+        password_key: vault.current_id().to_owned(),
+    };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    upsert_session(&mut conn, &session).await.unwrap();
+    session_id
 }
 
 fn market() -> Market {
@@ -82,24 +132,9 @@ impl FixHarness {
     pub(crate) async fn new() -> Self {
         super::secrecy::watch_log();
         let harness = Harness::new(market()).await;
-        let mut conn = harness.pool().acquire().await.unwrap();
-        let vault = &harness.engine.context().vault;
-        for (begin_string, client) in [("FIX.4.4", "ACME"), ("FIX.4.2", "ACME42"), ("FIXT.1.1", "ACME50")] {
-            let session_id = format!("{begin_string}:DVP->{client}");
-            let session = NewFixSession {
-                partner_id: harness.tenant.partner_id.clone(),
-                livemode: false,
-                begin_string: begin_string.into(),
-                client_comp_id: client.into(),
-                service_comp_id: "DVP".into(),
-                default_appl_ver_id: (begin_string == "FIXT.1.1").then(|| "9".to_owned()),
-                username: "acme".into(),
-                password_hash: vault.fix_password_hash(&session_id, "secret"),
-                password_key: vault.hash_id().to_owned(),
-            };
-            upsert_session(&mut conn, &session).await.unwrap();
+        for (begin_string, client, _) in VERSIONS {
+            add_session(&harness, begin_string, client).await;
         }
-        drop(conn);
         harness.refresh_wallets();
         Self { harness }
     }
@@ -107,6 +142,16 @@ impl FixHarness {
     /// The state of another process: empty caches.
     pub(crate) fn forget(&mut self) {
         self.engine = self.another_engine();
+    }
+
+    pub(crate) async fn logged_on(&self) -> (Gateway, Client) {
+        let gateway = self.gateway().await;
+        let client = gateway.client().await;
+        (gateway, client)
+    }
+
+    pub(crate) async fn execute(&self, statement: &'static str) {
+        sqlx::query(statement).execute(self.pool()).await.unwrap();
     }
 
     pub(crate) async fn gateway(&self) -> Gateway {
@@ -212,18 +257,23 @@ pub(crate) fn order_by(
     terms: &str,
 ) -> String {
     let Permit { deadline, signature, .. } = sign(wallet, permit(TOKEN, 100_000_000, nonce));
-    let time = super::client::Client::utc().to_millis_text();
+    let time = Client::utc().to_millis_text();
     format!(
         "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001={nonce}|20002={deadline}|\
          20003={signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
     )
 }
 
+/// An OrderCancelRequest's body.
+pub(crate) fn cancel(id: &str, orig: &str) -> String {
+    format!("11={id}|41={orig}|54=2|55=USDC/USD|60={}", Client::utc().to_millis_text())
+}
+
 /// A NewOrderSingle's body: buys 100 USDC with money, for which no node is queried. The order has no seller.
 pub(crate) fn purchase(cl_ord_id: &str) -> String {
-    let time = super::client::Client::utc().to_millis_text();
+    let time = Client::utc().to_millis_text();
     format!(
         "11={cl_ord_id}|21=1|38=100|40=2|44=1.05|54=1|55=USDC/USD|60={time}|20010=Jane Doe|20011=12345678|20012=US|\
-         20013=ach|20020=0x00000000000000000000000000000000000000dd"
+         20013=ach|20020=0xdddddddddddddddddddddddddddddddddddddddd"
     )
 }

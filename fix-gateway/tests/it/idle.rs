@@ -4,13 +4,10 @@ use std::time::{Duration, Instant};
 
 use dvp_store::{
     fix::{NewFixSession, upsert_session},
-    partners,
+    partners::registry,
 };
 
-use super::{
-    client::Client,
-    harness::{FixHarness, order},
-};
+use super::harness::{FixHarness, order};
 
 const SESSIONS: usize = 40;
 const ORDERS: usize = 20;
@@ -18,7 +15,7 @@ const ORDERS: usize = 20;
 /// Another partner with many sessions.
 async fn add_idle_sessions(harness: &FixHarness) {
     let mut conn = harness.pool().acquire().await.unwrap();
-    let partner_id = partners::ensure_partner(&mut conn, "ptn_idle", "idle", "standard", 100).await.unwrap();
+    let partner_id = registry::ensure_partner(&mut conn, "ptn_idle", "idle", "standard", 100).await.unwrap();
     for n in 0..SESSIONS {
         let session = NewFixSession {
             partner_id: partner_id.clone(),
@@ -59,8 +56,7 @@ async fn idle_sessions_do_not_query_for_other_partners_events() {
     let gateway = harness.gateway().await;
     let held = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
     harness.wait_for_count(held, i64::try_from(SESSIONS).unwrap() + 3).await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on("553=acme|554=secret").await;
+    let mut client = gateway.client().await;
     let before = reads(&harness).await;
     for n in 0..ORDERS {
         let id = format!("o{n}");

@@ -132,8 +132,7 @@ async fn accepting_resumes_once_file_descriptors_are_free() {
     }
     early.send("1", "112=while it cannot accept").await;
     assert_eq!(early.expect("0").await.text(112), Some("while it cannot accept"));
-    early.send("5", "").await;
-    early.expect("5").await;
+    early.log_out().await;
     drop(unauthenticated);
     let mut late = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
     late.log_on("141=Y").await;

@@ -1,20 +1,12 @@
 //! Limits on messages a second: refusals, and the end of the session.
 
-use super::{
-    client::Client,
-    harness::{FixHarness, order},
-};
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
+use super::harness::{FixHarness, LIMIT, order};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_over_the_soft_limit_are_refused_and_the_session_continues() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.soft_messages_per_sec = Some(1)).await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let orders: Vec<String> = (0..20).map(|n| order(&format!("o{n}"), "12345678", LIMIT)).collect();
     let first = client.next_out;
     for order in &orders {
@@ -61,8 +53,7 @@ async fn beyond_the_hard_limit_the_peer_is_logged_out_with_a_reason() {
             })
             .await;
         let gateway = harness.gateway().await;
-        let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        client.log_on(LOGON).await;
+        let mut client = gateway.client().await;
         for n in 0..40 {
             let body =
                 if msg_type == "D" { order(&format!("o{n}"), "12345678", LIMIT) } else { String::new() };

@@ -8,9 +8,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{client::Client, harness::FixHarness};
+use super::{
+    client::Client,
+    harness::{FixHarness, LOGON},
+};
 
-const LOGON: &str = "553=acme|554=secret";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// All bytes that the other side sends until it closes the connection, which it must.
@@ -149,8 +151,7 @@ async fn shutdown_closes_unauthenticated_connections() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let unauthenticated = TcpStream::connect(gateway.addr).await.unwrap();
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     gateway.stop().await;
     assert_eq!(read_to_end(unauthenticated).await, b"");
     client.expect("5").await;

@@ -6,11 +6,8 @@ use tokio::net::TcpSocket;
 
 use super::{
     client::Client,
-    harness::{FixHarness, order},
+    harness::{FixHarness, LIMIT, LOGON, logged_on, order},
 };
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 
 /// A client whose side takes little before TCP makes the sender wait.
 async fn narrow(addr: SocketAddr) -> Client {
@@ -105,10 +102,7 @@ async fn a_resend_to_a_slow_reader_is_complete() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_sends_a_logout_and_awaits_the_answer() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     for n in 0..50 {
         client.send("D", &order(&format!("o{n}"), "12345678", LIMIT)).await;
     }

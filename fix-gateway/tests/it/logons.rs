@@ -3,24 +3,15 @@
 use dvp_fix::codec::Body;
 use dvp_fix_gateway::Lockout;
 
-use super::{client::Client, harness::FixHarness};
+use super::{
+    client::Client,
+    fields::HOSTILE,
+    harness::{FixHarness, LOGON},
+};
 
 /// The fields of a Logon in FIX 4.4, and some of the header that an application may set. RawData(96) is not among them:
 /// any bytes are right in it, and it is neither stored nor logged.
 const FIELDS: [u32; 16] = [50, 57, 98, 108, 95, 141, 789, 383, 384, 372, 385, 464, 553, 554, 925, 58];
-
-/// Invalid values of a Logon's fields.
-const HOSTILE: [(&str, &[u8]); 9] = [
-    ("NUL", b"a\0b"),
-    ("padding", b"1\0\0\0"),
-    ("DEL", b"a\x7f"),
-    ("escape", b"\x1b[2J"),
-    ("C1", b"a\xc2\x85"),
-    ("no UTF-8", b"\xff\xfe"),
-    ("cut UTF-8", b"a\xe2\x82"),
-    ("surrogate", b"\xed\xa0\x80"),
-    ("6,000 bytes", &[b'1'; 6_000]),
-];
 
 fn logon(tag: u32, value: &[u8]) -> Body {
     let mut fields: Vec<(u32, Vec<u8>)> = [(98, "0"), (108, "30"), (553, "acme"), (554, "secret")]
@@ -41,7 +32,7 @@ async fn hostile_bytes_in_any_logon_field_are_refused_without_effect() {
         .await;
     let mut let_in: Vec<(u32, &str)> = Vec::new();
     for tag in FIELDS {
-        for (what, value) in HOSTILE {
+        for (what, value) in HOSTILE.into_iter().chain([("6,000 bytes", &[b'1'; 6_000][..])]) {
             let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
             client.send_body("A", &logon(tag, value)).await;
             while let Some(answer) = client.next().await {
@@ -57,6 +48,6 @@ async fn hostile_bytes_in_any_logon_field_are_refused_without_effect() {
                      and next_in = 1 and next_out = 1";
     assert_eq!(harness.count(unchanged).await, 1);
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    assert_eq!(client.log_on("553=acme|554=secret").await.seq().unwrap().0, 1);
+    assert_eq!(client.log_on(LOGON).await.seq().unwrap().0, 1);
     gateway.stop().await;
 }

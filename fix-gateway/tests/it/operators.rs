@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_core::fix_sessions;
+use dvp_core::operators::fix_sessions;
 use dvp_core::secrets::Vault;
 use dvp_fix::UtcNanos;
 use dvp_fix_gateway::stale_types;
@@ -12,18 +12,16 @@ use dvp_store::{
         commands::{self as fix_commands, NewSessionCommand, SessionAction},
     },
     orders::feed,
-    partners,
+    partners::registry,
 };
 
 use dvp_testing::market::master_key;
 
 use super::{
     client::Client,
-    harness::{FixHarness, SESSION, order},
+    harness::{FIXT, FixHarness, LIMIT, LOGON, SESSION, logged_on, order},
 };
 
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 const HOUR: u64 = 3_600_000_000_000;
 /// The lease of the session's owner.
 const HELD: &str =
@@ -55,33 +53,9 @@ async fn set_enabled(harness: &FixHarness, enabled: bool) {
     assert!(fix_admin::set_enabled(&mut conn, SESSION, enabled).await.unwrap());
 }
 
-async fn run(harness: &FixHarness, statement: &'static str) {
-    sqlx::query(statement).execute(harness.pool()).await.unwrap();
-}
-
-/// Tries until it is let in.
-async fn log_on(client: &mut Client, addr: std::net::SocketAddr) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        client.reconnect(addr).await;
-        let seq = client.next_out;
-        client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-        if let Some(answer) = client.next().await {
-            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
-            client.next_out = seq + 1;
-            return answer.seq().unwrap().0;
-        }
-        assert!(Instant::now() < deadline, "not let in");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     set_enabled(&harness, false).await;
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
@@ -92,7 +66,7 @@ async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
     set_enabled(&harness, true).await;
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
 }
 
@@ -100,7 +74,7 @@ async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
 async fn trim_feed(harness: &FixHarness) {
     let aged = "update event set occurred_at = occurred_at - interval '16 days', \
                                  observed_at = observed_at - interval '16 days'";
-    run(harness, aged).await;
+    harness.execute(aged).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     while feed::trim(&mut conn, 1000).await.unwrap() > 0 {}
     assert_eq!(harness.count("select count(*) from event").await, 0);
@@ -108,16 +82,13 @@ async fn trim_feed(harness: &FixHarness) {
 
 /// Logs on, and requests the reports that were stored before.
 async fn log_on_for_reports(client: &mut Client, addr: std::net::SocketAddr) {
-    let logon = log_on(client, addr).await;
+    let logon = client.log_on_when_let_in(addr, LOGON).await.seq().unwrap().0;
     client.request_missed(logon).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_was_disabled_reports_events_that_have_left_the_feed() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("a", "12345678", LIMIT)).await;
     client.report("a", "0").await;
     set_enabled(&harness, false).await;
@@ -131,7 +102,7 @@ async fn a_session_that_was_disabled_reports_events_that_have_left_the_feed() {
         select reference, 'reversal', now(), true,
                '{"verdict": "payment_returned", "provider_reference": "R1", "occurred_at": "2026-01-01T00:00:00Z",
                  "code": "c", "message": "m"}' from execution"#;
-    run(&harness, returned).await;
+    harness.execute(returned).await;
     harness.wait_for_count("select count(*) from execution where state_name = 'reversed'", 1).await;
     trim_feed(&harness).await;
     set_enabled(&harness, true).await;
@@ -166,8 +137,7 @@ async fn a_password_under_an_earlier_master_key_is_accepted_and_reencrypted() {
     let mut conn = harness.pool().acquire().await.unwrap();
     let hash = earlier.fix_password_hash(SESSION, "secret");
     fix::rehash_password(&mut conn, SESSION, &hash, "2025").await.unwrap();
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let _client = gateway.client().await;
     let current = "select count(*) from fix_session where password_key = '2026'";
     harness.wait_for_count(current, 3).await;
     let kept = fix::find_session(&mut conn, SESSION).await.unwrap().unwrap();
@@ -182,7 +152,7 @@ async fn switch_partner(harness: &FixHarness, enabled: bool) {
         .fetch_one(&mut *tx)
         .await
         .unwrap();
-    assert!(partners::switch_partner(&mut tx, &partner.0, enabled, "ops", "a test").await.unwrap());
+    assert!(registry::switch_partner(&mut tx, &partner.0, enabled, "ops", "a test").await.unwrap());
     tx.commit().await.unwrap();
 }
 
@@ -192,17 +162,17 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     // The owner reloads its sessions when it is notified of a change only.
     let gateway = harness.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     // Before the session's owner is notified, the commit refuses the order.
-    run(&harness, "alter table partner disable trigger partner_switched").await;
+    harness.execute("alter table partner disable trigger partner_switched").await;
     switch_partner(&harness, false).await;
     client.send("D", &order("b", "00000008", LIMIT)).await;
     let refused = client.report("b", "8").await;
     assert_eq!(refused.text(58), Some("partner disabled"));
     switch_partner(&harness, true).await;
-    run(&harness, "alter table partner enable trigger partner_switched").await;
+    harness.execute("alter table partner enable trigger partner_switched").await;
     switch_partner(&harness, false).await;
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
@@ -212,16 +182,13 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
     switch_partner(&harness, true).await;
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_logs_a_peer_out_and_it_may_log_on_again() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let (answer, logout) = tokio::join!(ask(&harness, SessionAction::Logout), async {
         let logout = client.expect("5").await;
         client.send("5", "").await;
@@ -229,16 +196,13 @@ async fn an_operator_logs_a_peer_out_and_it_may_log_on_again() {
     });
     assert_eq!(logout.text(58), Some("logged out by an operator"));
     assert_eq!(answer, ("logged out".to_owned(), false));
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operators_reset_keeps_reports_that_were_not_received() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
     let (answer, ()) = tokio::join!(ask(&harness, SessionAction::Reset), async {
@@ -247,9 +211,8 @@ async fn an_operators_reset_keeps_reports_that_were_not_received() {
         client.reconnect(gateway.addr).await;
     });
     assert_eq!(answer, ("reset; 1 messages that the peer has not seen were kept".to_owned(), false));
-    client.next_out = 1;
-    client.received.clear();
-    assert_eq!(log_on(&mut client, gateway.addr).await, 2);
+    client.forget_numbers();
+    assert_eq!(client.log_on_when_let_in(gateway.addr, LOGON).await.seq().unwrap().0, 2);
     client.send("2", "7=1|16=1").await;
     let again = client.expect("8").await;
     assert_eq!((again.seq().unwrap().0, again.text(17)), (1, report.text(17)), "{again:?}");
@@ -260,14 +223,10 @@ async fn an_operators_reset_keeps_reports_that_were_not_received() {
 /// As after a restore: a process with the role `fix` is started once the numbers are those that the peer expects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_no_process_has_is_reset_and_numbers_no_report_until_one_has_it() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("a", "12345678", LIMIT)).await;
     client.report("a", "0").await;
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     gateway.stop().await;
 
     let command = fix_sessions::command(SESSION, SessionAction::Reset, "ops", "restored").unwrap();
@@ -281,51 +240,40 @@ async fn a_session_that_no_process_has_is_reset_and_numbers_no_report_until_one_
     assert_eq!(harness.count(next_out).await, 1);
 
     let gateway = harness.gateway().await;
-    client.next_out = 1;
-    client.received.clear();
-    let logon = log_on(&mut client, gateway.addr).await;
-    client.request_missed(logon).await;
+    client.forget_numbers();
+    log_on_for_reports(&mut client, gateway.addr).await;
     client.report("a", "2").await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_are_set_forwards_and_never_reused() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    client.send("5", "").await;
-    client.expect("5").await;
+    let (harness, gateway, mut client) = logged_on().await;
+    client.log_out().await;
     let set = |next_in, next_out, with_reset| SessionAction::SetSeq { next_in, next_out, with_reset };
     let (outcome, failed) = ask(&harness, set(10, 2, false)).await;
     assert!(failed && outcome.contains("next_out is 3"), "{outcome}");
     assert!(!ask(&harness, set(10, 20, false)).await.1);
     client.next_out = 10;
-    assert_eq!(log_on(&mut client, gateway.addr).await, 20);
-    client.send("5", "").await;
-    client.expect("5").await;
+    assert_eq!(client.log_on_when_let_in(gateway.addr, LOGON).await.seq().unwrap().0, 20);
+    client.log_out().await;
     assert!(!ask(&harness, set(5, 2, true)).await.1);
     client.next_out = 5;
     client.received.clear();
-    assert_eq!(log_on(&mut client, gateway.addr).await, 2);
+    assert_eq!(client.log_on_when_let_in(gateway.addr, LOGON).await.seq().unwrap().0, 2);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_settings_apply_from_the_next_connection_on() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     harness.change_settings(|settings| settings.last_msg_seq_num_processed = true).await;
     client.send("1", "112=undisturbed").await;
     assert_eq!(client.expect("0").await.text(369), None);
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        client.send("5", "").await;
-        client.expect("5").await;
-        log_on(&mut client, gateway.addr).await;
+        client.log_out().await;
+        client.log_on_when_let_in(gateway.addr, LOGON).await;
         client.send("1", "112=changed").await;
         if client.expect("0").await.text(369).is_some() {
             break;
@@ -338,22 +286,21 @@ async fn changed_settings_apply_from_the_next_connection_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_session_affects_no_other_and_runs_once_repaired() {
     let harness = FixHarness::new().await;
-    run(&harness, "update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
+    harness.execute("update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
     // An array with nothing in one of its places is no list of fingerprints.
-    run(
-        &harness,
-        "update fix_session set client_cert_sha256 = array[null]::bytea[] where client_comp_id = 'ACME42'",
-    )
-    .await;
+    harness
+        .execute(
+            "update fix_session set client_cert_sha256 = array[null]::bytea[] where client_comp_id = 'ACME42'",
+        )
+        .await;
     let gateway = harness.gateway().await;
-    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    other.log_on("553=acme|554=secret|1137=9").await;
-    run(&harness, "update fix_session set schedule = null where client_comp_id = 'ACME'").await;
+    let _other = gateway.client_of(FIXT).await;
+    harness.execute("update fix_session set schedule = null where client_comp_id = 'ACME'").await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    log_on(&mut client, gateway.addr).await;
-    run(&harness, "update fix_session set client_cert_sha256 = null where client_comp_id = 'ACME42'").await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
+    harness.execute("update fix_session set client_cert_sha256 = null where client_comp_id = 'ACME42'").await;
     let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
 }
 
@@ -361,9 +308,7 @@ async fn a_broken_session_affects_no_other_and_runs_once_repaired() {
 async fn cancel_on_disconnect_works_outside_the_schedule() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     gateway.stop().await;
@@ -388,8 +333,7 @@ async fn an_operator_tests_a_peer_and_disconnects_it_without_a_logout() {
     let nobody = ask(&harness, SessionAction::TestRequest).await;
     assert_eq!(nobody, ("the peer is not logged on".to_owned(), true));
     assert_eq!(ask(&harness, SessionAction::Disconnect).await, ("no peer is connected".to_owned(), true));
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     let (answer, test) =
         tokio::join!(ask(&harness, SessionAction::TestRequest), async { client.expect("1").await });
     assert_eq!(answer, ("TestRequest sent".to_owned(), false));
@@ -399,6 +343,6 @@ async fn an_operator_tests_a_peer_and_disconnects_it_without_a_logout() {
     client.report("a", "0").await;
     assert_eq!(ask(&harness, SessionAction::Disconnect).await, ("disconnected".to_owned(), false));
     assert!(client.next().await.is_none(), "a connection that ends, and no Logout");
-    log_on(&mut client, gateway.addr).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
 }

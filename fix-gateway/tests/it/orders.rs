@@ -1,20 +1,12 @@
 use alloy::signers::local::PrivateKeySigner;
 
-use super::{
-    client::Client,
-    harness::{FixHarness, order, order_by},
-};
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
+use super::harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, cancel, logged_on, order, order_by};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_reported_from_new_to_filled() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("first", "12345678", LIMIT)).await;
     let new = client.expect("8").await;
     assert_eq!((new.text(150), new.text(39), new.text(151)), (Some("0"), Some("0"), Some("100")), "{new:?}");
@@ -35,10 +27,7 @@ async fn an_order_is_reported_from_new_to_filled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_are_pipelined_and_answered_in_order() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let wallet = PrivateKeySigner::random();
     for n in 0..300 {
         client.send("D", &order_by(&wallet, n, &format!("o{n}"), "12345678", LIMIT)).await;
@@ -55,10 +44,7 @@ async fn orders_are_pipelined_and_answered_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_order_is_rejected_with_its_reason() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     let good = |id: &str| order(id, "12345678", LIMIT);
     let cases = [
         (good("symbol").replace("USDC/USD", "GOLD/USD"), "1", "unknown symbol"),
@@ -93,12 +79,9 @@ async fn a_bad_order_is_rejected_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let (body, bad) = (order("a", "12345678", LIMIT), order("b", "1", LIMIT).replace("USDC/USD", "GOLD/USD"));
-    client.send("D", &body).await;
+    client.send("D", &format!("369=1|{body}")).await;
     let new = client.expect("8").await;
     client.send("D", &bad).await;
     assert_eq!(client.expect("8").await.text(103), Some("1"));
@@ -107,15 +90,15 @@ async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
         let report = client.expect("8").await;
         assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("6")), "{report:?}");
     }
-    client.send("D", &format!("97=Y|{body}")).await;
+    // Its header is another one.
+    client.send("D", &format!("97=Y|369=2|{body}")).await;
     let again = client.expect("8").await;
     assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
     // The rule outlives a reset of the numbers, and the gateway.
     gateway.stop().await;
     let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
-    client.next_out = 1;
-    client.received.clear();
+    client.forget_numbers();
     client.log_on(&format!("141=Y|{LOGON}")).await;
     for again in [&body, &bad] {
         client.send("D", again).await;
@@ -131,29 +114,8 @@ async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_sent_again_with_another_header_gets_the_same_report_again() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    let body = order("a", "12345678", LIMIT);
-    client.send("D", &format!("369=1|{body}")).await;
-    let new = client.expect("8").await;
-    client.send("D", &format!("97=Y|369=2|{body}")).await;
-    let again = client.expect("8").await;
-    assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
-    assert_eq!(harness.count("select count(*) from execution").await, 1);
-    gateway.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_cancelled_before_its_lock_and_not_after() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    let time = Client::utc().to_millis_text();
-    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    let (harness, gateway, mut client) = logged_on().await;
     let wallet = PrivateKeySigner::random();
     client.send("D", &order_by(&wallet, 0, "first", "00000008", LIMIT)).await;
     client.expect("8").await;
@@ -194,11 +156,7 @@ async fn an_order_is_cancelled_before_its_lock_and_not_after() {
 async fn a_repeated_cancel_request_gets_its_own_answer_again() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    let time = Client::utc().to_millis_text();
-    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("filled", "12345678", LIMIT)).await;
     client.report("filled", "2").await;
     let misfit = cancel("c2", "filled").replace("|54=2", "|54=1");
@@ -227,16 +185,14 @@ async fn other_versions_log_on_and_get_reports_in_their_fields() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
-    let mut old = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
-    old.log_on("95=6|96=secret").await;
+    let mut old = gateway.client_of(FIX_42).await;
     old.send("D", &order("old", "12345678", LIMIT)).await;
     let new = old.expect("8").await;
     assert_eq!((new.text(20), new.text(150), new.text(39)), (Some("0"), Some("0"), Some("0")), "{new:?}");
     let filled = old.report("old", "2").await;
     assert_eq!((filled.text(20), filled.text(150)), (Some("0"), Some("2")), "{filled:?}");
 
-    let mut modern = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    modern.log_on(&format!("{LOGON}|1137=9")).await;
+    let mut modern = gateway.client_of(FIXT).await;
     modern.send("D", &order("modern", "12345678", "40=1")).await;
     assert_eq!(modern.report("modern", "2").await.text(150), Some("F"));
     gateway.stop().await;

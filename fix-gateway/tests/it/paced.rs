@@ -8,17 +8,17 @@ use std::{
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
-    dictionary::Rules,
     session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
-    Application, BytePace, Commit, Directory, Driver, Numbers, Reach, SessionKey, Turn, Unavailable,
-    acceptor,
+    Application, BytePace, Commit, Driver, Numbers, Reach, Turn, Unavailable,
     store::{Allowance, MemoryStore},
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
+use super::{
+    client::Client,
+    served::{ORDER, Served, config},
+};
 
 /// A call of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +76,6 @@ impl Application for Talker {
         self.deliver(message, turn).await
     }
 
-    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
-        false
-    }
-
     fn poll_timeout(&self) -> Option<Instant> {
         let is_due = *self.calls.lock().unwrap() == [Call::Stored];
         // Long past, whatever the resolution of the timer.
@@ -95,52 +91,23 @@ impl Application for Talker {
         self.calls.lock().unwrap().push(Call::Stored);
         Ok(self.memory.stored(slice))
     }
-
-    async fn wait_for_reports(&mut self) {
-        std::future::pending().await
-    }
-
-    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
-        Ok(None)
-    }
-
-    fn connected(&mut self, _: bool) {}
 }
-
-type Ended = tokio::task::JoinHandle<()>;
 
 /// A session of a talker, changed by `paced`, and a client that has logged on.
-async fn session(
-    app: Talker,
-    paced: impl FnOnce(Driver<Talker>) -> Driver<Talker>,
-) -> (Client, CancellationToken, Ended, Ended) {
-    let directory = Directory::default();
-    let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
-    let config = SessionConfig { resend_slice: 5, ..SessionConfig::new("FIX.4.4", "DVP", "ACME", rules) };
-    let attach = directory.announce(SessionKey {
-        begin_string: "FIX.4.4".to_owned(),
-        peer_comp_id: "ACME".to_owned(),
-        our_comp_id: "DVP".to_owned(),
-    });
-    let stop = CancellationToken::new();
-    let driver = tokio::spawn(paced(Driver::new(app, config, attach)).run(stop.clone()));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let listener = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
-    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+async fn session(app: Talker, paced: impl FnOnce(Driver<Talker>) -> Driver<Talker>) -> (Client, Served) {
+    let config = SessionConfig { resend_slice: 5, ..config() };
+    let served = Served::start_as(app, config, paced).await;
+    let mut client = served.connect().await;
     client.is_strict = false;
     client.log_on("").await;
-    (client, stop, driver, listener)
+    (client, served)
 }
-
-const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
 
 #[tokio::test]
 async fn a_paced_resend_is_complete_and_uninterrupted() {
     // Two slices at once; the others some milliseconds apart.
     let pace = BytePace { bytes_per_second: 400_000, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) =
-        session(Talker::after(0), |driver| driver.with_resend_pace(pace)).await;
+    let (mut client, served) = session(Talker::after(0), |driver| driver.with_resend_pace(pace)).await;
     for seq in 2..=40 {
         client.send("D", ORDER).await;
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
@@ -154,24 +121,20 @@ async fn a_paced_resend_is_complete_and_uninterrupted() {
     }
     let answer = client.expect("8").await;
     assert_eq!((answer.seq(), answer.text(43)), (Some(SeqNum(41)), None));
-    stop.cancel();
-    driver.await.unwrap();
-    listener.await.unwrap();
+    drop(client);
+    served.end().await;
 }
 
 #[tokio::test]
 async fn a_resend_of_numbers_without_messages_reads_the_store_once() {
     let app = Talker::after(5_000_000);
     let calls = Arc::clone(&app.calls);
-    let (mut client, stop, driver, listener) = session(app, |driver| driver).await;
+    let (mut client, served) = session(app, |driver| driver).await;
     client.send("2", "7=1|16=0").await;
     let fill = client.expect("4").await;
     assert_eq!((fill.seq(), fill.text(36)), (Some(SeqNum(1)), Some("5000002")));
-    stop.cancel();
-    client.expect("5").await;
     drop(client);
-    driver.await.unwrap();
-    listener.await.unwrap();
+    served.end().await;
     let slices = calls.lock().unwrap().iter().filter(|call| **call == Call::Stored).count();
     assert_eq!(slices, 1);
 }
@@ -180,7 +143,7 @@ async fn a_resend_of_numbers_without_messages_reads_the_store_once() {
 async fn other_work_is_done_between_the_slices_of_a_resend() {
     let app = Talker::after(0);
     let calls = Arc::clone(&app.calls);
-    let (mut client, stop, driver, listener) = session(app, |driver| driver).await;
+    let (mut client, served) = session(app, |driver| driver).await;
     for seq in 2..=21 {
         client.send("D", ORDER).await;
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
@@ -191,11 +154,8 @@ async fn other_work_is_done_between_the_slices_of_a_resend() {
     }
     let calls = calls.lock().unwrap().clone();
     assert_eq!(calls, [Call::Stored, Call::Chore, Call::Stored, Call::Stored, Call::Stored]);
-    stop.cancel();
-    client.expect("5").await;
     drop(client);
-    driver.await.unwrap();
-    listener.await.unwrap();
+    served.end().await;
 }
 
 /// Orders of a thousand bytes each, sent at once.
@@ -211,8 +171,7 @@ async fn flood(client: &mut Client) {
 #[tokio::test]
 async fn messages_over_the_pace_are_left_unread() {
     let pace = BytePace { bytes_per_second: 1, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) =
-        session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
+    let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     let mut answered = 0;
     while tokio::time::timeout(Duration::from_secs(4), client.expect("8")).await.is_ok() {
@@ -220,23 +179,18 @@ async fn messages_over_the_pace_are_left_unread() {
     }
     // The burst, and one read more.
     assert!((15..=85).contains(&answered), "{answered} of {FLOOD} orders were read");
-    stop.cancel();
-    client.expect("5").await;
     drop(client);
-    driver.await.unwrap();
-    listener.await.unwrap();
+    served.end().await;
 }
 
 #[tokio::test]
 async fn messages_over_the_pace_are_read_eventually() {
     let pace = BytePace { bytes_per_second: 1_000_000, burst_bytes: 20_000 };
-    let (mut client, stop, driver, listener) =
-        session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
+    let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     for seq in 2..=FLOOD + 1 {
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq.try_into().unwrap())));
     }
-    stop.cancel();
-    driver.await.unwrap();
-    listener.await.unwrap();
+    drop(client);
+    served.end().await;
 }

@@ -6,26 +6,10 @@ use dvp_fix::codec::Message;
 use dvp_testing::market::north;
 use dvp_testing::wait::wait_until;
 
-use super::{
-    client::Client,
-    harness::{FixHarness, Gateway, order, order_by, purchase},
-};
+use super::harness::{FixHarness, Gateway, LIMIT, LOGON, cancel, order, order_by, purchase};
 
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 const PARKED: &str = "select count(*) from fix_parked";
 const EXECUTIONS: &str = "select count(*) from execution";
-
-async fn logged_on(harness: &FixHarness) -> (Gateway, Client) {
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    (gateway, client)
-}
-
-fn cancel(id: &str, orig: &str) -> String {
-    format!("11={id}|41={orig}|54=2|55=USDC/USD|60={}", Client::utc().to_millis_text())
-}
 
 #[track_caller]
 fn assert_report(report: &Message, cl_ord_id: &str, exec_type: &str, ord_status: &str) {
@@ -36,7 +20,7 @@ fn assert_report(report: &Message, cl_ord_id: &str, exec_type: &str, ord_status:
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_session_continues_during_a_wallet_look_up() {
     let harness = FixHarness::new().await;
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let known = PrivateKeySigner::random();
     client.send("D", &order_by(&known, 0, "rests", "00000008", LIMIT)).await;
     assert_report(&client.expect("8").await, "rests", "0", "0");
@@ -74,7 +58,7 @@ async fn the_session_continues_during_a_wallet_look_up() {
 async fn orders_of_one_wallet_are_decided_in_order_by_one_look_up() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let wallet = PrivateKeySigner::random();
     for nonce in 0..5 {
         client.send("D", &order_by(&wallet, nonce, &format!("o{nonce}"), "12345678", LIMIT)).await;
@@ -92,7 +76,7 @@ async fn orders_of_one_wallet_are_decided_in_order_by_one_look_up() {
 async fn a_parked_order_can_be_cancelled() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     client.send("F", &cancel("c1", "waits")).await;
@@ -117,7 +101,7 @@ async fn a_parked_order_can_be_cancelled() {
 async fn a_parked_order_consumes_its_cl_ord_id() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     for other in
@@ -142,7 +126,7 @@ async fn a_parked_order_consumes_its_cl_ord_id() {
 async fn a_parked_order_that_is_refused_has_another_exec_id_than_while_it_was_pending() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order_by(&PrivateKeySigner::random(), 5, "gap", "12345678", LIMIT);
     client.send("D", &body).await;
     let mut exec_ids = Vec::new();
@@ -166,7 +150,7 @@ async fn a_parked_order_that_is_refused_has_another_exec_id_than_while_it_was_pe
 async fn an_order_whose_look_up_fails_may_be_sent_again() {
     let harness = FixHarness::new().await;
     harness.node.set_failing(true);
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order("again", "12345678", LIMIT);
     client.send("D", &body).await;
     let refused = client.expect("j").await;
@@ -182,7 +166,7 @@ async fn an_order_whose_look_up_fails_may_be_sent_again() {
 async fn a_parked_order_is_decided_once_after_a_kill() {
     let mut harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     client.send("D", &order("cancelled", "12345678", LIMIT)).await;
@@ -220,43 +204,34 @@ async fn gateway_at(harness: &mut FixHarness, price: &str) -> Gateway {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_order_at_market_keeps_the_price_of_its_arrival_after_a_kill() {
-    // The second one was parked by the release before, which kept no bounds.
-    for (kept, text) in [(true, None), (false, Some("the price on arrival is not known any more"))] {
-        let mut harness = FixHarness::new().await;
-        harness.node.close();
-        let (gateway, mut client) = logged_on(&harness).await;
-        client.send("D", &order("waits", "12345678", "40=1")).await;
-        harness.wait_for_count(PARKED, 1).await;
-        gateway.kill().await;
-        if !kept {
-            sqlx::query("update fix_parked set bounds = null").execute(harness.pool()).await.unwrap();
-        }
-        let gateway = gateway_at(&mut harness, "0.9").await;
-        harness.node.open();
-        // Once the lease of the killed one has run out.
-        harness.wait_for_count(PARKED, 0).await;
-        client.reconnect(gateway.addr).await;
-        client.resume(LOGON).await;
-        let refused = client.expect("8").await;
-        assert_report(&refused, "waits", "8", "8");
-        assert!(text.is_none_or(|text| refused.text(58) == Some(text)), "{refused:?}");
-        // The same order is taken now.
-        client.send("D", &order("now", "12345678", "40=1")).await;
-        assert_report(&client.expect("8").await, "now", "0", "0");
-        gateway.stop().await;
-    }
+    let mut harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = harness.logged_on().await;
+    client.send("D", &order("waits", "12345678", "40=1")).await;
+    harness.wait_for_count(PARKED, 1).await;
+    gateway.kill().await;
+    let gateway = gateway_at(&mut harness, "0.9").await;
+    harness.node.open();
+    // Once the lease of the killed one has run out.
+    harness.wait_for_count(PARKED, 0).await;
+    client.reconnect(gateway.addr).await;
+    client.resume(LOGON).await;
+    assert_report(&client.expect("8").await, "waits", "8", "8");
+    // The same order is taken now.
+    client.send("D", &order("now", "12345678", "40=1")).await;
+    assert_report(&client.expect("8").await, "now", "0", "0");
+    gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_of_the_numbers_loses_no_parked_order() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let (gateway, mut client) = logged_on(&harness).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
     harness.wait_for_count(PARKED, 1).await;
     client.reconnect(gateway.addr).await;
-    client.next_out = 1;
-    client.received.clear();
+    client.forget_numbers();
     client.log_on(&format!("141=Y|{LOGON}")).await;
     harness.node.open();
     let new = client.expect("8").await;
@@ -273,8 +248,7 @@ async fn only_parked_orders_over_the_limit_are_refused() {
     harness.node.close();
     // A small bound: all orders are sent and decided well within the time that a look-up has.
     let gateway = harness.gateway_as(Vec::new(), |config| config.parked_orders_max = BOUND).await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     for n in 0..=BOUND {
         client.send("D", &order(&format!("o{n}"), "12345678", LIMIT)).await;
     }

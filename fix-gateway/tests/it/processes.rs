@@ -1,6 +1,6 @@
 //! Several processes on one database: who has a session, and how a connection reaches it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dvp_fix_gateway::{
     ListenerConfig,
@@ -19,15 +19,13 @@ use tokio_rustls::rustls::{
 
 use super::{
     client::Client,
-    harness::{FixHarness, Gateway, SESSION, order},
+    harness::{FixHarness, Gateway, LIMIT, LOGON, SESSION, VERSIONS, order},
     tls::{self, Files, Identity},
 };
 
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
-const SESSIONS: [(&str, &str); 3] = [("FIX.4.4", "ACME"), ("FIX.4.2", "ACME42"), ("FIXT.1.1", "ACME50")];
-/// How long a session may take to move on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A process that is registered and takes no session.
+const IDLE_PROCESS: &str = "insert into fix_process (id, forward_address, alive_until) \
+                            values (gen_random_uuid(), '127.0.0.1:1', 'infinity')";
 
 /// The processes that own sessions, by their address for forwarded connections, and the number of sessions of each.
 async fn owners(harness: &FixHarness) -> Vec<(String, i64)> {
@@ -61,6 +59,13 @@ async fn wait_until_shared(harness: &FixHarness) {
     .await;
 }
 
+/// Waits until the process owns all sessions.
+async fn wait_until_all_are_at(harness: &FixHarness, process: &Gateway) -> [(String, i64); 1] {
+    let all = [(process.forward_address.clone().unwrap(), 3)];
+    wait_for("all sessions", async || (owners(harness).await == all).then_some(())).await;
+    all
+}
+
 /// Two processes that share the sessions: the owner of `FIX.4.4:DVP->ACME` first.
 async fn two_processes(harness: &FixHarness) -> (Gateway, Gateway) {
     let first = harness.process(Vec::new(), |_| ()).await;
@@ -69,50 +74,26 @@ async fn two_processes(harness: &FixHarness) -> (Gateway, Gateway) {
     if owner(harness, SESSION).await == first.forward_address { (first, second) } else { (second, first) }
 }
 
-/// Logs on, however long the session takes to move.
-async fn log_on_when_let_in(client: &mut Client, gateway: &Gateway, logon: &str) {
-    let seq = client.next_out;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        client.reconnect(gateway.addr).await;
-        client.send_as(seq, None, "A", &format!("98=0|108=30|{logon}")).await;
-        if let Some(answer) = client.next().await {
-            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "not let in");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    client.next_out = seq + 1;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_session_is_reached_through_every_process() {
     let harness = FixHarness::new().await;
     let (first, second) = two_processes(&harness).await;
-    for (n, (begin_string, comp_id)) in SESSIONS.into_iter().enumerate() {
+    for (n, (begin_string, comp_id, logon)) in VERSIONS.into_iter().enumerate() {
         let mut client = Client::connect(first.addr, begin_string, comp_id).await;
-        log_on_when_let_in(&mut client, &first, &logon(begin_string)).await;
+        client.log_on_when_let_in(first.addr, logon).await;
         for (m, gateway) in [&first, &second, &first].into_iter().enumerate() {
             let id = format!("{n}-{m}");
             client.send("D", &order(&id, "12345678", LIMIT)).await;
             assert_eq!(client.expect("8").await.text(11), Some(id.as_str()));
-            client.send("5", "").await;
-            client.expect("5").await;
+            client.log_out().await;
             while client.next().await.is_some() {}
-            log_on_when_let_in(&mut client, gateway, &logon(begin_string)).await;
+            client.log_on_when_let_in(gateway.addr, logon).await;
         }
     }
     assert_eq!(harness.count("select count(*) from execution").await, 9);
     assert_eq!(owners(&harness).await.len(), 2);
     first.stop().await;
     second.stop().await;
-}
-
-/// The credentials, and the application version where the session layer is FIXT.
-fn logon(begin_string: &str) -> String {
-    let version = if begin_string == "FIXT.1.1" { "1137=9|" } else { "" };
-    if begin_string == "FIX.4.2" { "95=6|96=secret".to_owned() } else { format!("{version}{LOGON}") }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +109,7 @@ async fn a_refused_logon_is_refused_at_the_wrong_process_alike() {
     assert_eq!(harness.count(numbers).await, 2);
     // A second connection is refused whichever process it comes through.
     let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
-    log_on_when_let_in(&mut client, &other, LOGON).await;
+    client.log_on_when_let_in(other.addr, LOGON).await;
     for gateway in [&owner, &other] {
         let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         second.send("A", &format!("98=0|108=30|{LOGON}")).await;
@@ -170,7 +151,7 @@ async fn the_owner_decides_by_the_peers_own_address() {
     let first = harness.process(behind_proxy(), |_| ()).await;
     let second = harness.process(behind_proxy(), |_| ()).await;
     wait_until_shared(&harness).await;
-    sqlx::query("update fix_session set reset_allowed = true").execute(harness.pool()).await.unwrap();
+    harness.execute("update fix_session set reset_allowed = true").await;
     for gateway in [&first, &second] {
         wait_for("an allowed address", async || is_let_in_from(gateway, "203.0.113.7").await.then_some(()))
             .await;
@@ -287,10 +268,7 @@ async fn only_processes_of_the_service_forward_connections() {
 async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it() {
     let harness = FixHarness::new().await;
     let first = harness.process(Vec::new(), |_| ()).await;
-    wait_for("all sessions", async || {
-        owners(&harness).await.first().is_some_and(|(_, count)| *count == 3).then_some(())
-    })
-    .await;
+    wait_until_all_are_at(&harness, &first).await;
     let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("before", "12345678", LIMIT)).await;
@@ -311,11 +289,10 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     client.send("5", "").await;
     while client.next().await.is_some() {}
     stopping.await.unwrap();
-    log_on_when_let_in(&mut client, &second, LOGON).await;
+    client.log_on_when_let_in(second.addr, LOGON).await;
     client.send("D", &order("after", "12345678", LIMIT)).await;
     client.expect("8").await;
-    let all = [(second.forward_address.clone().unwrap(), 3)];
-    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
+    wait_until_all_are_at(&harness, &second).await;
     second.stop().await;
     let left = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
     assert_eq!(harness.count(left).await, 0);
@@ -327,7 +304,7 @@ async fn a_peer_of_a_stopping_process_is_logged_out_of_its_session_elsewhere() {
     let harness = FixHarness::new().await;
     let (owner, other) = two_processes(&harness).await;
     let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
-    log_on_when_let_in(&mut client, &other, LOGON).await;
+    client.log_on_when_let_in(other.addr, LOGON).await;
     // What was sent before the stop is processed.
     let stopping = tokio::spawn(other.stop());
     client.send("D", &order("late", "12345678", LIMIT)).await;
@@ -360,17 +337,9 @@ async fn a_peer_of_a_stopping_process_is_logged_out_of_its_session_elsewhere() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_no_other_process_takes_is_taken_beyond_the_share_and_kept() {
     let harness = FixHarness::new().await;
-    // A process that is registered and takes no session.
-    sqlx::query(
-        "insert into fix_process (id, forward_address, alive_until) \
-         values (gen_random_uuid(), '127.0.0.1:1', 'infinity')",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
+    harness.execute(IDLE_PROCESS).await;
     let process = harness.process(Vec::new(), |_| ()).await;
-    let all = vec![(process.forward_address.clone().unwrap(), 3)];
-    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
+    let all = wait_until_all_are_at(&harness, &process).await;
     let acquired = "select sum(fence)::int8 from lease where name like 'fix:%'";
     let before = harness.count(acquired).await;
     // Each look at the sessions extends the registration.
@@ -380,7 +349,7 @@ async fn a_session_that_no_other_process_takes_is_taken_beyond_the_share_and_kep
         let last = harness.count(alive).await;
         wait_for("another look", async || (harness.count(alive).await > last).then_some(())).await;
     }
-    assert_eq!((harness.count(acquired).await, owners(&harness).await), (before, all));
+    assert_eq!((harness.count(acquired).await, owners(&harness).await), (before, all.into()));
     process.stop().await;
 }
 
@@ -392,17 +361,9 @@ async fn patient(harness: &FixHarness) -> Gateway {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_processs_share_is_taken_before_the_next_look() {
     let harness = FixHarness::new().await;
-    // It is counted, and takes nothing.
-    sqlx::query(
-        "insert into fix_process (id, forward_address, alive_until) \
-         values (gen_random_uuid(), '127.0.0.1:1', 'infinity')",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
+    harness.execute(IDLE_PROCESS).await;
     let process = patient(&harness).await;
-    let all = vec![(process.forward_address.clone().unwrap(), 3)];
-    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
+    wait_until_all_are_at(&harness, &process).await;
     process.stop().await;
 }
 
@@ -418,8 +379,7 @@ async fn a_dead_processs_session_is_taken_when_its_lease_ends() {
     .await
     .unwrap();
     let process = patient(&harness).await;
-    let all = vec![(process.forward_address.clone().unwrap(), 3)];
-    wait_for("all sessions", async || (owners(&harness).await == all).then_some(())).await;
+    wait_until_all_are_at(&harness, &process).await;
     process.stop().await;
 }
 
@@ -429,7 +389,7 @@ async fn a_process_that_lost_a_session_commits_nothing_for_it() {
     // So long that the process does not notice by itself.
     let process = harness.process(Vec::new(), |config| config.lease_ttl = Duration::from_secs(3600)).await;
     let mut client = Client::connect(process.addr, "FIX.4.4", "ACME").await;
-    log_on_when_let_in(&mut client, &process, LOGON).await;
+    client.log_on_when_let_in(process.addr, LOGON).await;
     // Another process has the session, as when this one was frozen, and has committed a report.
     sqlx::query("update lease set owner = gen_random_uuid(), fence = fence + 1 where name = 'fix:' || $1")
         .bind(SESSION)
@@ -464,17 +424,14 @@ async fn the_sessions_of_a_killed_process_are_taken_over() {
     let harness = FixHarness::new().await;
     let (owner, other) = two_processes(&harness).await;
     let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
-    log_on_when_let_in(&mut client, &other, LOGON).await;
+    client.log_on_when_let_in(other.addr, LOGON).await;
     client.send("D", &order("before", "12345678", LIMIT)).await;
     client.expect("8").await;
     owner.kill().await;
     while client.next().await.is_some() {}
-    log_on_when_let_in(&mut client, &other, LOGON).await;
+    client.log_on_when_let_in(other.addr, LOGON).await;
     client.send("D", &order("after", "12345678", LIMIT)).await;
     client.expect("8").await;
-    wait_for("all sessions at the other process", async || {
-        (owners(&harness).await == [(other.forward_address.clone().unwrap(), 3)]).then_some(())
-    })
-    .await;
+    wait_until_all_are_at(&harness, &other).await;
     other.stop().await;
 }

@@ -3,12 +3,7 @@
 use dvp_core::{context::now, ranges};
 use dvp_fix::UtcNanos;
 
-use super::{
-    client::Client,
-    harness::{FixHarness, order},
-};
-
-const LOGON: &str = "553=acme|554=secret";
+use super::harness::{FixHarness, logged_on, order};
 
 /// Sells 100 USDC, which give 99.35, for an output that falls over a time.
 fn falling(id: &str, target: &str, limit: &str, lifetime_ms: i64) -> String {
@@ -17,17 +12,9 @@ fn falling(id: &str, target: &str, limit: &str, lifetime_ms: i64) -> String {
     order(id, "12345678", &format!("40=2|44={limit}|20030={target}|59=6|126={ends}"))
 }
 
-async fn logged_on(addr: std::net::SocketAddr) -> Client {
-    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    client
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_rests_as_new_and_is_cancelled() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = logged_on(gateway.addr).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &falling("rests", "1", "0.95", 600_000)).await;
     let new = client.expect("8").await;
     assert_eq!((new.text(150), new.text(39), new.text(151)), (Some("0"), Some("0"), Some("100")), "{new:?}");
@@ -48,8 +35,7 @@ async fn a_range_is_filled_when_it_has_fallen_to_the_market_and_one_at_the_marke
     let harness = FixHarness::new().await;
     tokio::spawn(ranges::run(harness.engine.clone(), harness.stopped()));
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = logged_on(gateway.addr).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &falling("falls", "1", "0.98", 3_000)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
     let filled = client.report("falls", "2").await;
@@ -80,8 +66,7 @@ async fn a_range_is_filled_when_it_has_fallen_to_the_market_and_one_at_the_marke
 async fn a_range_that_nobody_fills_expires() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = logged_on(gateway.addr).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &falling("waits", "1", "0.99", 1_500)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
     let expired = client.report("waits", "C").await;
@@ -91,9 +76,7 @@ async fn a_range_that_nobody_fills_expires() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_that_is_none_is_rejected() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = logged_on(gateway.addr).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     let of = |id: &str, fields: &str| order(id, "12345678", fields);
     for (body, text) in [
         (of("buy", "40=2|44=0.9|20030=1").replace("|54=2", "|54=1"), "TargetPrice(20030) is for Side(54) 2"),

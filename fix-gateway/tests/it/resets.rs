@@ -6,27 +6,23 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::retention::{Ages, round};
+use dvp_core::workflow::retention::{Ages, round};
 use dvp_fix::{UtcNanos, codec::Message};
 
 use super::{
     client::Client,
-    harness::{FixHarness, Gateway, SESSION, order},
+    harness::{FixHarness, Gateway, LIMIT, LOGON, SESSION, logged_on, order},
 };
 
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 const STORED: &str =
     "select count(*) from fix_outbound where session_id = 'FIX.4.4:DVP->ACME' and msg_type = '8'";
 
 /// An order whose four reports after the first are numbered while its peer is away, logged out in good order.
 async fn away(harness: &FixHarness, gateway: &Gateway) {
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     client.send("D", &order("away", "12345678", LIMIT)).await;
     client.report("away", "0").await;
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     harness.settle_everything();
     harness.wait_for_count(STORED, 5).await;
 }
@@ -73,8 +69,7 @@ async fn a_second_reset_after_a_cut_marks_the_kept_reports() {
     sqlx::query(update).bind(SESSION).execute(harness.pool()).await.unwrap();
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     let (_, ids) = next_reports(&mut client, 2, 4).await;
     // Cut off: whether they were read is not known here.
     drop(client);
@@ -85,52 +80,33 @@ async fn a_second_reset_after_a_cut_marks_the_kept_reports() {
         )
         .await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    log_on_when_free(&mut client, gateway.addr, LOGON).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     for seq in 2..6 {
         let report = client.expect("8").await;
         assert_eq!(report.seq().unwrap().0, seq, "{report:?}");
         assert!(report.is_yes(97) && !report.is_yes(43), "{report:?}");
         assert!(ids.contains(report.text(17).unwrap()), "{report:?}");
     }
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     // Logged out in good order: seen, and forgotten by the next reset.
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    log_on_when_free(&mut client, gateway.addr, LOGON).await;
+    client.log_on_when_let_in(gateway.addr, LOGON).await;
     client.send("1", "112=nothing more").await;
     assert_eq!(client.expect("0").await.seq().unwrap().0, 2);
     gateway.stop().await;
-}
-
-/// The connection before this one may not have ended yet.
-async fn log_on_when_free(client: &mut Client, addr: SocketAddr, logon: &str) -> Message {
-    for _ in 0..200 {
-        client.send_as(1, None, "A", &format!("98=0|108=30|{logon}")).await;
-        if let Some(answer) = client.next().await {
-            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
-            client.next_out = 2;
-            return answer;
-        }
-        client.reconnect(addr).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not let in");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_duplicates_of_a_waiting_order_under_one_number_have_different_exec_ids() {
     let harness = FixHarness::new().await;
     harness.node.close();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
     let before = client.expect("8").await;
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    log_on_when_free(&mut client, gateway.addr, &format!("{LOGON}|141=Y")).await;
+    client.log_on_when_let_in(gateway.addr, &format!("{LOGON}|141=Y")).await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
     let after = client.expect("8").await;
     let said = |report: &Message| (report.seq().unwrap().0, report.text(11).map(str::to_owned));
@@ -161,14 +137,10 @@ async fn a_new_window_begins_with_the_reports_not_yet_received() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_inside_a_session_resends_unsure_reports_with_poss_resend() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
-    client.next_out = 1;
-    client.received.clear();
+    client.forget_numbers();
     let answer = client.log_on(&format!("{LOGON}|141=Y")).await;
     assert_eq!((answer.seq().unwrap().0, answer.text(141)), (1, Some("Y")));
     let again = client.expect("8").await;
@@ -179,17 +151,13 @@ async fn a_reset_inside_a_session_resends_unsure_reports_with_poss_resend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rejection_kept_by_a_reset_names_no_old_number() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (_harness, gateway, mut client) = logged_on().await;
     let unknown =
         format!("115=DESK|11=c|41={}|54=2|55=USD/EUR|60={}", "x".repeat(129), Client::utc().to_millis_text());
     client.send("F", &unknown).await;
     let reject = client.expect("j").await;
     assert_eq!((reject.text(45), reject.text(379)), (Some("2"), Some("c")), "{reject:?}");
-    client.next_out = 1;
-    client.received.clear();
+    client.forget_numbers();
     client.log_on(&format!("{LOGON}|141=Y")).await;
     let again = client.expect("j").await;
     assert!(again.is_yes(97) && again.get(45).is_none(), "{again:?}");
@@ -214,22 +182,13 @@ impl Peer {
             self.forget_numbers();
         }
         let extra = if resets { "|141=Y" } else { "" };
-        for _ in 0..200 {
-            self.client.reconnect(addr).await;
-            let seq = self.client.next_out;
-            self.client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}{extra}")).await;
-            if let Some(answer) = self.client.next().await {
-                self.client.next_out = seq + 1;
-                return self.take(&answer).await;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("not let in");
+        let answer = self.client.log_on_when_let_in(addr, &format!("{LOGON}{extra}")).await;
+        self.take(&answer).await;
     }
 
     fn forget_numbers(&mut self) {
-        (self.client.next_out, self.next_in) = (1, 1);
-        self.client.received.clear();
+        self.next_in = 1;
+        self.client.forget_numbers();
     }
 
     async fn take(&mut self, message: &Message) {
@@ -352,8 +311,7 @@ async fn retention_deletes_received_messages_only() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;
-    let old = "update fix_outbound set sending_time = 0";
-    sqlx::query(old).execute(harness.pool()).await.unwrap();
+    harness.execute("update fix_outbound set sending_time = 0").await;
     assert!(round(harness.pool(), &Ages::default()).await.failed.is_empty());
     assert_eq!(harness.count("select count(*) from fix_outbound where msg_type = '8'").await, 4);
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;

@@ -4,10 +4,9 @@ use dvp_fix::UtcNanos;
 
 use super::{
     client::Client,
-    harness::{FixHarness, SESSION},
+    harness::{FixHarness, LOGON, SESSION},
 };
 
-const LOGON: &str = "553=acme|554=secret";
 const HOUR: u64 = 3_600_000_000_000;
 
 /// The time of day, `HH:MM`, at an instant.
@@ -51,8 +50,7 @@ async fn numbers_reset_once_per_window_across_a_restart() {
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert_eq!(client.log_on(LOGON).await.seq().unwrap().0, 1);
-    client.send("5", "").await;
-    client.expect("5").await;
+    client.log_out().await;
     gateway.stop().await;
     // The window is the same one after the restart.
     let gateway = harness.gateway().await;

@@ -1,49 +1,17 @@
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
 
-use dvp_fix::codec::Message;
 use dvp_testing::wait::wait_for;
 
 use super::{
     client::Client,
-    harness::{FixHarness, order},
+    harness::{FixHarness, LIMIT, LOGON, logged_on, order},
 };
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unauthenticated_logon_is_refused_without_effect() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    for logon in ["553=acme|554=wrong|141=Y", "553=other|554=secret|141=Y", "554=secret|141=Y", "141=Y"] {
-        let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        client.send("A", &format!("98=0|108=30|{logon}")).await;
-        assert!(client.next().await.is_none(), "{logon}");
-    }
-    assert_eq!(
-        harness.count("select next_in + next_out from fix_session where client_comp_id = 'ACME'").await,
-        2
-    );
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    // The session that is up stays up.
-    let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    second.send("A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(second.next().await.is_none());
-    client.send("1", "112=there").await;
-    assert_eq!(client.expect("0").await.text(112), Some("there"));
-    gateway.stop().await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_continue_after_a_kill_and_nothing_is_lost_or_repeated() {
     let harness = FixHarness::new().await;
     let mut gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     let mut sent = Vec::new();
     for round in 0..4 {
         for n in 0..30 {
@@ -78,26 +46,9 @@ async fn numbers_continue_after_a_kill_and_nothing_is_lost_or_repeated() {
     gateway.stop().await;
 }
 
-/// Tries until the session has an owner here: the lease of the one before has to end first.
-async fn log_on_when_let_in(client: &mut Client, addr: SocketAddr, seq: u64) -> Message {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        client.reconnect(addr).await;
-        client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-        if let Some(answer) = client.next().await {
-            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "not let in again");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// Logs on with the earlier numbers, and answers resend requests until both sides agree.
 async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String)]) -> Client {
-    let logon_seq = client.next_out;
-    log_on_when_let_in(&mut client, addr, logon_seq).await;
-    client.next_out = logon_seq + 1;
+    client.log_on_when_let_in(addr, LOGON).await;
     client.send("1", "112=agreed").await;
     loop {
         let message = client.next().await.expect("the session goes on");
@@ -125,14 +76,10 @@ async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_for_a_disconnected_peer_come_by_resend() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("D", &order("away", "12345678", LIMIT)).await;
     client.report("away", "0").await;
-    client.send("5", "").await;
-    let logout = client.expect("5").await.seq().unwrap().0;
+    let logout = client.log_out().await.seq().unwrap().0;
     harness.settle_everything();
     harness.wait_for_count("select count(*) from fix_outbound where msg_type = '8'", 5).await;
     client.reconnect(gateway.addr).await;
@@ -159,8 +106,7 @@ async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
     first.stop().await;
     assert_eq!(client.expect("5").await.text(58), Some("server draining, please reconnect"));
     // The number goes on where the first owner left it.
-    let seq = client.next_out;
-    let answer = log_on_when_let_in(&mut client, second.addr, seq).await;
+    let answer = client.log_on_when_let_in(second.addr, LOGON).await;
     assert_eq!(answer.seq().unwrap().0, 3);
     second.stop().await;
 }

@@ -3,10 +3,10 @@
 use dvp_store::fix::status::{self, SessionStatus};
 use dvp_testing::wait::wait_for;
 
-use super::client::Client;
-use super::harness::{FixHarness, SESSION};
-
-const LOGON: &str = "553=acme|554=secret";
+use super::{
+    client::Client,
+    harness::{FixHarness, SESSION},
+};
 
 /// The session's status, once it is as wanted.
 async fn shown(harness: &FixHarness, what: &str, wanted: impl Fn(&SessionStatus) -> bool) -> SessionStatus {
@@ -24,8 +24,7 @@ async fn connection_numbers_and_gap_of_a_session_are_shown_by_its_owner_only() {
     let idle = shown(&harness, "an idle session", |_| true).await;
     assert_eq!((idle.connection, idle.last_in_at, idle.gap), (None, None, None));
 
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let mut client = gateway.client().await;
     let up = shown(&harness, "the connection", |status| status.last_out_at.is_some()).await;
     let (peer, since) = up.connection.clone().unwrap();
     assert!(peer.starts_with("127.0.0.1:"), "{peer}");

@@ -5,14 +5,12 @@ use std::time::Duration;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_fix::UtcNanos;
 use dvp_store::orders::feed;
+use dvp_testing::market::{ESCROW, PERMIT, TOKEN};
 
 use super::{
     client::Client,
-    harness::{FixHarness, order, order_by},
+    harness::{FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order, order_by, purchase},
 };
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 
 /// The body with an earlier TransactTime(60).
 fn sent_ago(body: &str, ago: Duration) -> String {
@@ -26,9 +24,7 @@ fn sent_ago(body: &str, ago: Duration) -> String {
 async fn a_status_is_correct_after_the_events_left_the_feed() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     let body = order("old", "12345678", LIMIT);
     client.send("D", &body).await;
     let filled = client.report("old", "2").await;
@@ -47,8 +43,7 @@ async fn a_status_is_correct_after_the_events_left_the_feed() {
     client.send("D", &format!("97=Y|{body}")).await;
     let again = client.expect("8").await;
     assert_eq!((again.text(39), again.text(17)), (Some("2"), filled.text(17)), "{again:?}");
-    let time = Client::utc().to_millis_text();
-    client.send("F", &format!("11=c|41=old|54=2|55=USDC/USD|60={time}")).await;
+    client.send("F", &cancel("c", "old")).await;
     let late = client.expect("9").await;
     assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("2")), "{late:?}");
     gateway.stop().await;
@@ -56,10 +51,7 @@ async fn a_status_is_correct_after_the_events_left_the_feed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_order_with_poss_resend_is_not_executed() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
     let resent = |id: &str, ago| format!("97=Y|{}", sent_ago(&order(id, "00000008", LIMIT), ago));
     client.send("D", &resent("resent", hour)).await;
@@ -101,10 +93,7 @@ async fn an_old_order_with_poss_resend_is_not_executed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contradictory_or_invalid_terms_are_refused() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let good = |id: &str| order(id, "00000008", LIMIT);
     let without = |id: &str, tag: &str| {
         let prefix = format!("{tag}=");
@@ -125,8 +114,19 @@ async fn contradictory_or_invalid_terms_are_refused() {
         (good("a") + "|1=other", "Account(1) and BeneficiaryAccount(20011) differ"),
         (
             without("c", "20012") + "|20012=USA",
-            "BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code",
+            "BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code of a country",
         ),
+        (
+            without("z", "20012") + "|20012=ZZ",
+            "BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code of a country",
+        ),
+        (good("s") + "|20014=nonsense!", "SwiftCode(20014) must be a BIC of 8 or 11 characters (ISO 9362)"),
+        (
+            order("i", "DE89370400440532013001", LIMIT),
+            "BeneficiaryAccount(20011) must be an IBAN of its country's length and structure, with right check digits",
+        ),
+        (without("m", "20010"), "beneficiary_incomplete_for_jit_payout"),
+        (good("x") + "|59=6|126=20991231-00:00:00", "ExpireTime(126) is more than 30 days ahead"),
         (good("e") + "|126=20991231-00:00:00", "ExpireTime(126) is for TimeInForce(59) 6"),
     ];
     for (body, text) in cases {
@@ -135,7 +135,7 @@ async fn contradictory_or_invalid_terms_are_refused() {
         assert_eq!((report.text(39), report.text(58)), (Some("8"), Some(text)), "{report:?}");
     }
     gateway.stop().await;
-    assert_eq!(harness.count("select count(*) from intent").await, 0);
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,11 +143,9 @@ async fn a_fill_reports_account_currency_and_fees_in_every_version() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let gateway = harness.gateway().await;
-    for (begin_string, comp_id, more) in
-        [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
-    {
-        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
-        client.log_on(&format!("{LOGON}{more}")).await;
+    for version in VERSIONS {
+        let (begin_string, comp_id, _) = version;
+        let mut client = gateway.client_of(version).await;
         let body = order(&format!("f{comp_id}"), "12345678", LIMIT) + "|1=12345678|15=USDC";
         client.send("D", &body).await;
         let new = client.expect("8").await;
@@ -172,13 +170,9 @@ async fn a_fill_reports_account_currency_and_fees_in_every_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_report_keeps_its_exec_id_and_a_status_has_its_own() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
-    let time = Client::utc().to_millis_text();
+    let (_harness, gateway, mut client) = logged_on().await;
     let (good, bad) = (order("good", "00000008", LIMIT), order("bad", "00000008", "40=3"));
-    let cancel = format!("11=c|41=good|54=2|55=USDC/USD|60={time}");
+    let cancel = cancel("c", "good");
     for (msg_type, body) in [("D", &good), ("D", &bad), ("F", &cancel)] {
         client.send(msg_type, body).await;
         let first = client.expect("8").await;
@@ -198,15 +192,12 @@ async fn a_repeated_report_keeps_its_exec_id_and_a_status_has_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100").await;
     let quote = client.expect("S").await;
     // The quote is for a sale, so the engine refuses; the bounds of the request are stored.
     let time = Client::utc().to_millis_text();
-    let wallet = "0x00000000000000000000000000000000000000cc";
+    let wallet = "0xcccccccccccccccccccccccccccccccccccccccc";
     let id = quote.text(117).unwrap();
     let body = format!("11=buy|21=1|38=100|40=D|117={id}|54=1|55=USDC/USD|60={time}|20020={wallet}");
     client.send("D", &body).await;
@@ -218,11 +209,43 @@ async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wallet_that_nobody_could_spend_from_is_refused_by_its_tag() {
+    let (_harness, gateway, mut client) = logged_on().await;
+    let zero = format!("0x{:040x}", 0);
+    let sold = |id: &str, wallet: &str| format!("{}|20021={wallet}", order(id, "00000008", LIMIT));
+    let to = |id: &str, wallet: &str| {
+        let body = purchase(id);
+        let kept = body.split('|').filter(|field| !field.starts_with("20020="));
+        kept.map(str::to_owned).chain([wallet.to_owned()]).collect::<Vec<_>>().join("|")
+    };
+    let recipient = |id: &str, wallet: &str| to(id, &format!("20020={wallet}"));
+    for (body, text) in [
+        (recipient("a", &zero), "OutputRecipient(20020) is the zero address, which nobody owns"),
+        (recipient("b", TOKEN), "OutputRecipient(20020) is the token contract of USDC"),
+        (recipient("c", ESCROW), "OutputRecipient(20020) is the escrow of anvil"),
+        (
+            recipient("d", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"),
+            "OutputRecipient(20020) has a wrong checksum",
+        ),
+        (to("e", &format!("20021={zero}")), "UserWallet(20021) is the zero address"),
+        (sold("f", &zero), "UserWallet(20021) is the zero address"),
+        (sold("g", PERMIT), "UserWallet(20021) is the permit contract of anvil"),
+    ] {
+        client.send("D", &body).await;
+        let report = client.expect("8").await;
+        assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("99")), "{report:?}");
+        assert!(report.text(58).unwrap().starts_with(text), "{report:?}");
+    }
+    // This one is taken; the market has nobody to sell to it.
+    client.send("D", &recipient("h", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed")).await;
+    let report = client.expect("8").await;
+    assert_eq!(report.text(58), Some("no_liquidity"), "{report:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_out_of_nonce_order_is_refused_by_its_tag() {
-    let harness = FixHarness::new().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (harness, gateway, mut client) = logged_on().await;
     let wallet = PrivateKeySigner::random();
     let of = |id: &str, nonce| order_by(&wallet, nonce, id, "00000008", LIMIT);
     let with_v = |body: String, v: &str| {

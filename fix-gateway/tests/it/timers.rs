@@ -5,18 +5,14 @@ use std::time::{Duration, Instant};
 use dvp_fix::{
     SeqNum,
     codec::MessageRef,
-    dictionary::Rules,
-    session::{ResendSlice, SessionConfig, Stored},
+    session::{ResendSlice, Stored},
 };
 use dvp_fix_gateway::{
-    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+    Application, Commit, Numbers, Turn, Unavailable,
     store::{Allowance, MemoryStore},
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
-
-const ORDER: &str = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
+use super::served::{ORDER, Served};
 
 /// Takes its time over each order, and answers none.
 struct Slow {
@@ -49,44 +45,16 @@ impl Application for Slow {
         self.deliver(message, turn).await
     }
 
-    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
-        false
-    }
-
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         Ok(self.memory.stored(slice))
     }
-
-    async fn wait_for_reports(&mut self) {
-        std::future::pending().await
-    }
-
-    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
-        Ok(None)
-    }
-
-    fn connected(&mut self, _: bool) {}
 }
 
 #[tokio::test]
 async fn heartbeats_are_sent_while_a_burst_is_processed() {
-    let directory = Directory::default();
-    let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
-    let attach = directory.announce(SessionKey {
-        begin_string: "FIX.4.4".to_owned(),
-        peer_comp_id: "ACME".to_owned(),
-        our_comp_id: "DVP".to_owned(),
-    });
-    let stop = CancellationToken::new();
     let memory = MemoryStore::new(Allowance::of_bytes(1 << 20));
-    let app = Slow { memory, each: Duration::from_millis(400) };
-    let config = SessionConfig::new("FIX.4.4", "DVP", "ACME", rules);
-    let driver = tokio::spawn(Driver::new(app, config, attach).run(stop.clone()));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let listener = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
-
-    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+    let served = Served::start(Slow { memory, each: Duration::from_millis(400) }).await;
+    let mut client = served.connect().await;
     client.send("A", "98=0|108=1").await;
     client.expect("A").await;
     // Eight seconds' worth of work arrives at once; the peer gives a silent side up after 2.4 of them.
@@ -108,7 +76,5 @@ async fn heartbeats_are_sent_while_a_burst_is_processed() {
         }
     }
     assert!(heartbeats >= 3, "{heartbeats} heartbeats, {longest:?} without any");
-    stop.cancel();
-    driver.await.unwrap();
-    listener.await.unwrap();
+    served.end().await;
 }

@@ -21,9 +21,10 @@ use tokio_rustls::{
     },
 };
 
-use super::{client::Client, harness::FixHarness};
-
-const LOGON: &str = "553=acme|554=secret";
+use super::{
+    client::Client,
+    harness::{FIXT, FixHarness, LOGON},
+};
 
 pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -122,8 +123,7 @@ async fn sessions_use_tls_1_2_and_1_3_beside_plain_ones() {
         client.send("1", "112=tls").await;
         assert_eq!(client.expect("0").await.text(112), Some("tls"));
     }
-    let mut plain = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    plain.log_on(&format!("{LOGON}|1137=9")).await;
+    let _plain = gateway.client_of(FIXT).await;
     let mut no_tls = Client::connect(addr, "FIX.4.4", "ACME").await;
     no_tls.send("A", &format!("98=0|108=30|{LOGON}")).await;
     let mut answer = Vec::new();

@@ -4,11 +4,8 @@ use alloy::signers::local::PrivateKeySigner;
 
 use super::{
     client::Client,
-    harness::{FixHarness, order, order_by},
+    harness::{FixHarness, LIMIT, LOGON, order, order_by},
 };
-
-const LOGON: &str = "553=acme|554=secret";
-const LIMIT: &str = "40=2|44=0.99";
 
 /// A database that refuses the order `bad`.
 async fn harness() -> FixHarness {
@@ -19,7 +16,7 @@ async fn harness() -> FixHarness {
         "create trigger refuse before insert on fix_order for each row when (new.cl_ord_id = 'bad')
          execute function refuse()",
     ] {
-        sqlx::query(statement).execute(harness.pool()).await.unwrap();
+        harness.execute(statement).await;
     }
     harness
 }
@@ -32,9 +29,7 @@ async fn until_closed(client: &mut Client) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_cannot_be_stored_is_refused_when_it_is_resent() {
     let harness = harness().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     // A wallet that is known when the others come.
     let wallet = PrivateKeySigner::random();
     let by_wallet = |n, id| order_by(&wallet, n, id, "00000008", LIMIT);
@@ -65,9 +60,7 @@ async fn an_order_that_cannot_be_stored_is_refused_when_it_is_resent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_order_that_cannot_be_stored_is_refused_alone() {
     let harness = harness().await;
-    let gateway = harness.gateway().await;
-    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.log_on(LOGON).await;
+    let (gateway, mut client) = harness.logged_on().await;
     // Of an uncached wallet: the message's number is durable before the order is decided.
     client.send("D", &order("bad", "00000008", LIMIT)).await;
     until_closed(&mut client).await;

@@ -45,9 +45,6 @@ impl Account {
     }
 
     /// Hands a file or directory over to this account.
-    ///
-    /// # Errors
-    /// When we may not.
     pub fn give(&self, path: &Path) -> Result<(), EmbeddedError> {
         chown(path, Some(self.uid), Some(self.gid)).map_err(EmbeddedError::file("change the owner of", path))
     }

@@ -25,9 +25,6 @@ struct State {
 
 impl BlackHole {
     /// Listens on a free port of 127.0.0.1, on the way to a server.
-    ///
-    /// # Errors
-    /// When no port is free.
     pub async fn on_the_way_to(server: String) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = listener.local_addr()?;

@@ -109,9 +109,7 @@ impl StopSignal {
 /// A program to start, and its stop settings.
 #[derive(Debug)]
 pub struct Launch {
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
     /// Its whole environment beside `PATH`; ours is not passed on (a stray `PGDATA` would be obeyed).
     pub env: Vec<(OsString, OsString)>,
@@ -247,7 +245,6 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -263,9 +260,6 @@ impl Supervised {
     }
 
     /// Hands the program over to its users, of which we are one already.
-    ///
-    /// # Errors
-    /// When the watcher is gone.
     pub fn share(mut self) -> Result<(), EmbeddedError> {
         if let Some(mut pipe) = self.pipe.take() {
             pipe.write_all(b"shared\n")
@@ -286,6 +280,15 @@ impl Supervised {
                 return None;
             }
             thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until the program has ended well.
+    pub(super) fn complete(&mut self, deadline: Duration) -> Result<(), EmbeddedError> {
+        match self.wait(deadline) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(self.exited_error(status)),
+            None => Err(self.not_ready_error(deadline)),
         }
     }
 
@@ -322,9 +325,6 @@ impl Supervised {
     }
 
     /// [`Self::stop_blocking`] off the async threads.
-    ///
-    /// # Errors
-    /// As [`Self::stop_blocking`].
     pub async fn stop(mut self) -> Result<(), EmbeddedError> {
         tokio::task::spawn_blocking(move || self.stop_blocking()).await?
     }

@@ -12,11 +12,12 @@
 //!
 //! The directory is made beside its place and renamed into it, so a cluster is there complete or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use dvp_store::durable::{self, Readers};
 
 use super::account::Account;
 use super::child::Launch;
@@ -42,38 +43,28 @@ pub(super) struct Cluster {
 pub(super) fn lock(dir: &Path) -> Result<File, EmbeddedError> {
     let path = dir.join(LOCK);
     let file = File::create(&path).map_err(EmbeddedError::file("create", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(EmbeddedError::file("lock", &path)(error)),
-    }
+    EmbeddedError::locked(file.try_lock(), &path, dir).map(|()| file)
 }
 
 /// Holds the directory together with others until the returned file is dropped, or our process ends.
 pub(super) fn lock_shared(dir: &Path) -> Result<File, EmbeddedError> {
     let path = dir.join(LOCK);
     let file = File::open(&path).map_err(EmbeddedError::file("open", &path))?;
-    match file.try_lock_shared() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(EmbeddedError::file("lock", &path)(error)),
-    }
+    EmbeddedError::locked(file.try_lock_shared(), &path, dir).map(|()| file)
 }
 
 /// Where the cluster of `dir` is or shall be. The caller holds the lock.
 pub(super) fn locate(dir: &Path, run_as: Option<&Account>) -> Result<Cluster, EmbeddedError> {
     let inside = dir.join("postgres");
     let pointer = dir.join("postgres.location");
-    match fs::read_to_string(&pointer) {
-        Ok(text) => return Ok(Cluster { root: outside(dir, Path::new(text.trim_end()))? }),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(EmbeddedError::file("read", &pointer)(error)),
+    if let Some(text) = EmbeddedError::if_there(fs::read_to_string(&pointer), "read", &pointer)? {
+        return Ok(Cluster { root: outside(dir, Path::new(text.trim_end()))? });
     }
     if inside.is_dir() || run_as.is_none_or(|account| account.can_enter(dir)) {
         return Ok(Cluster { root: inside });
     }
     let elsewhere = Path::new(OUTSIDE).join(random_hex(8)).join("postgres");
-    write_durably(&pointer, elsewhere.to_string_lossy().as_bytes(), 0o644)?;
+    write_durably(&pointer, elsewhere.to_string_lossy().as_bytes(), Readers::Group)?;
     Ok(Cluster { root: outside(dir, &elsewhere)? })
 }
 
@@ -89,7 +80,7 @@ fn outside(dir: &Path, root: &Path) -> Result<PathBuf, EmbeddedError> {
     if !parent.is_dir() {
         make_dirs(parent)?;
         let dir = dir.canonicalize().map_err(EmbeddedError::file("read", dir))?;
-        write_durably(&parent.join("owner"), dir.to_string_lossy().as_bytes(), 0o644)?;
+        write_durably(&parent.join("owner"), dir.to_string_lossy().as_bytes(), Readers::Group)?;
     }
     Ok(root.to_owned())
 }
@@ -130,14 +121,12 @@ impl Cluster {
     pub(super) fn major(&self) -> Result<Option<u32>, EmbeddedError> {
         self.remove_half_made()?;
         let path = self.data().join("PG_VERSION");
-        match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map(Some).map_err(|_| EmbeddedError::Unusable {
-                dir: self.root.clone(),
-                reason: format!("{} has no version number", path.display()),
-            }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(EmbeddedError::file("read", &path)(error)),
-        }
+        let text = EmbeddedError::if_there(fs::read_to_string(&path), "read", &path)?;
+        let major = text.map(|text| text.trim().parse()).transpose();
+        major.map_err(|_| EmbeddedError::Unusable {
+            dir: self.root.clone(),
+            reason: format!("{} has no version number", path.display()),
+        })
     }
 
     /// A cluster is complete when it has been renamed into place. An incomplete one has no data: `initdb` had
@@ -178,10 +167,10 @@ impl Cluster {
         let data = new.join("data");
         make_dir(&data, 0o700)?;
         let password = random_hex(24);
-        write_durably(&new.join("password"), password.as_bytes(), 0o600)?;
+        write_durably(&new.join("password"), password.as_bytes(), Readers::Owner)?;
         // A second copy that the account may read, for as long as `initdb` runs.
         let handed = new.join("password.initdb");
-        write_durably(&handed, password.as_bytes(), 0o600)?;
+        write_durably(&handed, password.as_bytes(), Readers::Owner)?;
         if let Some(account) = run_as {
             account.give(&data)?;
             account.give(&handed)?;
@@ -203,12 +192,7 @@ impl Cluster {
             launch.args.push("--no-sync".into());
         }
         launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
-        let mut initdb = launch.spawn()?;
-        match initdb.wait(INITDB_DEADLINE) {
-            Some(status) if status.success() => {}
-            Some(status) => return Err(initdb.exited_error(status)),
-            None => return Err(initdb.not_ready_error(INITDB_DEADLINE)),
-        }
+        launch.spawn()?.complete(INITDB_DEADLINE)?;
         fs::remove_file(&handed).map_err(EmbeddedError::file("remove", &handed))?;
         fs::rename(&new, &self.root).map_err(EmbeddedError::file("move into place", &self.root))?;
         if durable {
@@ -229,7 +213,7 @@ impl Cluster {
     }
 
     pub(super) fn remember_port(&self, port: u16) -> Result<(), EmbeddedError> {
-        write_durably(&self.root.join("port"), port.to_string().as_bytes(), 0o644)
+        write_durably(&self.root.join("port"), port.to_string().as_bytes(), Readers::Group)
     }
 
     /// The process id of a living postmaster on this data.
@@ -260,12 +244,7 @@ impl Cluster {
     /// PostgreSQL refuses to start when the number in the file is of any living process.
     fn remove_pid_file(&self) -> Result<(), EmbeddedError> {
         let path = self.data().join("postmaster.pid");
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(EmbeddedError::file("remove", &path)(error))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        EmbeddedError::if_there(fs::remove_file(&path), "remove", &path).map(drop)
     }
 }
 
@@ -296,19 +275,8 @@ fn with_path(option: &str, path: &Path) -> std::ffi::OsString {
 }
 
 /// Replaces a small file as a whole: after a crash it has the old content or the new.
-pub(super) fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<(), EmbeddedError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&partial)
-        .map_err(EmbeddedError::file("create", &partial))?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(EmbeddedError::file("write", &partial))?;
-    fs::rename(&partial, path).map_err(EmbeddedError::file("move into place", path))
+pub(crate) fn write_durably(path: &Path, content: &[u8], readers: Readers) -> Result<(), EmbeddedError> {
+    durable::write(path, content, readers).map_err(EmbeddedError::file("write", path))
 }
 
 fn sync_dir(path: &Path) -> Result<(), EmbeddedError> {

@@ -1,6 +1,7 @@
 //! The errors of programs that we start ourselves. The messages are for the person at the terminal: each
 //! names the file or program and, where there is one, the remedy.
 
+use std::fs::TryLockError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,85 +12,39 @@ pub enum EmbeddedError {
     /// A file or directory could not be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// The failed action, as a verb: `create`, `read`, …
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
     /// A program exists but could not be run at all.
     #[error("cannot run {}", program.display())]
     Run {
-        /// The program.
         program: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
     /// Neither the machine nor the package manager has the program.
     #[error("{program} was not found ({looked}); {advice}")]
-    Missing {
-        /// The program.
-        program: &'static str,
-        /// The places that were searched, and the reasons for their failure.
-        looked: String,
-        /// The package to install.
-        advice: String,
-    },
+    Missing { program: &'static str, looked: String, advice: String },
     /// The package was fetched but is not what we expect, or npm failed.
     #[error("cannot fetch {package}: {reason}")]
-    Fetch {
-        /// Package and version.
-        package: String,
-        /// npm's output, or the fault of the package.
-        reason: String,
-    },
+    Fetch { package: String, reason: String },
     /// The program ended before it was ready.
     #[error("{program} stopped while starting ({status}); the end of its log:\n{log_tail}")]
-    Exited {
-        /// The program.
-        program: String,
-        /// Its exit status in words.
-        status: String,
-        /// The last lines it wrote.
-        log_tail: String,
-    },
+    Exited { program: String, status: String, log_tail: String },
     /// The program runs but does not answer.
     #[error("{program} was not ready within {deadline_secs} s; the end of its log:\n{log_tail}")]
-    NotReady {
-        /// The program.
-        program: String,
-        /// How long we waited, in seconds.
-        deadline_secs: u64,
-        /// The last lines it wrote.
-        log_tail: String,
-    },
+    NotReady { program: String, deadline_secs: u64, log_tail: String },
     /// The program ignores every signal.
     #[error("{program} (process {pid}) did not stop within {deadline_secs} s")]
-    WontStop {
-        /// The program.
-        program: String,
-        /// Its process id.
-        pid: u32,
-        /// How long we waited, in seconds.
-        deadline_secs: u64,
-    },
+    WontStop { program: String, pid: u32, deadline_secs: u64 },
     /// Another process of ours owns the directory.
     #[error("{} is in use by another running process", dir.display())]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-    },
+    InUse { dir: PathBuf },
     /// The directory holds something that we neither understand nor dare to delete.
     #[error("{} cannot be used: {reason}", dir.display())]
-    Unusable {
-        /// The directory.
-        dir: PathBuf,
-        /// Its fault.
-        reason: String,
-    },
+    Unusable { dir: PathBuf, reason: String },
     /// The database is up but refused a statement.
     #[error("the embedded database refused a statement")]
     Database(#[from] sqlx::Error),
@@ -102,6 +57,28 @@ pub enum EmbeddedError {
 }
 
 impl EmbeddedError {
+    /// What was done with a file; `None` when there is none.
+    pub(crate) fn if_there<T>(
+        done: io::Result<T>,
+        action: &'static str,
+        path: &Path,
+    ) -> Result<Option<T>, Self> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Self::file(action, path)(error)),
+        }
+    }
+
+    /// The lock of a directory's file, as it was tried.
+    pub(crate) fn locked(tried: Result<(), TryLockError>, file: &Path, dir: &Path) -> Result<(), Self> {
+        match tried {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(Self::InUse { dir: dir.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(Self::file("lock", file)(error)),
+        }
+    }
+
     /// For `map_err`: an I/O error with the action and the path.
     pub fn file<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self::File { action, path: path.to_owned(), source }

@@ -20,8 +20,6 @@ pub struct FreePort {
 }
 
 impl FreePort {
-    /// # Errors
-    /// When no port is free.
     pub fn take() -> Result<Self, EmbeddedError> {
         Self::bind(0)
     }

@@ -8,8 +8,6 @@
 //! - nothing is shared but that cluster: a directory has one owner at a time (a lock that dies with its process), a
 //!   test has a database that no other test sees;
 //! - nothing is downloaded that the machine has, and downloads are pinned by version and content.
-//!
-//! Not compiled into a server that has its own database: the module is behind the feature `embedded`.
 
 pub mod account;
 pub mod black_hole;
@@ -23,7 +21,7 @@ pub mod signals;
 pub mod test_database;
 pub mod tools;
 
-mod cluster;
+pub(crate) mod cluster;
 mod error;
 mod test_cluster;
 

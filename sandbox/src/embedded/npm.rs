@@ -169,11 +169,8 @@ struct Link {
 /// that we do not run. Paths are relative to the package and must stay inside it.
 fn restore_symlinks(package: &Path) -> Result<(), EmbeddedError> {
     let list = package.join("native/pg-symlinks.json");
-    let text = match fs::read(&list) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(EmbeddedError::file("read", &list)(error)),
-    };
+    let text = EmbeddedError::if_there(fs::read(&list), "read", &list)?;
+    let Some(text) = text else { return Ok(()) };
     let unusable = |reason: String| EmbeddedError::Unusable {
         dir: package.to_owned(),
         reason: format!("{}: {reason}", list.display()),

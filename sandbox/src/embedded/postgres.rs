@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dvp_store::durable::Readers;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -209,9 +210,6 @@ impl Postgres {
     }
 
     /// Stops PostgreSQL in good order and waits until it is gone.
-    ///
-    /// # Errors
-    /// [`EmbeddedError::WontStop`].
     pub async fn stop(self) -> Result<(), EmbeddedError> {
         let Self { server, _lock: lock, .. } = self;
         let stopped = server.stop().await;
@@ -265,7 +263,7 @@ impl ServerTls {
         cluster::make_dir(&dir, 0o755)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);
-            cluster::write_durably(&path, text.as_bytes(), 0o600)?;
+            cluster::write_durably(&path, text.as_bytes(), Readers::Owner)?;
             run_as.map_or(Ok(()), |account| account.give(&path))?;
             Ok::<_, EmbeddedError>(path.display().to_string())
         };

@@ -58,9 +58,6 @@ struct Node {
 
 impl Replicas {
     /// Starts a primary and standbys, `servers` together.
-    ///
-    /// # Errors
-    /// When PostgreSQL or one of its programs is missing, and what a server's log says.
     pub async fn start(servers: usize, synchronous: bool) -> Result<Self, EmbeddedError> {
         let prepare = || {
             sweep();
@@ -150,15 +147,7 @@ impl Replicas {
         launch.args =
             ["--checkpoint=fast", "--wal-method=stream", "--no-sync", "--pgdata"].map(Into::into).into();
         launch.args.extend([data.clone().into(), "--dbname".into(), conninfo.clone().into()]);
-        let copy = move || {
-            let mut copying = launch.spawn()?;
-            match copying.wait(DEADLINE) {
-                Some(status) if status.success() => Ok(()),
-                Some(status) => Err(copying.exited_error(status)),
-                None => Err(copying.not_ready_error(DEADLINE)),
-            }
-        };
-        tokio::task::spawn_blocking(copy).await??;
+        tokio::task::spawn_blocking(move || launch.spawn()?.complete(DEADLINE)).await??;
         let write = |name: &str, text: String| {
             let path = data.join(name);
             fs::write(&path, text).map_err(EmbeddedError::file("write", &path))?;
@@ -247,9 +236,6 @@ impl Replicas {
     }
 
     /// As the superuser, past the ways.
-    ///
-    /// # Errors
-    /// When the server does not answer.
     pub async fn admin(&self, number: usize) -> Result<PgConnection, EmbeddedError> {
         self.connect(number, NAME).await
     }
@@ -271,9 +257,6 @@ impl Replicas {
     }
 
     /// Sends SIGKILL to all processes of a server, as a loss of power does.
-    ///
-    /// # Errors
-    /// When the program `kill` does not run.
     pub fn kill(&mut self, number: usize) -> Result<(), EmbeddedError> {
         let Some(mut server) = self.nodes[number].server.take() else { return Ok(()) };
         let pids = processes(server.pid())?;
@@ -288,25 +271,16 @@ impl Replicas {
     }
 
     /// Starts a killed server on the data that it left, in the role that it had.
-    ///
-    /// # Errors
-    /// What its log says.
     pub async fn restart(&mut self, number: usize) -> Result<(), EmbeddedError> {
         self.launch(number).await
     }
 
     /// Sends SIGSTOP to all processes of a server.
-    ///
-    /// # Errors
-    /// When the program `kill` does not run.
     pub fn freeze(&self, number: usize) -> Result<(), EmbeddedError> {
         self.signal_all(number, "-STOP")
     }
 
     /// Lets a frozen server go on.
-    ///
-    /// # Errors
-    /// When the program `kill` does not run.
     pub fn thaw(&self, number: usize) -> Result<(), EmbeddedError> {
         self.signal_all(number, "-CONT")
     }
@@ -335,9 +309,6 @@ impl Replicas {
     }
 
     /// Promotes the standby with the most log; the others follow it. The former primary is not touched.
-    ///
-    /// # Errors
-    /// When a standby does not answer.
     pub async fn fail_over(&mut self) -> Result<usize, EmbeddedError> {
         let mut standbys = Vec::new();
         for number in (0..self.nodes.len()).filter(|number| *number != self.primary) {
@@ -371,9 +342,6 @@ impl Replicas {
     }
 
     /// Makes a former primary a standby of the present one.
-    ///
-    /// # Errors
-    /// When the base backup fails.
     pub async fn rebuild(&mut self, number: usize) -> Result<(), EmbeddedError> {
         self.kill(number)?;
         self.heal(number);
@@ -381,9 +349,6 @@ impl Replicas {
     }
 
     /// Waits until every standby replicates from the primary.
-    ///
-    /// # Errors
-    /// When one does not, or the primary does not answer.
     pub async fn wait_for_standbys(&self) -> Result<(), EmbeddedError> {
         let mut admin = self.connect(self.primary, "postgres").await?;
         let sql = format!(

@@ -5,9 +5,6 @@ use std::process::{Command, Stdio};
 use super::EmbeddedError;
 
 /// A server's processes, the first of which is stopped: none can be added.
-///
-/// # Errors
-/// When `kill` or `ps` does not run.
 pub fn processes(postmaster: u32) -> Result<Vec<String>, EmbeddedError> {
     let postmaster = postmaster.to_string();
     signal("-STOP", std::slice::from_ref(&postmaster))?;
@@ -18,9 +15,6 @@ pub fn processes(postmaster: u32) -> Result<Vec<String>, EmbeddedError> {
 }
 
 /// Whether one of the processes has not ended yet, whether or not its parent knows.
-///
-/// # Errors
-/// When `ps` does not run.
 pub fn is_any_alive(pids: &[String]) -> Result<bool, EmbeddedError> {
     let listed = Command::new("ps").args(["-o", "stat=", "-p", &pids.join(",")]).output();
     let listed = listed.map_err(|source| EmbeddedError::Run { program: "ps".into(), source })?;
@@ -28,9 +22,6 @@ pub fn is_any_alive(pids: &[String]) -> Result<bool, EmbeddedError> {
 }
 
 /// Sends a signal, `-KILL` for example, to processes; a negative number is a process group.
-///
-/// # Errors
-/// When `kill` does not run.
 pub fn signal(name: &str, pids: &[String]) -> Result<(), EmbeddedError> {
     let sent = Command::new("kill").args([name, "--"]).args(pids).stderr(Stdio::null()).status();
     sent.map(drop).map_err(|source| EmbeddedError::Run { program: "kill".into(), source })

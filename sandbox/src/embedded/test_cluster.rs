@@ -22,7 +22,7 @@
 //! most statements.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +33,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use dvp_store::MIGRATOR;
+use dvp_store::durable::Readers;
 
 use super::account::{self, Account};
 use super::child::{Sharing, WATCHER};
@@ -203,11 +204,8 @@ impl Presence {
     fn announce(root: &Path) -> Result<Option<Self>, EmbeddedError> {
         let path = root.join(USERS);
         // For reading as well: opening it must not wait for a watcher that is gone.
-        let mut users = match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(users) => users,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(EmbeddedError::file("open", &path)(error)),
-        };
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let Some(mut users) = EmbeddedError::if_there(opened, "open", &path)? else { return Ok(None) };
         users.write_all(b"user\n").map_err(EmbeddedError::file("write", &path))?;
         let token = random_hex(6);
         let path = root.join(format!("{PROCESS}{token}"));
@@ -266,17 +264,14 @@ fn sharing(root: &Path, idle: Duration) -> Sharing {
 /// Opens a cluster to users.
 fn write_access(root: &Path, access: &Access) -> Result<(), EmbeddedError> {
     let text = format!("{}\n{}\n{}\n", access.socket_dir.display(), access.port, access.password);
-    cluster::write_durably(&root.join(OPEN), text.as_bytes(), 0o600)
+    cluster::write_durably(&root.join(OPEN), text.as_bytes(), Readers::Owner)
 }
 
 /// How to connect to a cluster, if it takes users.
 fn read_access(root: &Path) -> Result<Option<Access>, EmbeddedError> {
     let path = root.join(OPEN);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(EmbeddedError::file("read", &path)(error)),
-    };
+    let text = EmbeddedError::if_there(fs::read_to_string(&path), "read", &path)?;
+    let Some(text) = text else { return Ok(None) };
     let lines: Vec<&str> = text.lines().collect();
     if let [socket_dir, port, password] = lines[..]
         && let Ok(port) = port.parse()

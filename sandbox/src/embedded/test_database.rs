@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 
-use dvp_store::pool::pool_options;
+use dvp_store::database::pool::pool_options;
 
 use super::test_cluster::TestCluster;
 use super::{EmbeddedError, random_hex};
@@ -46,9 +46,6 @@ impl TestDatabase {
     }
 
     /// Makes one, in the cluster of the test run; the first of a run starts that.
-    ///
-    /// # Errors
-    /// A failure to start a cluster or to copy the template.
     pub async fn try_create() -> Result<Self, EmbeddedError> {
         let cluster = CLUSTER.get_or_try_init(TestCluster::obtain).await?;
         let name = format!("{}{}", cluster.database_prefix(), random_hex(4));

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::access::ServiceLocation;
-use crate::cli::{RelayCommand, RelayList, RelayRetry, RelayState};
-use crate::output::print;
+use crate::commands::chain::{RelayCommand, RelayList, RelayRetry, RelayState};
+use crate::output::{print, print_list};
 
 pub(super) async fn run(command: RelayCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -27,8 +27,7 @@ async fn list(args: RelayList) -> anyhow::Result<ExitCode> {
         RelayState::Failed => CommandFilter::Failed,
     };
     let found = store::list_commands(&mut conn, filter, args.limit).await?;
-    let views: Vec<Value> = found.iter().map(view).collect();
-    print(args.place.json, &json!({"commands": views}), || found.iter().map(line).collect())?;
+    print_list(args.place.json, "commands", &found, view, line)?;
     let in_trouble = filter == CommandFilter::Troubled && !found.is_empty();
     Ok(if in_trouble { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -12,7 +12,7 @@ use tracing::info;
 use super::REPORT_EVERY;
 use crate::access::ServiceLocation;
 use crate::chains;
-use crate::cli::ChainRescan;
+use crate::commands::chain::ChainRescan;
 use crate::output::print;
 
 pub(super) async fn run(args: ChainRescan) -> anyhow::Result<ExitCode> {

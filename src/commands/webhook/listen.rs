@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
-use crate::cli::WebhookListen;
+use crate::commands::webhook::WebhookListen;
 use crate::output::print;
 use crate::sandbox_dir::read_ready;
 use crate::sandbox_dir::text;
@@ -92,7 +92,7 @@ async fn register(
     } else {
         types.to_vec()
     };
-    let body = json!({"url": format!("https://{address}/"), "subscribedTypes": types, "isActive": true});
+    let mut body = json!({"url": format!("https://{address}/"), "subscribedTypes": types});
     let client = reqwest::Client::new();
     let path = format!("{base}/v1/webhook_endpoints");
     let ask = async |request: reqwest::RequestBuilder| -> anyhow::Result<(u16, Value)> {
@@ -101,6 +101,7 @@ async fn register(
     };
     let (status, registered) = ask(client.post(&path).json(&body)).await?;
     let answer = if status == 409 {
+        body["isActive"] = json!(true);
         let (status, updated) = ask(client.patch(&path).json(&body)).await?;
         ensure!(status == 200, "{}", updated["error"]["message"]);
         ask(client.post(format!("{path}/rotate"))).await?.1

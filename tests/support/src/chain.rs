@@ -2,8 +2,9 @@
 
 use dvp_core::chain::expected;
 use dvp_domain::chain::{ChainCommand, ChainFact};
-use sqlx::PgPool;
+use dvp_store::chain::commands;
 use sqlx::types::Json;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::watch;
 
 use crate::harness::{Database, Harness};
@@ -16,6 +17,11 @@ pub struct Command {
     pub kind: String,
     pub entity: Vec<u8>,
     pub command: ChainCommand,
+}
+
+/// The relayer has given a command up.
+pub fn failed(command: &str, code: &str) -> ChainFact {
+    ChainFact::CommandFailed { command: command.into(), code: code.into(), message: "made up".into() }
 }
 
 /// Puts a fact of an entity into the database.
@@ -46,6 +52,15 @@ pub async fn report_all(pool: &PgPool, facts: &[(&[u8], ChainFact)]) {
     .execute(pool)
     .await
     .unwrap();
+}
+
+/// Requests the refunds that are due so many seconds after their timelock. Returns their number.
+pub async fn request_refunds(conn: &mut PgConnection, over_secs: i64) -> usize {
+    let mut count = 0;
+    for reference in commands::list_due_refunds(conn, over_secs, "", 10_000).await.unwrap() {
+        count += usize::from(commands::insert_refund(conn, over_secs, &reference).await.unwrap());
+    }
+    count
 }
 
 /// The first command after `id`, of one execution or of all.
@@ -95,6 +110,13 @@ impl<D: Database> Harness<D> {
         })
         .await;
         (entity, command)
+    }
+
+    /// Lets the command of a kind succeed, once it is there. Returns its entity.
+    pub async fn play(&self, reference: &str, kind: &str) -> Vec<u8> {
+        let (entity, command) = self.command(reference, kind).await;
+        self.report_fact(&entity, &expected::goal(&command)).await;
+        entity
     }
 
     /// Lets every command of one execution succeed, to its anchored receipt.

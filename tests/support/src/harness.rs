@@ -5,32 +5,43 @@ use std::time::Duration;
 
 use dvp_core::chain::{WalletReader, WalletReaders};
 use dvp_core::context::{ChainConfig, Chains, Clock, Context};
-use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::engine::Engine;
 use dvp_core::liquidity::Liquidity;
+use dvp_core::operators::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_core::screening::Screening;
 use dvp_core::secrets::Vault;
 use dvp_core::workflow::{self, RailUse};
 use dvp_core::writer::{Accepted, ORDER_PLACES, Outcome, Writer};
+use dvp_domain::abandonment::CoolDownRules;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
+use dvp_domain::status::ExecutionView;
 use dvp_domain::time::Timestamp;
-use dvp_rails::Rail;
+use dvp_rails::{CheckPayout, Rail};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::rails::{self as simulated, SimulatedRails};
+use dvp_store::database::pools::Pools;
 use dvp_store::ledger::balances;
 use dvp_store::ledger::check::{Compared, Findings, compare};
+use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::partners;
-use dvp_store::pools::Pools;
-use sqlx::PgPool;
+use dvp_store::partners::registry;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgPool, SqlSafeStr};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::market::{ANCHOR, CHAIN_ID, ESCROW, Market, PERMIT, master_key};
 use crate::node::Node;
+use crate::orders::submit;
 use crate::time::VirtualTime;
 use crate::wait::wait_for;
+
+/// A row that a test selects.
+pub trait Selected: for<'r> FromRow<'r, PgRow> + Send + Unpin {}
+
+impl<R: for<'r> FromRow<'r, PgRow> + Send + Unpin> Selected for R {}
 
 /// A migrated database, which goes with its owner.
 pub trait Database {
@@ -100,7 +111,7 @@ impl<D: Database> Harness<D> {
         let pool = database.pool().clone();
         let mut conn = pool.acquire().await.unwrap();
         let partner =
-            partners::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
+            registry::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
         for (provider, asset, amount) in &market.funds {
             balances::insert_opening(&mut conn, provider, asset, Minor::new(*amount)).await.unwrap();
         }
@@ -144,19 +155,30 @@ impl<D: Database> Harness<D> {
 
     /// Another engine over a chain of the test's.
     pub fn engine_over(&self, wallets: Arc<dyn WalletReader>) -> Engine {
-        engine(self.pool().clone(), self.context(), wallets).0
+        self.engine_of(configured(&self.market), wallets, Screening::default()).0
     }
 
     /// Another engine over prices of the test's.
     pub fn engine_with(&self, liquidity: Liquidity) -> Engine {
-        let context = context(&self.market, liquidity, self.time.clock());
-        engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
+        let wallets = Arc::clone(&self.node) as Arc<dyn WalletReader>;
+        self.engine_of(liquidity, wallets, Screening::default()).0
+    }
+
+    /// Another engine over prices, a chain and a screening of the test's, and the task of its writer.
+    pub fn engine_of(
+        &self,
+        liquidity: Liquidity,
+        wallets: Arc<dyn WalletReader>,
+        screening: Screening,
+    ) -> (Engine, JoinHandle<()>) {
+        let context = context_under(&self.market, liquidity, self.time.clock(), screening);
+        engine(self.pool().clone(), context, wallets)
     }
 
     /// Another engine whose orders are screened.
     pub fn engine_under(&self, screening: Screening) -> Engine {
-        let context = context_under(&self.market, configured(&self.market), self.time.clock(), screening);
-        engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
+        let wallets = Arc::clone(&self.node) as Arc<dyn WalletReader>;
+        self.engine_of(configured(&self.market), wallets, screening).0
     }
 
     /// Another engine whose parts have the connections of a process.
@@ -166,7 +188,7 @@ impl<D: Database> Harness<D> {
 
     /// Keeps the facts of known wallets fresh, as a running service does.
     pub fn refresh_wallets(&self) {
-        tokio::spawn(self.engine.wallets().clone().run(self.stopped()));
+        tokio::spawn(self.engine.wallets().clone().run(self.pool().clone(), self.stopped()));
     }
 
     /// True once the harness is dropped.
@@ -178,6 +200,11 @@ impl<D: Database> Harness<D> {
     pub fn start_workers(&self) -> JoinHandle<()> {
         let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
         self.start_workers_over(rails.clone(), rails)
+    }
+
+    /// The same with a payout rail of the test's.
+    pub fn start_workers_paying(&self, payout: Arc<dyn Rail>) -> JoinHandle<()> {
+        self.start_workers_over(Arc::new(SimulatedRails::new(self.pool().clone())), payout)
     }
 
     /// The same over rails of the test's. Aborting the handle stops them at any await point.
@@ -193,7 +220,7 @@ impl<D: Database> Harness<D> {
     /// A second partner.
     pub async fn other_tenant(&self) -> Tenant {
         let mut conn = self.pool().acquire().await.unwrap();
-        let id = partners::ensure_partner(&mut conn, "ptn_globex", "globex", "enterprise", 1_000_000).await;
+        let id = registry::ensure_partner(&mut conn, "ptn_globex", "globex", "enterprise", 1_000_000).await;
         Tenant { partner_id: id.unwrap(), livemode: false }
     }
 
@@ -249,8 +276,7 @@ impl<D: Database> Harness<D> {
     }
 
     pub async fn submit(&self, request: IntentRequest) -> Outcome {
-        let command = SubmitCommand { tenant: self.tenant.clone(), request, idempotency: None, fix: None };
-        self.engine.submit(command).await.unwrap().outcome
+        submit(&self.engine, &self.tenant, request).await.unwrap()
     }
 
     /// Submits an order that has to be accepted.
@@ -263,7 +289,37 @@ impl<D: Database> Harness<D> {
 
     /// The single number that a statement selects.
     pub async fn count(&self, sql: &'static str) -> i64 {
-        sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
+        self.row::<(i64,)>(sql).await.0
+    }
+
+    /// The only row that a statement selects.
+    pub async fn row<R: Selected>(&self, sql: impl SqlSafeStr) -> R {
+        sqlx::query_as(sql).fetch_one(self.pool()).await.unwrap()
+    }
+
+    /// The only row that a statement selects about `$1`.
+    pub async fn row_of<R: Selected>(&self, sql: impl SqlSafeStr, of: &str) -> R {
+        sqlx::query_as(sql).bind(of).fetch_one(self.pool()).await.unwrap()
+    }
+
+    /// The rows that a statement selects.
+    pub async fn rows<R: Selected>(&self, sql: impl SqlSafeStr) -> Vec<R> {
+        sqlx::query_as(sql).fetch_all(self.pool()).await.unwrap()
+    }
+
+    /// The rows that a statement selects about `$1`.
+    pub async fn rows_of<R: Selected>(&self, sql: impl SqlSafeStr, of: &str) -> Vec<R> {
+        sqlx::query_as(sql).bind(of).fetch_all(self.pool()).await.unwrap()
+    }
+
+    /// Runs a statement. Returns how many rows it changed.
+    pub async fn run(&self, sql: impl SqlSafeStr) -> u64 {
+        sqlx::query(sql).execute(self.pool()).await.unwrap().rows_affected()
+    }
+
+    /// Runs a statement about `$1`.
+    pub async fn run_of(&self, sql: impl SqlSafeStr, of: &str) -> u64 {
+        sqlx::query(sql).bind(of).execute(self.pool()).await.unwrap().rows_affected()
     }
 
     /// Waits until a statement selects this number.
@@ -272,26 +328,44 @@ impl<D: Database> Harness<D> {
     }
 
     pub async fn wait_for_state(&self, reference: &str, state: &str) {
-        wait_for(state, || async {
-            let found: (String,) = sqlx::query_as("select state_name from execution where reference = $1")
-                .bind(reference)
-                .fetch_one(self.pool())
-                .await
-                .unwrap();
-            (found.0 == state).then_some(())
-        })
-        .await;
+        wait_for(state, || async { (self.state(reference).await == state).then_some(()) }).await;
+    }
+
+    /// An execution as its partner sees it.
+    pub async fn view(&self, reference: &str) -> ExecutionView {
+        let found = self.engine.execution(&self.tenant, RefType::ExecutionId, reference).await;
+        found.unwrap().unwrap()
+    }
+
+    /// The state of an execution.
+    pub async fn state(&self, reference: &str) -> String {
+        self.row_of::<(String,)>("select state_name from execution where reference = $1", reference).await.0
+    }
+
+    /// What an operator decides about an execution.
+    pub async fn decide(
+        &self,
+        operator: &str,
+        reference: &str,
+        action: Action,
+    ) -> Result<OperatorDecision, ResolveError> {
+        let (reason, evidence) = ("the bank called", "statement 17");
+        let mut conn = self.pool().acquire().await.unwrap();
+        resolve(&mut conn, &Resolution { reference, action, operator, reason, evidence }).await
+    }
+
+    /// One operator requests, and another one carries it out.
+    pub async fn both_decide(&self, reference: &str, action: Action) {
+        for (operator, is_proposal) in [("jo", true), ("mika", false)] {
+            let decided = self.decide(operator, reference, action.clone()).await.unwrap();
+            assert_eq!(decided.is_proposal, is_proposal, "{operator}");
+        }
     }
 
     /// The types of an execution's events, in order.
     pub async fn events(&self, reference: &str) -> Vec<String> {
-        let rows: Vec<(String,)> =
-            sqlx::query_as("select type from event where reference = $1 order by sequence")
-                .bind(reference)
-                .fetch_all(self.pool())
-                .await
-                .unwrap();
-        rows.into_iter().map(|row| row.0).collect()
+        let types = "select type from event where reference = $1 order by sequence";
+        self.rows_of::<(String,)>(types, reference).await.into_iter().map(|row| row.0).collect()
     }
 }
 
@@ -328,13 +402,15 @@ fn context_under(market: &Market, liquidity: Liquidity, clock: Clock, screening:
         chains: Chains::new(
             ChainConfig::new("anvil", CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
             market.further_chains.clone(),
+            &market.registry,
         ),
         windows: market.windows,
         vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         clock,
         rest_millis: simulated::rest_millis,
-        check_payout: simulated::check_payout,
+        check_payout: CheckPayout::new(simulated::check_payout),
         screening,
+        cool_down: CoolDownRules::default(),
         order_places: ORDER_PLACES,
     })
 }

@@ -65,11 +65,6 @@ pub enum KmsAnswer {
     OtherCurve,
 }
 
-impl KmsAnswer {
-    pub const LIES: [Self; 6] =
-        [Self::OtherKey, Self::OtherDigest, Self::Trailing, Self::NoDer, Self::Garbage, Self::NoJson];
-}
-
 struct Shared {
     key: PrivateKeySigner,
     manner: Mutex<KmsAnswer>,

@@ -7,18 +7,24 @@
 //!
 //! Reading order: [`market`] assets and pairs, [`node`] the chain as the engine reads it, [`harness`] the engine and
 //! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of
-//! business, [`signer`] a remote signer, [`kms`] key management services, [`softhsm`] keys in a token, [`example`], [`time`], [`wait`].
+//! business, [`restore`] a restore in the middle of it, [`signer`] a remote signer, [`kms`] key management services,
+//! [`softhsm`] keys in a token, [`receiver`] webhooks' receivers, [`failing`] items of loops that fail, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
 pub mod chain;
+pub mod dice;
+pub mod disk;
 pub mod example;
+pub mod failing;
 pub mod harness;
 pub mod kms;
 pub mod market;
 pub mod month;
 pub mod node;
 pub mod orders;
+pub mod receiver;
+pub mod restore;
 pub mod signer;
 pub mod softhsm;
 pub mod time;

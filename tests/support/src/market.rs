@@ -1,22 +1,34 @@
 //! Assets, pairs and providers, and the addresses of the contracts.
 
+use std::sync::{Arc, Mutex};
+
 use dvp_core::context::ChainConfig;
+use dvp_core::engine::Engine;
+use dvp_core::liquidity::ReferenceSource;
+use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::MasterKey;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::cell::CellId;
 use dvp_domain::fees::FeeSchedule;
-use dvp_domain::liquidity::LiquidityProvider;
+use dvp_domain::liquidity::{LiquidityProvider, Reference};
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
 use dvp_domain::windows::Windows;
 use dvp_sandbox::rails::PAYOUT_TIME;
+use rust_decimal::Decimal;
 
 /// USDC.
 pub const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 pub const WETH: &str = "0x00000000000000000000000000000000000000bb";
+/// ETH, as the contracts hold it.
+pub const WRAPPED: &str = "0x00000000000000000000000000000000000000cc";
 pub const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 pub const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 pub const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 pub const CHAIN_ID: u64 = 31_337;
+/// The chain beside it ([`Market::with_base`]).
+pub const BASE_ID: u64 = 8_453;
+pub const BASE_ESCROW: &str = "0x00000000000000000000000000000000000000e2";
 
 /// The market of a harness, and the providers' balances.
 #[derive(Debug, Clone)]
@@ -59,15 +71,73 @@ impl Market {
         self.funds.push((provider.to_owned(), asset.to_owned(), amount));
         self
     }
+
+    /// A second chain, with USDC at the same address, which is sold for USD and for that of the home chain.
+    #[must_use]
+    pub fn with_base(mut self) -> Self {
+        let anchor = "0x00000000000000000000000000000000000000a2";
+        let base = ChainConfig::new("base", BASE_ID, BASE_ESCROW, anchor, PERMIT, "Permit");
+        self.further_chains.push(base.unwrap());
+        let kind = AssetKind::Erc20 { chain: "base".into(), address: TOKEN.into() };
+        self.registry.assets.push(Asset { symbol: "USDC.base".into(), exponent: 6, kind });
+        self.registry.pairs.extend([pair("USDC.base", "USD", "1"), pair("USDC", "USDC.base", "1")]);
+        self
+    }
+}
+
+/// The reference price of one pair, which the test sets.
+#[derive(Debug, Clone)]
+pub struct Price {
+    pair: (&'static str, &'static str),
+    price: Arc<Mutex<Decimal>>,
+}
+
+impl Price {
+    pub fn of(input: &'static str, output: &'static str, price: &str) -> Self {
+        Self { pair: (input, output), price: Arc::new(Mutex::new(price.parse().unwrap())) }
+    }
+
+    pub fn set(&self, engine: &Engine, price: &str) {
+        self.change(price);
+        engine.context().liquidity.publish();
+    }
+
+    /// Engines see it when they look at their sources the next time.
+    pub fn change(&self, price: &str) {
+        *self.price.lock().unwrap() = price.parse().unwrap();
+    }
+}
+
+impl ReferenceSource for Price {
+    fn id(&self) -> &str {
+        "test"
+    }
+
+    fn reference(&self, input: &str, output: &str) -> Option<Reference> {
+        let price = *self.price.lock().unwrap();
+        let valid_until = Timestamp::from_millis(i64::MAX);
+        ((input, output) == self.pair).then_some(Reference { price, valid_until })
+    }
+}
+
+impl Market {
+    /// What operators' controls can be about.
+    pub fn targets(&self) -> Targets {
+        let further = self.further_chains.iter().map(|chain| chain.name.clone());
+        let providers = self.providers.iter().map(|provider| provider.id.clone());
+        Targets::new(&self.registry, std::iter::once("anvil".to_owned()).chain(further), providers)
+    }
 }
 
 /// Every asset there is, in the order in which registries list them.
 fn assets() -> Vec<Asset> {
     let token = |address: &str| AssetKind::Erc20 { chain: "anvil".into(), address: address.into() };
+    let coin = AssetKind::Native { chain: "anvil".into(), wrapped: WRAPPED.into() };
     let fiat = |code: &str| AssetKind::Fiat { currency: code.into() };
     vec![
         Asset { symbol: "USDC".into(), exponent: 6, kind: token(TOKEN) },
         Asset { symbol: "WETH".into(), exponent: 18, kind: token(WETH) },
+        Asset { symbol: "ETH".into(), exponent: 18, kind: coin },
         Asset { symbol: "USD".into(), exponent: 2, kind: fiat("USD") },
         Asset { symbol: "EUR".into(), exponent: 2, kind: fiat("EUR") },
     ]

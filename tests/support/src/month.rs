@@ -9,9 +9,10 @@ mod bank;
 mod chain;
 mod check;
 mod desk;
-mod dice;
 mod office;
+mod words;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,15 +21,21 @@ use chrono::{DateTime, Datelike as _, TimeDelta, Timelike as _, Utc, Weekday};
 use dvp_core::writer::Outcome;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
+use dvp_domain::settlement::RailAnswer;
 use dvp_domain::windows::{PayoutTime, Windows};
-use dvp_store::chain::commands;
+use dvp_rails::iso20022::BankFiles;
+use dvp_rails::{Rail, RailFuture, RailRequest, RailStatus};
+use dvp_store::orders::effects;
 use dvp_store::reconcile::wallets::register;
+use futures_util::future::join_all;
 
 use self::bank::Bank;
 pub use self::bank::booked_at;
 use self::chain::Chain;
 use self::desk::Desk;
-use self::dice::Dice;
+use self::words::Fickle;
+use crate::chain::request_refunds;
+use crate::dice::Dice;
 use crate::market::{CHAIN_ID, pair};
 use crate::orders::{Terms, order_at};
 use crate::{Harness, Market};
@@ -61,9 +68,16 @@ pub struct MonthReport {
     pub rejected: u64,
     /// Executions by the state in which they ended.
     pub ended: Vec<(String, i64)>,
+    /// Payments about which the bank changed its word, and those that it made after the input had gone back.
+    pub fickle: usize,
+    pub both_by_the_bank: usize,
     /// Filled by more than one provider.
     pub split: i64,
     pub operations: u64,
+    /// Conversions that their orders did not use; those among them that operators had given up, and closed.
+    pub unused: usize,
+    pub given_up: usize,
+    pub closed: usize,
     pub bank_entries: usize,
     /// Virtual days until everything had ended.
     pub days: i64,
@@ -103,6 +117,10 @@ struct Month {
     dice: Dice,
     chain: Chain,
     bank: Arc<Bank>,
+    desk: Arc<Desk>,
+    /// Executions whose unused conversion two operators have closed.
+    closed: BTreeSet<String>,
+    fickle: Fickle,
     report: MonthReport,
 }
 
@@ -170,8 +188,12 @@ impl Month {
             .collect();
         register(&mut conn, &wallets, &tokens).await.expect("wallets and tokens");
         drop(conn);
-        harness.start_workers_over(Arc::new(Desk), bank.clone());
-        Self { harness, dice: Dice::new(plan.seed), chain, bank, report: MonthReport::default() }
+        let fickle = Fickle::open(harness.pool().clone()).await;
+        let payouts = Payouts { bank: bank.clone(), files: fickle.files.clone() };
+        let desk = Arc::new(Desk::new(harness.clock()));
+        harness.start_workers_over(desk.clone(), Arc::new(payouts));
+        let (dice, report) = (Dice::new(plan.seed), MonthReport::default());
+        Self { harness, dice, chain, bank, desk, closed: BTreeSet::new(), fickle, report }
     }
 
     fn now(&self) -> DateTime<Utc> {
@@ -196,11 +218,15 @@ impl Month {
         let orders: Vec<_> = (0..count)
             .map(|_| {
                 let terms = wanted(&mut self.dice);
-                order_at(at, &PrivateKeySigner::random(), 0, &terms)
+                let mut order = order_at(at, &PrivateKeySigner::random(), 0, &terms);
+                if let Some(beneficiary) = &mut order.beneficiary {
+                    beneficiary.bank = Some("USABA021000021".into());
+                }
+                order
             })
             .collect();
         let submitted = orders.into_iter().map(|order| self.harness.submit(order));
-        for outcome in futures(submitted).await {
+        for outcome in join_all(submitted).await {
             self.report.orders += 1;
             self.report.rejected += u64::from(!matches!(outcome, Outcome::Accepted(_)));
         }
@@ -225,8 +251,11 @@ impl Month {
         self.settle_down().await;
         self.harness.advance(by).await;
         self.bank.turn(self.harness.pool(), self.now(), &mut self.dice).await;
+        let now = self.now();
+        self.fickle.turn(self.harness.pool(), &self.bank, now, &mut self.dice).await;
         let mut conn = self.harness.pool().acquire().await.expect("a connection");
-        commands::insert_refunds(&mut conn, 60).await.expect("refunds");
+        request_refunds(&mut conn, 60).await;
+        effects::insert_timelocks(&mut conn).await.expect("timelocks");
         drop(conn);
         self.settle_down().await;
         if self.now().hour() == 12 {
@@ -242,20 +271,62 @@ impl Month {
         sqlx::query("vacuum (analyze)").execute(self.harness.pool()).await.expect("vacuum");
     }
 
+    /// What has not ended: the states of orders with their due work, and how many locks and contradictions there are.
+    async fn open(&self) -> String {
+        let states = "select coalesce(string_agg(n || ' ' || what, ', '), '') from ( \
+                        select count(*)::text as n, e.state_name || ' ' || (e.terms #>> '{input,asset}') || ' ' \
+                          || coalesce((select string_agg(kind, '+') from effect where reference = e.reference), 'idle') as what \
+                        from execution e where terminal_at is null or state_name = 'reversed' group by 2) as o";
+        let states: String = sqlx::query_scalar(states).fetch_one(self.harness.pool()).await.expect("states");
+        let (locked, bank, fickle) = (self.chain.locked(), self.bank.is_idle(), self.fickle.is_idle());
+        format!("{states}; {locked} locked; bank idle {bank}, with words {fickle}")
+    }
+
     /// Lets time pass until every order has ended, and everything that came back is resolved.
     async fn end(&mut self) {
         let open = "select (select count(*) from execution where terminal_at is null) \
+                    + (select count(*) from effect where kind = 'offramp') \
                     + (select count(*) from execution where state_name = 'reversed' \
                          and state #>> '{reversal,resolved}' is null)";
         let latest = self.now() + TimeDelta::days(60);
-        while self.harness.count(open).await > 0 || self.chain.locked() > 0 || !self.bank.is_idle() {
-            assert!(
-                self.now() < latest,
-                "{} orders have not ended after sixty days",
-                self.harness.count(open).await
-            );
+        let contradicted =
+            "select count(*) from bank_payment where contradicting is not null and closed_at is null";
+        while self.harness.count(open).await > 0
+            || self.chain.locked() > 0
+            || !self.bank.is_idle()
+            || !self.fickle.is_idle()
+            || self.harness.count(contradicted).await > 0
+        {
+            assert!(self.now() < latest, "not ended after sixty days: {}", self.open().await);
             self.pass(Duration::from_secs(6 * 3_600)).await;
         }
+    }
+}
+
+/// The bank, and the one that changes its word, by the account of the recipient.
+struct Payouts {
+    bank: Arc<Bank>,
+    files: BankFiles,
+}
+
+impl Payouts {
+    fn of(&self, request: &RailRequest) -> &dyn Rail {
+        if words::is_fickle(&request.account) { &self.files } else { &*self.bank }
+    }
+}
+
+impl Rail for Payouts {
+    fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        self.of(request).submit(request)
+    }
+
+    fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        self.of(request).status(request)
+    }
+
+    /// Both make a payment's work due themselves.
+    fn poll_max(&self) -> Duration {
+        self.bank.poll_max()
     }
 }
 
@@ -273,7 +344,7 @@ fn wanted(dice: &mut Dice) -> Terms<'static> {
         "000123450010",
         "000123450011",
         "000123450012",
-        "000123450014",
+        desk::SILENT,
         bank::REFUSED,
         bank::RETURNED,
         desk::UNCONVERTED,
@@ -281,6 +352,10 @@ fn wanted(dice: &mut Dice) -> Terms<'static> {
     ];
     let account = ACCOUNTS[dice.index(ACCOUNTS.len())];
     let cents = 1_000 + u128::from(dice.throw(3_000_000));
+    if dice.throw(8) == 0 {
+        let (account, _) = words::SCRIPTS[dice.index(words::SCRIPTS.len())];
+        return Terms { input: ("USDC", cents * 10_000), output: "USD", account };
+    }
     match dice.throw(20) {
         0..9 => {
             Terms { input: ("USDC", cents * 10_000 + u128::from(dice.throw(10_000))), output: "USD", account }
@@ -289,24 +364,4 @@ fn wanted(dice: &mut Dice) -> Terms<'static> {
         12..17 => Terms { input: ("USD", cents), output: "EUR", account },
         _ => Terms { input: ("USD", cents), output: "USDC", account },
     }
-}
-
-/// Waits for all, together.
-async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut all: Vec<_> = all.map(Box::pin).collect();
-    let mut done: Vec<Option<T>> = all.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        let mut is_ready = true;
-        for (future, done) in all.iter_mut().zip(&mut done) {
-            if done.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *done = Some(value),
-                    std::task::Poll::Pending => is_ready = false,
-                }
-            }
-        }
-        if is_ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }

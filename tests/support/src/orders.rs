@@ -3,14 +3,27 @@
 use alloy::primitives::Address;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
+use dvp_core::chain::permit::PermitDomain;
 use dvp_core::context::now;
-use dvp_core::permit::PermitDomain;
-use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_core::engine::{Engine, EngineError, SubmitCommand};
+use dvp_core::writer::Outcome;
+use dvp_domain::intent::{Bounds, IntentRequest, Permit};
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::intents::Tenant;
 use serde_json::json;
 
-use crate::market::{CHAIN_ID, ESCROW, PERMIT, TOKEN, WETH};
+use crate::market::{BASE_ESCROW, BASE_ID, CHAIN_ID, ESCROW, PERMIT, TOKEN, WETH};
+
+/// Submits a partner's order to an engine.
+pub async fn submit(
+    engine: &Engine,
+    tenant: &Tenant,
+    request: IntentRequest,
+) -> Result<Outcome, EngineError> {
+    let command = SubmitCommand { tenant: tenant.clone(), request, idempotency: None, fix: None };
+    engine.submit(command).await.map(|done| done.outcome)
+}
 
 /// How long a permit is good for.
 const PERMIT_SECS: u64 = 7200;
@@ -57,6 +70,34 @@ pub fn order_at(at: Timestamp, wallet: &PrivateKeySigner, nonce: u128, terms: &T
     .unwrap()
 }
 
+/// The same order of the token on the other chain ([`Market::with_base`](crate::Market::with_base)), with the permit
+/// signed for it.
+pub fn on_base(wallet: &PrivateKeySigner, mut order: IntentRequest) -> IntentRequest {
+    order.input_asset.symbol = "USDC.base".into();
+    order.input_asset.chain = Some("base".into());
+    let permit = Permit { spender: BASE_ESCROW.into(), ..order.permit.take().unwrap() };
+    order.permit = Some(sign_for(BASE_ID, wallet, permit));
+    order
+}
+
+/// The same order of the chain's coin, by a wallet without any funds.
+pub fn of_coin(order: IntentRequest, bounds: Bounds) -> IntentRequest {
+    let input_asset = serde_json::from_value(json!({"type": "native", "symbol": "ETH"})).unwrap();
+    IntentRequest { input_asset, bounds, permit: None, ..order }
+}
+
+/// The same order for an output that falls over a time, from `target` to `limit`.
+pub fn ranged(order: IntentRequest, target: u128, limit: u128, lifetime_ms: i64) -> IntentRequest {
+    let received_at = now();
+    let bounds = Bounds::Range {
+        max_input: order.bounds.max_input(),
+        target_output: Minor::new(target),
+        min_output: Minor::new(limit),
+        received_at,
+    };
+    IntentRequest { bounds, deadline: received_at.plus_millis(lifetime_ms), ..order }
+}
+
 /// An order of 100 USDC for USD, by a wallet of its own, paid to `account`.
 pub fn order(account: &str) -> IntentRequest {
     order_of(100_000_000, account)
@@ -81,7 +122,11 @@ pub fn permit(token: &str, amount: u128, nonce: u128) -> Permit {
 
 /// Signs a permit with a wallet.
 pub fn sign(wallet: &PrivateKeySigner, permit: Permit) -> Permit {
-    let domain = PermitDomain::new("Permit", CHAIN_ID, PERMIT.parse::<Address>().unwrap());
+    sign_for(CHAIN_ID, wallet, permit)
+}
+
+fn sign_for(chain: u64, wallet: &PrivateKeySigner, permit: Permit) -> Permit {
+    let domain = PermitDomain::new("Permit", chain, PERMIT.parse::<Address>().unwrap());
     let signature = wallet.sign_hash_sync(&domain.digest(&permit).unwrap().into()).unwrap();
     Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit }
 }

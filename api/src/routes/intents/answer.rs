@@ -70,8 +70,8 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
         Outcome::KeyUsed(UsedKey::Conflict) => ApiError::IdempotencyKeyConflict.stored(),
         Outcome::KeyUsed(UsedKey::Processing) => ApiError::IdempotencyKeyProcessing.stored(),
         Outcome::Refused(Refusal::PartnerDisabled) => ApiError::ApiKeyDisabled.stored(),
-        Outcome::Refused(Refusal::PartnerMoving) => ApiError::PartnerMoving.stored(),
         Outcome::Refused(Refusal::TooManyWaiting) => ApiError::TooManyWaiting.stored(),
+        Outcome::Refused(Refusal::CoolingDown(cool_down)) => ApiError::CoolingDown(*cool_down).stored(),
         // Of a legacy order's turn, which answers no request.
         Outcome::Refused(Refusal::Redirected) => ApiError::Internal(String::new()).stored(),
         Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),

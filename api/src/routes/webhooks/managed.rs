@@ -5,8 +5,8 @@ use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use dvp_core::webhooks::{
-    Addressed, Command, Owner, WebhookError, WebhookIdempotency, WebhookRejection, carry_out,
+use dvp_core::engine::webhooks::{
+    Command, Owner, WebhookError, WebhookIdempotency, WebhookRejection, carry_out,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -16,24 +16,26 @@ use crate::access::auth::Caller;
 use crate::access::idempotency::REPLAYED;
 use crate::http::body::RawBody;
 use crate::http::error::{ApiError, given};
-use crate::http::fields::fault;
+use crate::http::fields::{Object, fault, read_body};
 use crate::state::Api;
 
 const KEY_BYTES_MAX: usize = 255;
-/// By it the proxy sends a request to the cell that it names.
-const CELL: &str = "x-dvp-cell";
 
 pub(crate) struct Managed {
     pub(crate) caller: Caller,
     /// `None`: there was no body.
     pub(crate) body: Option<Value>,
-    addressed: Addressed,
     write: Option<WebhookIdempotency>,
 }
 
 impl Managed {
     pub(crate) fn required_body(&self) -> Result<&Value, ApiError> {
         self.body.as_ref().ok_or_else(|| fault("body", "must be a JSON object"))
+    }
+
+    /// For a request whose body has no field, if there is one.
+    pub(crate) fn no_fields(&self) -> Result<(), ApiError> {
+        self.body.as_ref().map_or(Ok(()), |body| Object::root(body, &[]).map(drop))
     }
 }
 
@@ -56,23 +58,9 @@ impl FromRequest<Api> for Managed {
             None
         } else {
             require_json(&parts.headers)?;
-            let parsed = serde_json::from_slice(&bytes);
-            Some(parsed.map_err(|_| fault("body", "is not valid JSON"))?)
+            Some(read_body(&bytes)?)
         };
-        let addressed = addressed(api, &parts.headers);
-        Ok(Self { caller, body, addressed, write })
-    }
-}
-
-/// The cell that a request is for. A caller addresses this cell by naming it, and no other, in `X-Dvp-Cell`.
-fn addressed(api: &Api, headers: &HeaderMap) -> Addressed {
-    let mut named = headers.get_all(CELL).iter();
-    let named = named.next().filter(|_| named.next().is_none());
-    match api.engine.context().cell {
-        Some(own) if named.is_some_and(|named| named.as_bytes() == own.to_string().as_bytes()) => {
-            Addressed::ThisCell
-        }
-        Some(_) | None => Addressed::PresentCell,
+        Ok(Self { caller, body, write })
     }
 }
 
@@ -97,30 +85,28 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// Executes a command and answers.
 pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
-    carry_out_for(api, &managed.caller, managed.addressed, command, managed.write.as_ref()).await
+    carry_out_for(api, &managed.caller, command, managed.write.as_ref()).await
 }
 
 /// As [`write`], for a request that takes no `Idempotency-Key`.
 pub(crate) async fn write_unkeyed(
     api: &Api,
     caller: &Caller,
-    headers: &HeaderMap,
     command: Command,
 ) -> Result<Response, ApiError> {
-    carry_out_for(api, caller, addressed(api, headers), command, None).await
+    carry_out_for(api, caller, command, None).await
 }
 
 async fn carry_out_for(
     api: &Api,
     caller: &Caller,
-    addressed: Addressed,
     command: Command,
     write: Option<&WebhookIdempotency>,
 ) -> Result<Response, ApiError> {
     let owner = Owner { key_id: caller.key_id.clone(), tenant: caller.tenant.clone() };
     let mut conn = api.engine.reads().acquire().await?;
     let vault = &api.engine.context().vault;
-    let done = carry_out(&mut conn, vault, &owner, addressed, command, write, render).await?;
+    let done = carry_out(&mut conn, vault, &owner, command, write, render).await?;
     let mut response = given(done.response);
     if done.replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
@@ -138,7 +124,6 @@ impl From<WebhookError> for ApiError {
             }
             WebhookError::Refused(WebhookRejection::NoEvent) => super::NO_EVENT,
             WebhookError::Refused(WebhookRejection::ReplayInProgress) => Self::ReplayInProgress,
-            WebhookError::Refused(WebhookRejection::PartnerMoving) => Self::PartnerMoving,
             WebhookError::KeyConflict => Self::IdempotencyConflict,
             WebhookError::Store(error) => error.into(),
             error @ (WebhookError::Sealed(_) | WebhookError::Randomness(_)) => {

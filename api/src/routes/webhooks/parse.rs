@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::fields::{Object, fault};
+use crate::wire::{WEBHOOK_REGISTER, WEBHOOK_REPLAY, WEBHOOK_TEST, WEBHOOK_UPDATE};
 
 pub(super) struct Register {
     pub(super) url: String,
@@ -26,7 +27,7 @@ pub(super) struct Replay {
 }
 
 pub(super) fn register(body: &Value) -> Result<Register, ApiError> {
-    let root = Object::root(body)?;
+    let root = Object::root(body, WEBHOOK_REGISTER)?;
     let url = url(body)?.ok_or_else(|| fault("url", "is required"))?;
     let types = types(body, "subscribedTypes")?;
     let subscribed_types = types.ok_or_else(|| root.fault("subscribedTypes", "is required"))?;
@@ -34,7 +35,7 @@ pub(super) fn register(body: &Value) -> Result<Register, ApiError> {
 }
 
 pub(super) fn update(body: &Value) -> Result<Update, ApiError> {
-    Object::root(body)?;
+    Object::root(body, WEBHOOK_UPDATE)?;
     let is_active = match body.get("isActive").filter(|value| !value.is_null()) {
         None => None,
         Some(Value::Bool(active)) => Some(*active),
@@ -75,7 +76,7 @@ fn types(body: &Value, name: &'static str) -> Result<Option<Vec<String>>, ApiErr
 /// Without a body a ping; with a type a made-up event of it, which is never mixed with live events.
 pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventType>, ApiError> {
     let Some(body) = body else { return Ok(None) };
-    let root = Object::root(body)?;
+    let root = Object::root(body, WEBHOOK_TEST)?;
     match root.opt_text("type")? {
         None | Some(TEST_PING) => Ok(None),
         Some(_) if livemode => Err(fault("type", "made-up events are for test keys")),
@@ -84,7 +85,7 @@ pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventT
 }
 
 pub(super) fn replay(body: &Value) -> Result<Replay, ApiError> {
-    let root = Object::root(body)?;
+    let root = Object::root(body, WEBHOOK_REPLAY)?;
     let (from, to) = (time(&root, "from")?, time(&root, "to")?);
     if to <= from {
         return Err(root.fault("to", "must be after from"));

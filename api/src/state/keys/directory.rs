@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_store::{PgPool, StoreError, partners};
+use dvp_store::workers::{Worker, supervise_until};
+use dvp_store::{PgPool, StoreError, partners::registry};
 use tracing::warn;
 
 use super::KeyHash;
@@ -36,7 +37,11 @@ impl Directory {
         let mut known = lock(&self.known);
         if !known.is_followed {
             known.is_followed = true;
-            tokio::spawn(follow(pool.clone(), Arc::downgrade(&self.known)));
+            let (pool, known) = (pool.clone(), Arc::downgrade(&self.known));
+            tokio::spawn(async move {
+                let is_over = || known.strong_count() == 0;
+                supervise_until(Worker::Caches, is_over, || follow(&pool, &known)).await;
+            });
         }
     }
 }
@@ -46,11 +51,11 @@ fn lock(known: &Mutex<KeySnapshot>) -> MutexGuard<'_, KeySnapshot> {
 }
 
 /// Ends with the API.
-async fn follow(pool: PgPool, known: Weak<Mutex<KeySnapshot>>) {
+async fn follow(pool: &PgPool, known: &Weak<Mutex<KeySnapshot>>) {
     let mut failing = false;
     while let Some(known) = known.upgrade() {
         let since = lock(&known).newest.and_then(|newest| newest.checked_sub_signed(LATE));
-        match read(&pool, since).await {
+        match read(pool, since).await {
             Ok(issued) => {
                 failing = false;
                 let mut known = lock(&known);
@@ -76,5 +81,5 @@ async fn read(
     since: Option<DateTime<Utc>>,
 ) -> Result<Vec<(KeyHash, DateTime<Utc>)>, StoreError> {
     let mut conn = pool.acquire().await?;
-    partners::list_key_hashes(&mut conn, since).await
+    registry::list_key_hashes(&mut conn, since).await
 }

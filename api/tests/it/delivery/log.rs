@@ -1,14 +1,14 @@
 //! The delivery log, deliveries that were requested again, and how long both are kept.
 
 use dvp_store::PgConnection;
-use dvp_store::partitions::{self, DayTable};
+use dvp_store::database::partitions::{self, DayTable};
 use dvp_store::webhooks::deliveries;
+use dvp_testing::receiver::Reply;
 use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 
 use super::{PATH, Scene};
 use crate::harness::Call;
-use crate::receiver::Reply;
 use crate::webhooks::manage;
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn deliveries_are_retained_as_long_as_events() {
     })
     .await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
-    days_instead_of_the_first_partition(&mut conn).await;
+    create_earlier_days(&mut conn).await;
     for statement in [
         "update webhook_delivery_log set ended_at = ended_at - interval '16 days' where origin = 'feed'",
         "update webhook_attempt_log set at = at - interval '16 days'",
@@ -168,19 +168,12 @@ async fn deliveries_are_retained_as_long_as_events() {
     assert_eq!(scene.log().await.len(), 2);
 }
 
-/// Moves the log's rows from the partition that the migration made into partitions of a day, as after three weeks.
-async fn days_instead_of_the_first_partition(conn: &mut PgConnection) {
-    for (table, first) in DayTable::WEBHOOK_LOG.into_iter().zip(["webhook_delivery", "webhook_attempt"]) {
-        let log = table.as_str();
-        let statement = format!("alter table {log} detach partition {first}");
-        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await.unwrap();
-        let today = chrono::Utc::now().date_naive();
+/// Creates the partitions of the last weeks, as after three weeks.
+async fn create_earlier_days(conn: &mut PgConnection) {
+    let today = chrono::Utc::now().date_naive();
+    for table in DayTable::WEBHOOK_LOG {
         for days in 0..=16 {
             partitions::create_day(conn, table, today - chrono::Days::new(days)).await.unwrap();
-        }
-        partitions::create_day(conn, table, today.succ_opt().unwrap()).await.unwrap();
-        for statement in [format!("insert into {log} select * from {first}"), format!("drop table {first}")] {
-            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await.unwrap();
         }
     }
 }
@@ -188,13 +181,12 @@ async fn days_instead_of_the_first_partition(conn: &mut PgConnection) {
 #[tokio::test]
 async fn a_missing_day_of_the_log_is_created_before_the_outcome_is_written_again() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
-    let mut conn = scene.harness.pool().acquire().await.unwrap();
-    for statement in [
-        "alter table webhook_delivery_log detach partition webhook_delivery",
-        "alter table webhook_attempt_log detach partition webhook_attempt",
-    ] {
-        sqlx::query(statement).execute(&mut *conn).await.unwrap();
-    }
+    let drop_days = "do $$ declare day regclass; begin \
+         for day in select partition from partition_days('webhook_delivery_log') \
+                    union all select partition from partition_days('webhook_attempt_log') loop \
+             execute format('drop table %s', day); \
+         end loop; end $$";
+    sqlx::query(drop_days).execute(scene.harness.pool()).await.unwrap();
     let ping = scene.ping().await;
     let logged = scene.attempted(1).await;
     assert_eq!((&logged["state"], &logged["eventId"]), (&json!("delivered"), &json!(ping)));

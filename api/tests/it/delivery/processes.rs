@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dvp_api::delivery::Delivery;
+use dvp_testing::receiver::Reply;
 use dvp_testing::wait::wait_for;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{PATH, Scene, config};
-use crate::receiver::Reply;
 use crate::webhooks::{manage, register};
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Replays: one at a time for each endpoint, by turns, and none into a long queue.
 
+use dvp_testing::receiver::{ReceiverManner, Reply};
 use serde_json::{Value, json};
 
 use super::{PATH, Scene};
 use crate::harness::{Answer, Keys, order};
-use crate::receiver::{Manner, Reply};
 use crate::webhooks::{manage, register};
 
 const OPEN: &str = "select count(*) from webhook_replay";
@@ -24,7 +24,7 @@ async fn run(scene: &Scene, statement: &'static str) {
 
 #[tokio::test]
 async fn overlapping_replays_of_an_endpoint_queue_each_event_once() {
-    let mut scene = Scene::before_delivery(Manner::default(), |_, _| Reply::Status(500)).await;
+    let mut scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(500)).await;
     scene.accept().await;
     let acme = scene.harness.acme.clone();
     let first = replay(&scene, &acme, &since("2020-01-01T00:00:00.0000001Z")).await.ok(202);
@@ -44,7 +44,7 @@ async fn overlapping_replays_of_an_endpoint_queue_each_event_once() {
 
 #[tokio::test]
 async fn a_replay_is_served_while_another_endpoints_goes_on() {
-    let mut scene = Scene::before_delivery(Manner::default(), |_, _| Reply::Status(500)).await;
+    let mut scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(500)).await;
     let globex = scene.harness.globex.clone();
     register(&scene.harness, &globex, &scene.receiver.url("127.0.0.1")).await;
     scene.harness.submit(&globex, &order()).await.ok(202);
@@ -67,7 +67,7 @@ async fn a_replay_is_served_while_another_endpoints_goes_on() {
 
 #[tokio::test]
 async fn a_replay_waits_while_its_endpoints_queue_is_long() {
-    let mut scene = Scene::before_delivery(Manner::default(), |_, _| Reply::Status(500)).await;
+    let mut scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(500)).await;
     scene.accept().await;
     run(
         &scene,

@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 use dvp_fix::codec::Message;
 use tokio::task::JoinHandle;
 
-use super::{ACCOUNT, PATIENCE, TOKEN_PAUSE, Terms};
+use super::{PATIENCE, TOKEN_PAUSE, Terms};
 use crate::crash::fix::{ENDED, SessionTranscript, content};
 use crate::crash::rest::{Wallet, text};
-use crate::hostile::latency::{Due, Interface};
-use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
+use crate::hostile::latency::{Action, Due};
+use crate::wire::{Fields, Line, Login, fields, readable, utc};
 
 /// Pause between two Logons of the session that only logs on and off.
 const LOGON_EVERY: Duration = Duration::from_secs(2);
@@ -23,15 +23,8 @@ pub(super) async fn run(terms: Terms) -> anyhow::Result<SessionTranscript> {
     let logons = tokio::spawn(logons(terms.clone()));
     let login = terms.target.good_sessions.first().context("a session")?.clone();
     let line = Line::log_on(terms.target.fix, Ipv4Addr::LOCALHOST, &login).await?;
-    let transcript = SessionTranscript {
-        session_id: login.session_id(),
-        received: BTreeMap::new(),
-        orders: Default::default(),
-        status: BTreeMap::new(),
-        // The Logon had number 1.
-        next_in: 2,
-        repeats: 0,
-    };
+    // The Logon had number 1.
+    let transcript = SessionTranscript::new(login.session_id(), 2);
     let client =
         Client { terms, line, transcript, waiting: BTreeMap::new(), permit: None, token_order: None, n: 0 };
     let transcript = client.run().await?;
@@ -63,12 +56,12 @@ impl Client {
             tokio::select! {
                 message = self.line.next() => self.take(message).await?,
                 () = tokio::time::sleep_until(at.into()) => {
-                    self.order(Interface::Fix, at, Fields::new()).await?;
+                    self.order(Action::Fix, at, Fields::new()).await?;
                     at += self.terms.interval;
                 }
                 permit = joined(&mut self.permit), if self.permit.is_some() => {
                     self.permit = None;
-                    self.order(Interface::FixToken, Instant::now(), permit?).await?;
+                    self.order(Action::FixToken, Instant::now(), permit?).await?;
                 }
                 _ = beat.tick() => {
                     self.line.send("0", &Fields::new()).await?;
@@ -111,15 +104,16 @@ impl Client {
         }))
     }
 
-    async fn order(&mut self, interface: Interface, at: Instant, permit: Fields) -> anyhow::Result<()> {
+    async fn order(&mut self, action: Action, at: Instant, permit: Fields) -> anyhow::Result<()> {
         self.n += 1;
         let id = format!("S-{}", self.n);
-        let due = self.terms.recorder.due(interface, at);
-        let is_token = interface == Interface::FixToken;
+        let due = self.terms.recorder.due(action, at);
+        let is_token = action == Action::FixToken;
         let (symbol, quantity, price) =
             if is_token { ("USDC/USD", "10", "0.9") } else { ("USD/EUR", "100", "0.5") };
+        let account = if is_token { self.terms.dollars() } else { self.terms.euros() };
         let mut body =
-            fields(&[(11, &id), (1, ACCOUNT), (55, symbol), (54, "2"), (60, &utc()), (38, quantity)]);
+            fields(&[(11, &id), (1, account), (55, symbol), (54, "2"), (60, &utc()), (38, quantity)]);
         body.extend(fields(&[(40, "2"), (44, price), (59, "0")]));
         body.extend(permit);
         if is_token {
@@ -185,7 +179,7 @@ async fn logons(terms: Terms) {
     let Some(login) = terms.target.good_sessions.get(1) else { return };
     while !terms.stop.is_cancelled() {
         let pause = Instant::now() + LOGON_EVERY;
-        let due = terms.recorder.due(Interface::FixLogon, Instant::now());
+        let due = terms.recorder.due(Action::FixLogon, Instant::now());
         match come_and_go(&terms, login, due).await {
             Ok(()) => {}
             // The service without processor time closes the connection; the next Logon may be admitted.

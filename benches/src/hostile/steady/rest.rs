@@ -2,44 +2,41 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{ACCOUNT, AGAIN_AFTER, PATIENCE, TOKEN_PAUSE, Terms};
-use crate::crash::rest::{Placed, Wallet, fiat_order, pay_with_token, text, unix_secs};
-use crate::hostile::latency::{Due, Interface};
+use super::{AGAIN_AFTER, PATIENCE, Terms};
+use crate::crash::rest::{Placed, fiat_order};
+use crate::hostile::latency::{Action, Due};
 
 const REFUSED: &str = "an order of the well-behaved partner over REST is accepted";
 const PATH: &str = "/v1/intents";
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(terms: Terms) -> anyhow::Result<Vec<Placed>> {
     let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
-    let tokens = tokio::spawn(token_orders(terms.clone(), client.clone()));
     let mut requests = JoinSet::new();
     let mut at = Instant::now();
     while !terms.stop.is_cancelled() {
-        let order = Order::of(fiat_order(ACCOUNT)?);
+        let order = Order::of(fiat_order(terms.euros())?);
         let request = order.signed(&terms, &client)?;
         at += terms.interval;
         tokio::time::sleep_until(at.into()).await;
-        let due = terms.recorder.due(Interface::Rest, at);
+        let due = terms.recorder.due(Action::Rest, at);
         requests.spawn(submit(terms.clone(), client.clone(), order, request, due));
     }
-    let mut placed: Vec<Placed> = requests.join_all().await.into_iter().flatten().collect();
-    placed.extend(tokens.await??);
-    Ok(placed)
+    Ok(requests.join_all().await.into_iter().flatten().collect())
 }
 
 /// An order and the idempotency key of all requests for it.
-struct Order {
-    intent_id: String,
+pub(super) struct Order {
+    pub intent_id: String,
     body: String,
     idempotency_key: String,
 }
 
 impl Order {
-    fn of(order: Value) -> Self {
+    pub(super) fn of(order: Value) -> Self {
         Self {
             intent_id: order["intentId"].as_str().unwrap_or_default().to_owned(),
             body: order.to_string(),
@@ -48,21 +45,18 @@ impl Order {
     }
 
     /// A request for it, with a nonce of its own.
-    fn signed(&self, terms: &Terms, client: &reqwest::Client) -> anyhow::Result<reqwest::RequestBuilder> {
-        let (keys, body) = (&terms.target.good, self.body.as_bytes());
-        let headers = crate::http::headers(keys.signing_secret.as_bytes(), PATH, body, unix_secs()?)?;
-        Ok(client
-            .post(format!("http://{}{PATH}", terms.target.http))
-            .header("X-API-Key", &keys.api_key)
-            .header("Content-Type", "application/json")
-            .header("X-Idempotency-Key", &self.idempotency_key)
-            .headers(headers)
-            .body(self.body.clone()))
+    pub(super) fn signed(
+        &self,
+        terms: &Terms,
+        client: &reqwest::Client,
+    ) -> anyhow::Result<reqwest::RequestBuilder> {
+        let place = (&*format!("http://{}", terms.target.http), PATH);
+        terms.target.good.post(client, place, &self.idempotency_key, self.body.clone())
     }
 }
 
 /// Sends an order. `None`: it was not answered as it should be, which is noted.
-async fn submit(
+pub(super) async fn submit(
     terms: Terms,
     client: reqwest::Client,
     order: Order,
@@ -100,38 +94,20 @@ async fn submit(
     }
 }
 
-/// Orders with a permit, one at a time: a wallet's next permit has its next nonce.
-async fn token_orders(terms: Terms, client: reqwest::Client) -> anyhow::Result<Vec<Placed>> {
-    let wallet = Wallet::of(&terms.target.ready, 0)?;
-    let rpc = text(&terms.target.ready, "/chain/rpcUrl")?.to_owned();
-    let mut placed = Vec::new();
-    while !terms.stop.is_cancelled() {
-        let permit = wallet.permit(&client, &rpc, 10_000_000).await.context("a permit")?;
-        let mut order = fiat_order(ACCOUNT)?;
-        pay_with_token(&mut order, &wallet, &permit)?;
-        let order = Order::of(order);
-        let request = order.signed(&terms, &client)?;
-        let due = terms.recorder.due(Interface::RestToken, Instant::now());
-        let pause = Instant::now() + TOKEN_PAUSE;
-        if let Some(one) = submit(terms.clone(), client.clone(), order, request, due).await {
-            let reference = one.reference.clone().unwrap_or_default();
-            placed.push(one);
-            wait_for_end(&terms, &client, &reference).await;
-        }
-        tokio::time::sleep_until(pause.into()).await;
-    }
-    Ok(placed)
-}
-
-async fn wait_for_end(terms: &Terms, client: &reqwest::Client, reference: &str) {
+/// How the order ended. `None`: it did not within the time limit, which is noted.
+pub(super) async fn wait_for_end(terms: &Terms, client: &reqwest::Client, reference: &str) -> Option<String> {
     let url = format!("http://{}/v1/executions/{reference}?refType=executionId", terms.target.http);
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         let request = client.get(&url).header("X-API-Key", &terms.target.good.api_key);
         let status = async { request.send().await?.error_for_status()?.json::<Value>().await };
         match status.await {
-            Ok(execution) if matches!(execution["status"].as_str(), Some("completed" | "failed")) => return,
-            Ok(_) => {}
+            Ok(execution) => {
+                let status = execution["status"].as_str();
+                if let Some(ended @ ("completed" | "failed")) = status {
+                    return Some(ended.to_owned());
+                }
+            }
             Err(error) if error.status().is_some_and(|status| terms.promises.is_excused(status.as_u16())) => {
             }
             Err(error) => {
@@ -139,8 +115,9 @@ async fn wait_for_end(terms: &Terms, client: &reqwest::Client, reference: &str) 
                 terms.promises.broken(promise, || error.to_string());
             }
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
     let promise = "an order of the well-behaved partner over REST ends";
     terms.promises.broken(promise, || reference.to_owned());
+    None
 }

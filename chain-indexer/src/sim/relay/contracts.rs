@@ -121,7 +121,7 @@ impl State {
         ))
     }
 
-    /// Executes each item separately; the call returns the reasons of those that changed nothing.
+    /// Executes each item separately; the call returns the outcomes, and the reasons of those that changed nothing.
     fn many<T>(
         &mut self,
         at: Address,
@@ -129,22 +129,25 @@ impl State {
         one: impl Fn(&mut Self, &T) -> Result<Vec<Effect>, Bytes>,
         id: impl Fn(&T) -> B256,
     ) -> Outcome {
-        let (mut reasons, mut reported) = (Vec::new(), Vec::new());
+        let (mut outcomes, mut reasons, mut reported) = (Vec::new(), Vec::new(), Vec::new());
         for item in items {
             let before = self.clone();
             match one(self, item) {
                 Ok(effects) => {
                     reported.extend(effects);
+                    outcomes.push(2);
                     reasons.push(Bytes::new());
                 }
                 Err(reason) => {
                     *self = before;
                     reported.push(effect(at, "ItemFailed", id(item), None));
+                    outcomes.push(1);
                     reasons.push(reason);
                 }
             }
         }
-        Ok((IntentSettler::createManyCall::abi_encode_returns(&reasons).into(), reported))
+        let returned = IntentSettler::createManyReturn { outcomes, reasons };
+        Ok((IntentSettler::createManyCall::abi_encode_returns(&returned).into(), reported))
     }
 
     fn order(&self, id: B256) -> u8 {

@@ -1,5 +1,6 @@
 //! The conditions at the end.
 
+use super::super::Broken;
 use super::run::Run;
 use alloy::primitives::B256;
 use sqlx::PgPool;
@@ -9,15 +10,12 @@ type Commands = Vec<(Vec<u8>, String, String)>;
 
 /// Every command took effect exactly once, abandoned ones never did, every nonce is used, and nothing was broadcast
 /// that was not committed or offered more than the cap. Returns the numbers of commands and of transactions.
-pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
+pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), Broken> {
     let pool = &run.database.admin;
-    let error = |error: sqlx::Error| error.to_string();
-    let commands: Commands = sqlx::query_as("select entity, kind, state from chain_command")
-        .fetch_all(pool)
-        .await
-        .map_err(error)?;
+    let commands: Commands =
+        sqlx::query_as("select entity, kind, state from chain_command").fetch_all(pool).await?;
     let kept: Vec<(Vec<u8>, String)> =
-        sqlx::query_as("select hash, max_fee::text from tx_attempt").fetch_all(pool).await.map_err(error)?;
+        sqlx::query_as("select hash, max_fee::text from tx_attempt").fetch_all(pool).await?;
     let wrong = {
         let world = run.world();
         let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
@@ -40,27 +38,27 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
         })
     };
     if let Some((entity, why)) = wrong {
-        let carried = carried(pool, entity).await.map_err(error)?;
+        let carried = carried(pool, entity).await?;
         let by = {
             let world = run.world();
             let effects = world.blocks.iter().flat_map(|block| &block.effects);
             let of_entity = effects.filter(|(effect, ..)| effect.entity == entity && effect.kind.is_some());
             of_entity.map(|(.., tx)| tx.to_vec()).collect::<Vec<_>>()
         };
-        let by = attempts(pool, &by).await.map_err(error)?;
-        return Err(format!("{why}: {carried}; by {by}"));
+        let by = attempts(pool, &by).await?;
+        return Err(format!("{why}: {carried}; by {by}").into());
     }
     let world = run.world();
     let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
     if let Some(hash) = world.received.difference(&committed).next() {
-        return Err(format!("transaction {hash} was sent and never committed"));
+        return Err(format!("transaction {hash} was sent and never committed").into());
     }
     let cap = run.config.fees.cap_wei;
     if let Some((_, fee)) = kept.iter().find(|(_, fee)| fee.parse::<u128>().is_ok_and(|fee| fee > cap)) {
-        return Err(format!("a transaction offers {fee}, more than {cap}"));
+        return Err(format!("a transaction offers {fee}, more than {cap}").into());
     }
     if let Some((sender, nonce)) = world.waiting.keys().next() {
-        return Err(format!("nonce {nonce} of {sender} waits for a block for ever"));
+        return Err(format!("nonce {nonce} of {sender} waits for a block for ever").into());
     }
     let transactions = world.blocks.iter().map(|block| block.txs.len()).sum::<usize>();
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -105,7 +103,7 @@ fn effect_of(kind: &str) -> &'static str {
 }
 
 /// The commands and transactions that have not ended.
-pub(super) async fn stuck(run: &Run<'_>) -> Result<String, String> {
+pub(super) async fn stuck(run: &Run<'_>) -> Result<String, Broken> {
     let text: Option<String> = sqlx::query_scalar(
         "select concat_ws(' | ',
              (select string_agg(concat_ws(' ', kind, state, tries, trouble), ', ') from (
@@ -119,8 +117,7 @@ pub(super) async fn stuck(run: &Run<'_>) -> Result<String, String> {
                  order by signer, nonce limit 5) s))",
     )
     .fetch_one(&run.database.admin)
-    .await
-    .map_err(|error| error.to_string())?;
+    .await?;
     let world = run.world();
     let waiting: Vec<String> = world
         .waiting

@@ -1,7 +1,8 @@
 //! One seed: a node, accounts, orders of all kinds, and relayers under every kind of disturbance.
 
+use super::super::Broken;
 use super::super::rng::Rng;
-use super::super::run::SimDatabase;
+use super::super::run::{SimDatabase, polled};
 use super::node::Node;
 use super::oracle;
 use super::world::{Block, World};
@@ -15,19 +16,16 @@ use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_store::database::lease::Lease;
 use dvp_store::insert_batch::{self, InsertBatch};
-use dvp_store::lease::Lease;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Poll;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// The relayer's fee cap: below some of the fee spikes.
 const CAP: u128 = 30_000_000_000;
-const LEASE: Duration = Duration::from_secs(3_600);
 /// Rounds after the last disturbance, within which everything must be done.
 const ROUNDS_TO_THE_END: u32 = 400;
 /// The part of the waiting facts that the endpoints agree on by the next time.
@@ -47,34 +45,16 @@ pub struct RelayOutcome {
     pub disturbed: u32,
 }
 
-impl RelayOutcome {
-    /// Adds the numbers of another outcome.
-    pub fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.calls += other.calls;
-        self.commands += other.commands;
-        self.transactions += other.transactions;
-        self.reorgs += other.reorgs;
-        self.errors += other.errors;
-        self.disturbed += other.disturbed;
-    }
-}
-
 /// Runs one seed.
 ///
 /// # Errors
 /// The violated condition, as text.
 pub async fn run_relay_seed(database: &SimDatabase, seed: u64) -> Result<RelayOutcome, String> {
-    database.empty().await.map_err(text)?;
-    let mut run = Run::new(database, seed).await?;
+    let mut run = Run::new(database, seed).await.map_err(|error| error.to_string())?;
     match run.live().await {
         Ok(()) => Ok(run.outcome),
         Err(broken) => Err(format!("{broken}\n  {:?}", run.outcome)),
     }
-}
-
-pub(super) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// An account, in service or not.
@@ -108,10 +88,11 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, String> {
+    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, Broken> {
+        database.empty().await?;
         let mut rng = Rng::new(seed ^ 0x7e1a);
         let signers: Vec<PrivateKeySigner> = (0..rng.between(1, 3))
-            .map(|at| PrivateKeySigner::from_bytes(&digest(seed, "account", at)).map_err(text))
+            .map(|at| PrivateKeySigner::from_bytes(&digest(seed, "account", at)))
             .collect::<Result<_, _>>()?;
         let deployment = deployment(seed, &signers);
         let config = ChainConfig {
@@ -143,7 +124,7 @@ impl<'a> Run<'a> {
         self.node.world()
     }
 
-    async fn live(&mut self) -> Result<(), String> {
+    async fn live(&mut self) -> Result<(), Broken> {
         for _ in 0..self.rng.between(40, 110) {
             self.outcome.steps += 1;
             self.note_abandoned().await?;
@@ -186,7 +167,7 @@ impl<'a> Run<'a> {
     }
 
     /// A turn of some account: undisturbed, killed at an await, or with a failing statement.
-    async fn relay(&mut self) -> Result<(), String> {
+    async fn relay(&mut self) -> Result<(), Broken> {
         let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
         let (what, polls, statement) =
             (self.rng.between(0, 99), self.rng.between(1, 60), self.rng.between(1, 6));
@@ -196,30 +177,30 @@ impl<'a> Run<'a> {
             0..=54 => Some(self.accounts[at].relayer.turn(&lease).await),
             55..=84 => {
                 self.outcome.disturbed += 1;
-                let killed = killed(self.accounts[at].relayer.turn(&lease), polls).await;
+                let killed = polled(pin!(self.accounts[at].relayer.turn(&lease)), polls).await;
                 let signer = self.accounts[at].signer.clone();
                 self.accounts[at].relayer = relayer(self.database, &self.config, &self.node, &signer)?;
                 killed
             }
             _ => {
                 self.outcome.disturbed += 1;
-                self.database.fail_at(statement).await.map_err(text)?;
+                self.database.fail_at(statement).await?;
                 let result = self.accounts[at].relayer.turn(&lease).await;
-                self.database.fail_at(0).await.map_err(text)?;
+                self.database.fail_at(0).await?;
                 Some(result)
             }
         };
         if let Some(Err(error)) = result {
             self.outcome.errors += 1;
             if let RelayError::Undecodable { .. } | RelayError::UnknownState(_) = error {
-                return Err(error.to_string());
+                return Err(error.into());
             }
         }
         self.check_gated(&gated).await
     }
 
     /// Takes an account out of service, permanently as far as the others know, or back into service.
-    async fn change_service(&mut self) -> Result<(), String> {
+    async fn change_service(&mut self) -> Result<(), Broken> {
         let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
         let in_service = self.accounts.iter().filter(|account| account.lease.is_some()).count();
         let signer = self.accounts[at].signer.clone();
@@ -228,14 +209,10 @@ impl<'a> Run<'a> {
             Some(held) if in_service > 1 && self.rng.chance(400) => {
                 self.outcome.disturbed += 1;
                 let gone = "delete from lease where name = $1";
-                sqlx::query(gone).bind(&held.name).execute(&self.database.admin).await.map_err(text)?;
+                sqlx::query(gone).bind(&held.name).execute(&self.database.admin).await?;
                 let aged =
                     "update tx_attempt set created_at = created_at - interval '1 hour' where signer = $1";
-                sqlx::query(aged)
-                    .bind(signer.address().as_slice())
-                    .execute(&self.database.admin)
-                    .await
-                    .map_err(text)?;
+                sqlx::query(aged).bind(signer.address().as_slice()).execute(&self.database.admin).await?;
                 self.make_due().await?;
             }
             held => self.accounts[at].lease = held,
@@ -245,15 +222,15 @@ impl<'a> Run<'a> {
 
     /// Simulates passing time: postponed commands are due, and accounts that could sign long ago may not be able to
     /// now.
-    async fn make_due(&self) -> Result<(), String> {
+    async fn make_due(&self) -> Result<(), Broken> {
         let sql = "update chain_command set not_before = now() where state = 'pending';
                    update relayer_account set able_at = null";
-        sqlx::raw_sql(sql).execute(&self.database.admin).await.map_err(text)?;
+        sqlx::raw_sql(sql).execute(&self.database.admin).await?;
         Ok(())
     }
 
     /// An account that is back in service may rebuild a transaction that was abandoned.
-    async fn note_abandoned(&mut self) -> Result<(), String> {
+    async fn note_abandoned(&mut self) -> Result<(), Broken> {
         let given_up: Vec<Vec<u8>> = sqlx::query_scalar(
             "select command.entity
              from nonce_slot slot
@@ -262,21 +239,19 @@ impl<'a> Run<'a> {
              where slot.state = 'abandoned' and slot.kind = 'anchor'",
         )
         .fetch_all(&self.database.admin)
-        .await
-        .map_err(text)?;
+        .await?;
         self.abandoned_anchors.extend(given_up.iter().map(|entity| B256::from_slice(entity)));
         Ok(())
     }
 
     /// Acts as the engine: inserts an order's next command once the one before is done.
-    async fn leave_commands(&mut self) -> Result<(), String> {
+    async fn leave_commands(&mut self) -> Result<(), Broken> {
         let rows: Vec<(String, i64, i64)> = sqlx::query_as(
             "select reference, count(*) filter (where state = 'done'), count(*) filter (where state = 'failed')
              from chain_command group by reference",
         )
         .fetch_all(&self.database.admin)
-        .await
-        .map_err(text)?;
+        .await?;
         let states: BTreeMap<String, (i64, i64)> =
             rows.into_iter().map(|(reference, done, failed)| (reference, (done, failed))).collect();
         let mut new = Vec::new();
@@ -298,15 +273,13 @@ impl<'a> Run<'a> {
                 });
             }
         }
-        let mut tx = self.database.admin.begin().await.map_err(text)?;
-        insert_batch::insert(&mut tx, &InsertBatch { commands: &new, ..InsertBatch::default() })
-            .await
-            .map_err(text)?;
-        tx.commit().await.map_err(text)
+        let mut tx = self.database.admin.begin().await?;
+        insert_batch::insert(&mut tx, &InsertBatch { commands: &new, ..InsertBatch::default() }).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Ends all disturbances: everything must be completed.
-    async fn settle_down(&mut self) -> Result<(), String> {
+    async fn settle_down(&mut self) -> Result<(), Broken> {
         self.world().failing = 0;
         for at in 0..self.accounts.len() {
             let signer = self.accounts[at].signer.clone();
@@ -333,23 +306,22 @@ impl<'a> Run<'a> {
             }
         }
         let stuck = oracle::stuck(self).await?;
-        Err(format!("not at the end after {ROUNDS_TO_THE_END} rounds: {stuck}; the last error: {last}"))
+        Err(format!("not at the end after {ROUNDS_TO_THE_END} rounds: {stuck}; the last error: {last}")
+            .into())
     }
 
-    async fn is_done(&self) -> Result<bool, String> {
+    async fn is_done(&self) -> Result<bool, Broken> {
         let open: i64 = sqlx::query_scalar(
             "select (select count(*) from chain_command where state in ('pending', 'sent'))
                   + (select count(*) from nonce_slot where state in ('signed', 'broadcast'))
                   + (select count(*) from nonce_slot where state = 'mined' and not judged)",
         )
         .fetch_one(&self.database.admin)
-        .await
-        .map_err(text)?;
+        .await?;
         let failed: Vec<String> =
             sqlx::query_scalar("select reference from chain_command where state = 'failed'")
                 .fetch_all(&self.database.admin)
-                .await
-                .map_err(text)?;
+                .await?;
         let all_left =
             |order: &Order| order.left == order.script.len() || failed.contains(&order.id.to_string());
         let none_waits = self.world().waiting.is_empty();
@@ -357,7 +329,7 @@ impl<'a> Run<'a> {
     }
 
     /// The first block, as the indexer begins with it.
-    async fn begin(&self) -> Result<(), String> {
+    async fn begin(&self) -> Result<(), Broken> {
         let (number, hash) = {
             let world = self.world();
             (BlockNumber(world.head().number), world.head().hash)
@@ -372,19 +344,18 @@ impl<'a> Run<'a> {
             halted: None,
         };
         let row = BlockRow { number, hash, parent: B256::ZERO, timestamp: 0, verified_by: "sim" };
-        let mut tx = self.database.admin.begin().await.map_err(text)?;
-        store::insert_cursor(&mut tx, &cursor, &row).await.map_err(text)?;
-        tx.commit().await.map_err(text)
+        let mut tx = self.database.admin.begin().await?;
+        store::insert_cursor(&mut tx, &cursor, &row).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Acts as the indexer: goes back to the fork, then reads some blocks.
-    async fn index(&self) -> Result<(), String> {
+    async fn index(&self) -> Result<(), Broken> {
         let chain_id = self.config.chain_id;
-        let mut conn = self.database.admin.acquire().await.map_err(text)?;
-        let cursor = store::find_cursor(&mut conn, chain_id).await.map_err(text)?;
-        let Some(mut cursor) = cursor else { return Err("the cursor is gone".to_owned()) };
-        let known = store::known_hashes_below(&mut conn, chain_id, cursor.head_number + 1, 200).await;
-        let known = known.map_err(text)?;
+        let mut conn = self.database.admin.acquire().await?;
+        let cursor = store::find_cursor(&mut conn, chain_id).await?;
+        let Some(mut cursor) = cursor else { return Err("the cursor is gone".into()) };
+        let known = store::known_hashes_below(&mut conn, chain_id, cursor.head_number + 1, 200).await?;
         drop(conn);
         let fork = {
             let world = self.world();
@@ -393,11 +364,11 @@ impl<'a> Run<'a> {
                 .find(|(number, hash)| world.by_number(number.0).is_some_and(|b| b.hash == *hash))
                 .copied()
         };
-        let Some((number, hash)) = fork else { return Err("no block is shared with the chain".to_owned()) };
+        let Some((number, hash)) = fork else { return Err("no block is shared with the chain".into()) };
         if number < cursor.head_number {
-            let mut tx = self.database.admin.begin().await.map_err(text)?;
-            store::unwind_to(&mut tx, &cursor, number, hash).await.map_err(text)?;
-            tx.commit().await.map_err(text)?;
+            let mut tx = self.database.admin.begin().await?;
+            store::unwind_to(&mut tx, &cursor, number, hash).await?;
+            tx.commit().await?;
             let (version, facts_number) = (cursor.version + 1, cursor.facts_number.min(number));
             cursor = Cursor { head_number: number, head_hash: hash, facts_number, version, ..cursor };
         }
@@ -413,7 +384,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn read(&self, from: Cursor, block: &Block, head: u64, finalized: u64) -> Result<Cursor, String> {
+    async fn read(&self, from: Cursor, block: &Block, head: u64, finalized: u64) -> Result<Cursor, Broken> {
         let deep = (head + 1).saturating_sub(self.config.confirmations);
         let to = Cursor {
             head_number: BlockNumber(block.number),
@@ -428,12 +399,10 @@ impl<'a> Run<'a> {
             BlockRow { number: BlockNumber(number), hash, parent, timestamp: number, verified_by: "sim" };
         let logs: Vec<LogRow> =
             block.effects.iter().zip(0..).map(|(reported, index)| log(block, reported, index)).collect();
-        let mut tx = self.database.admin.begin().await.map_err(text)?;
-        store::record_blocks(&mut tx, &from, &to, &[row], &logs).await.map_err(text)?;
-        store::publish_events(&mut tx, from.chain_id, from.facts_number, to.facts_number)
-            .await
-            .map_err(text)?;
-        tx.commit().await.map_err(text)?;
+        let mut tx = self.database.admin.begin().await?;
+        store::record_blocks(&mut tx, &from, &to, &[row], &logs).await?;
+        store::publish_events(&mut tx, from.chain_id, from.facts_number, to.facts_number).await?;
+        tx.commit().await?;
         Ok(Cursor { version: from.version + 1, ..to })
     }
 }
@@ -465,37 +434,19 @@ fn relayer(
     config: &ChainConfig,
     node: &Node,
     signer: &PrivateKeySigner,
-) -> Result<Relayer, String> {
-    let providers = vec![node.provider()];
-    Relayer::over(
-        database.pool.clone(),
-        config.clone(),
-        providers,
-        signer.clone().into(),
-        Arc::new(Vault::new([7; 32])),
-    )
-    .map_err(text)
+) -> Result<Relayer, Broken> {
+    let vault = Arc::new(Vault::new([7; 32]));
+    let (pool, providers) = (database.pool.clone(), vec![node.provider()]);
+    Ok(Relayer::over(pool, config.clone(), providers, signer.clone().into(), vault)?)
 }
 
 async fn lease(
     database: &SimDatabase,
     config: &ChainConfig,
     signer: &PrivateKeySigner,
-) -> Result<Lease, String> {
+) -> Result<Lease, Broken> {
     let name = format!("relayer:{}:{}", config.chain_id, signer.address());
-    let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
-    lease.map_err(text)?.ok_or_else(|| "the lease is taken".to_owned())
-}
-
-/// Runs a turn until it was polled this often; then its process is killed.
-async fn killed<F: Future>(turn: F, polls: u64) -> Option<F::Output> {
-    let mut turn = pin!(turn);
-    let mut polled = 0;
-    std::future::poll_fn(|context| {
-        polled += 1;
-        if polled > polls { Poll::Ready(None) } else { turn.as_mut().poll(context).map(Some) }
-    })
-    .await
+    database.lease(&name).await
 }
 
 fn digest(seed: u64, what: &str, at: u64) -> B256 {
@@ -515,14 +466,13 @@ fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
         settler: at("settler"),
         anchor: at("anchor"),
         payouts: at("payouts"),
-        coin: None,
         relayers: signers.iter().map(PrivateKeySigner::address).collect(),
-        tokens: Vec::new(),
-        deployed_block: BlockNumber::FIRST,
+        ..Deployment::default()
     }
 }
 
-fn entity_of(command: &ChainCommand) -> &str {
+/// The entity that a command is about.
+pub fn entity_of(command: &ChainCommand) -> &str {
     match command {
         ChainCommand::Create(create) => &create.entity,
         ChainCommand::Swap(swap) => &swap.entity,

@@ -1,6 +1,8 @@
 //! A node whose answers a test makes: JSON-RPC over HTTP.
 
-use serde_json::Value;
+use alloy::providers::{DynProvider, Provider as _};
+use alloy::transports::RpcError;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -8,6 +10,17 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) trait Answers: Send + Sync + 'static {
     /// The answer to one call.
     fn answer(&self, call: &Value) -> impl Future<Output = Value> + Send;
+}
+
+/// The answer of a real node.
+pub(crate) async fn forward(node: &DynProvider, call: &Value) -> Value {
+    let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
+    match node.raw_request::<_, Value>(method.into(), call["params"].clone()).await {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(RpcError::ErrorResp(error)) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
+        // The node has ended with the test.
+        Err(_) => Value::Null,
+    }
 }
 
 /// Serves until the test ends. Returns the URL.

@@ -2,21 +2,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use super::{Order, Scene, eventually, raw};
+use super::{Order, Scene, eventually, raw, until};
 use alloy::primitives::{Address, B256};
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::{ChainConfig, run_indexer, run_relayer};
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::signing::Account;
+use dvp_chain_indexer::sim::entity_of;
+use dvp_chain_indexer::{ChainConfig, rpc, run_indexer, run_relayers};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, OutputArgs, SwapCommand};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::commands::NewChainCommand;
+use dvp_store::chain::{self as store, Cursor};
+use dvp_store::database::lease::Lease;
 use dvp_store::insert_batch::{self, InsertBatch};
-use dvp_store::lease::Lease;
-use serde_json::json;
-use sqlx::Row;
+use serde_json::{Value, json};
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, Row};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +49,11 @@ pub(crate) struct KeptLog {
 }
 
 impl Chain {
-    pub(crate) async fn new(scene: Scene) -> Self {
+    pub(crate) async fn new() -> Self {
+        Self::of(Scene::new().await).await
+    }
+
+    pub(crate) async fn of(scene: Scene) -> Self {
         let database = TestDatabase::create().await;
         let mut config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
         config.poll_interval = Duration::from_millis(50);
@@ -67,23 +76,57 @@ impl Chain {
         Lease::acquire(&self.pool(), name, uuid::Uuid::new_v4(), ttl).await.unwrap().unwrap()
     }
 
+    /// A relayer of the scene's account.
+    pub(crate) fn relayer(&self) -> Relayer {
+        self.relayer_of(self.scene.relayer.clone())
+    }
+
+    pub(crate) fn relayer_of(&self, account: impl Into<Account>) -> Relayer {
+        Relayer::new(self.pool(), self.config.clone(), account, vault()).unwrap()
+    }
+
+    /// The account signs the waiting commands, and sends nothing.
+    pub(crate) async fn sign_as(&self, account: &PrivateKeySigner) {
+        let lease = self.lease("signer").await;
+        let head = rpc::head(&self.scene.provider).await.unwrap();
+        self.relayer_of(account.clone()).sign_ready(&lease, &head).await.unwrap();
+        lease.release(&self.pool()).await.unwrap();
+    }
+
+    pub(crate) async fn cursor(&self) -> Option<Cursor> {
+        let mut conn = self.pool.acquire().await.unwrap();
+        store::find_cursor(&mut conn, self.config.chain_id).await.unwrap()
+    }
+
+    /// The rows of a query.
+    pub(crate) async fn rows<T>(&self, sql: &'static str) -> Vec<T>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        sqlx::query_as(sql).fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// The only value of a query.
+    pub(crate) async fn one<T>(&self, sql: &'static str) -> T
+    where
+        (T,): for<'r> FromRow<'r, PgRow>,
+        T: Send + Unpin,
+    {
+        self.rows::<(T,)>(sql).await.remove(0).0
+    }
+
+    /// Runs a statement; returns how many rows it has changed.
+    pub(crate) async fn run(&self, sql: &'static str) -> u64 {
+        sqlx::query(sql).execute(&self.pool).await.unwrap().rows_affected()
+    }
+
     /// Inserts a command as the engine does.
     pub(crate) async fn command(&self, reference: &str, command: ChainCommand) {
-        let entity = match &command {
-            ChainCommand::Create(create) => &create.entity,
-            ChainCommand::Fill { entity, .. } | ChainCommand::Settle { entity, .. } => entity,
-            ChainCommand::Anchor { content_hash } => content_hash,
-            ChainCommand::Transfer(transfer) => &transfer.entity,
-            ChainCommand::Swap(swap) => &swap.entity,
-            ChainCommand::Cancel { entity }
-            | ChainCommand::ReturnFilled { entity, .. }
-            | ChainCommand::Refund { entity } => entity,
-        };
         let new = NewChainCommand {
             chain_id: self.config.chain_id.cast_signed(),
             reference: reference.to_owned(),
             intent_id: format!("intent-{reference}"),
-            entity: entity.clone(),
+            entity: entity_of(&command).to_owned(),
             command,
             trace: None,
         };
@@ -103,6 +146,16 @@ impl Chain {
             .iter()
             .map(|row| serde_json::from_value(row.get("payload")).unwrap())
             .collect()
+    }
+
+    /// Inserts the commands to anchor these receipts, and waits until they are done.
+    pub(crate) async fn anchors(&self, bytes: impl Iterator<Item = u8> + Clone) {
+        for byte in bytes.clone() {
+            self.command(&format!("receipt {byte}"), anchor(byte)).await;
+        }
+        for byte in bytes {
+            self.state(&format!("receipt {byte}"), "anchor", "done").await;
+        }
     }
 
     /// Waits for a fact of a kind.
@@ -137,11 +190,8 @@ impl Chain {
     }
 
     pub(crate) async fn state_on_chain(&self, entity: B256, state: u8) {
-        eventually(&format!("settlement state {state}"), async || {
-            let call = IntentSettler::stateOfCall { intentId: entity };
-            (self.scene.view(self.scene.deployment.settler, call).await == state).then_some(())
-        })
-        .await;
+        let what = format!("settlement state {state}");
+        until(&what, async || self.scene.state(entity).await == state).await;
     }
 
     pub(crate) async fn attempts(&self) -> Vec<Attempt> {
@@ -195,7 +245,30 @@ impl Chain {
     }
 
     pub(crate) async fn mined(&self, blocks: u64) {
-        let _: serde_json::Value = raw(&self.scene.provider, "anvil_mine", json!([blocks])).await;
+        let _: Value = raw(&self.scene.provider, "anvil_mine", json!([blocks])).await;
+    }
+
+    /// Waits until it is so, while a block comes every second: that a block is final is noticed with a later one.
+    pub(crate) async fn mined_until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        let mut mined = Instant::now();
+        until(what, async || {
+            if mined.elapsed() > Duration::from_secs(1) {
+                mined = Instant::now();
+                self.mined(1).await;
+            }
+            is_so().await
+        })
+        .await;
+    }
+
+    /// Replaces the newest blocks by empty ones; the node forgets their transactions.
+    pub(crate) async fn reorg(&self, depth: u64) {
+        let _: Value = raw(&self.scene.provider, "anvil_reorg", json!([depth, []])).await;
+    }
+
+    /// Whether the node makes a block for each transaction.
+    pub(crate) async fn automine(&self, on: bool) {
+        let _: Value = raw(&self.scene.provider, "evm_setAutomine", json!([on])).await;
     }
 }
 
@@ -212,15 +285,19 @@ pub(crate) fn swap_command(scene: &Scene, order: &Order, receiver: Address, amou
     ChainCommand::Swap(Box::new(swap))
 }
 
+pub(crate) fn anchor(byte: u8) -> ChainCommand {
+    ChainCommand::Anchor { content_hash: B256::repeat_byte(byte).to_string() }
+}
+
 /// Master keys that no order of these tests needs: their commands contain their own preimages.
 pub(crate) fn vault() -> Arc<Vault> {
     Arc::new(Vault::new([7; 32]))
 }
 
-/// Indexer and relayer, running.
+/// Indexer and relayers, running.
 pub(crate) struct Running {
     shutdown: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 impl Running {
@@ -230,15 +307,22 @@ impl Running {
 
     /// With the test's own master keys.
     pub(crate) fn start_with(chain: &Chain, vault: Arc<Vault>) -> Self {
+        Self::of(chain, vec![chain.scene.relayer.clone().into()], vault)
+    }
+
+    /// With these accounts of the relayer.
+    pub(crate) fn of(chain: &Chain, accounts: Vec<Account>, vault: Arc<Vault>) -> Self {
         let shutdown = CancellationToken::new();
         let indexer = run_indexer(chain.pool(), chain.config.clone(), shutdown.clone());
-        let signer = chain.scene.relayer.clone();
-        let relayer = run_relayer(chain.pool(), chain.config.clone(), signer, vault, shutdown.clone());
-        let tasks = vec![
-            tokio::spawn(async { indexer.await.unwrap() }),
-            tokio::spawn(async { relayer.await.unwrap() }),
-        ];
+        let relayers = run_relayers(chain.pool(), chain.config.clone(), accounts, vault, shutdown.clone());
+        let tasks =
+            [tokio::spawn(async { indexer.await.unwrap() }), tokio::spawn(async { relayers.await.unwrap() })];
         Self { shutdown, tasks }
+    }
+
+    /// The indexer alone.
+    pub(crate) fn indexer(chain: &Chain) -> Self {
+        Self::of(chain, Vec::new(), vault())
     }
 
     pub(crate) async fn stop(self) {

@@ -1,24 +1,16 @@
 //! A registered destination, as the order that names it reads it: the verified details, and whether it may be paid.
 
+use crate::names::names;
+
 use super::Beneficiary;
 
-/// The verification state of a destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DestinationStatus {
-    /// Entered by one operator, and not verified by another yet.
-    Unverified,
-    Verified,
-    Disabled,
-}
-
-impl DestinationStatus {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unverified => "unverified",
-            Self::Verified => "verified",
-            Self::Disabled => "disabled",
-        }
+names! {
+    /// The verification state of a destination.
+    pub enum DestinationStatus {
+        /// Entered by one operator, and not verified by another yet.
+        Unverified = "unverified",
+        Verified = "verified",
+        Disabled = "disabled",
     }
 }
 
@@ -65,9 +57,6 @@ pub struct Destination {
 
 impl Destination {
     /// The details to pay an amount of `currency` to.
-    ///
-    /// # Errors
-    /// The destination is not verified, disabled, or takes another currency.
     pub fn payee(&self, currency: &str) -> Result<&Beneficiary, DestinationRefusal> {
         match self.status {
             DestinationStatus::Unverified => Err(DestinationRefusal::Unverified),

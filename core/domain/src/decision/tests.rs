@@ -1,10 +1,10 @@
 use rust_decimal::Decimal;
 
-use crate::asset::{Asset, AssetKind, Pair, Registry};
+use crate::asset::{Asset, AssetDescriptor, AssetKind, Pair, Registry};
 use crate::beneficiary::PayoutMethod;
 use crate::fees::FeeSchedule;
 use crate::ids::QuoteId;
-use crate::intent::Side;
+use crate::intent::{ActorType, Side};
 use crate::liquidity::{Holdings, LiquidityProvider, Reference, Snapshot};
 use crate::quote::{AmountType, FirmRequest, firm};
 
@@ -27,13 +27,9 @@ pub(crate) fn registry() -> Registry {
     let token = |address: &str| AssetKind::Erc20 { chain: "anvil".into(), address: address.into() };
     let fiat = |code: &str| AssetKind::Fiat { currency: code.into() };
     let asset = |symbol: &str, exponent, kind| Asset { symbol: symbol.into(), exponent, kind };
-    let pair = |(base, quote, price): (&str, &str, &str)| Pair {
-        base: base.into(),
-        quote: quote.into(),
+    let priced = |(base, quote, price): (&str, &str, &str)| Pair {
         reference_price: price.parse().ok(),
-        fees: fees(quote),
-        min_input: Minor::ZERO,
-        max_input: None,
+        ..pair(base, quote, fees(quote))
     };
     Registry {
         assets: vec![
@@ -43,8 +39,14 @@ pub(crate) fn registry() -> Registry {
             asset("USD", 2, fiat("USD")),
             asset("EUR", 2, fiat("EUR")),
         ],
-        pairs: PRICES.into_iter().map(pair).collect(),
+        pairs: PRICES.into_iter().map(priced).collect(),
     }
+}
+
+/// A pair without a configured price, for orders of any size.
+pub(crate) fn pair(base: &str, quote: &str, fees: FeeSchedule) -> Pair {
+    let (base, quote) = (base.into(), quote.into());
+    Pair { base, quote, reference_price: None, fees, min_input: Minor::ZERO, max_input: None }
 }
 
 /// A payout fee of half a unit of a currency, none for a token.
@@ -76,7 +78,7 @@ pub(crate) fn snapshot(registry: &Registry, providers: &[LiquidityProvider]) -> 
 }
 
 /// Every provider holds this amount of every asset.
-struct Each(u128);
+pub(crate) struct Each(pub(crate) u128);
 
 impl Holdings for Each {
     fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
@@ -325,19 +327,14 @@ fn a_chains_coin_is_deposited_by_a_wallet_without_a_permit() {
     assert_eq!((plan.kind, plan.funding), (OrderKind::TokenToFiat, InputFunding::Deposit));
 }
 
+fn descriptor(symbol: &str) -> AssetDescriptor {
+    let kind = if symbol.len() == 3 { AssetType::Fiat } else { AssetType::Erc20 };
+    AssetDescriptor { kind, symbol: symbol.into(), address: None, chain: None, currency: None }
+}
+
 #[test]
 fn every_order_kind_gets_its_own_plan() {
     let wallet = "0x00000000000000000000000000000000000000cc";
-    let descriptor = |symbol: &str| {
-        let kind = if symbol.len() == 3 { AssetType::Fiat } else { AssetType::Erc20 };
-        crate::asset::AssetDescriptor {
-            kind,
-            symbol: symbol.into(),
-            address: None,
-            chain: None,
-            currency: None,
-        }
-    };
     let make = |input: &str, amount: u128, output: &str| {
         let mut request = request();
         request.user = wallet.into();
@@ -376,15 +373,7 @@ fn every_order_kind_gets_its_own_plan() {
 #[test]
 fn a_token_output_requires_a_wallet_address() {
     let mut request = request();
-    request.output_asset.symbol = "USDC".into();
-    request.output_asset.kind = AssetType::Erc20;
-    request.input_asset = crate::asset::AssetDescriptor {
-        kind: AssetType::Fiat,
-        symbol: "USD".into(),
-        address: None,
-        chain: None,
-        currency: None,
-    };
+    (request.input_asset, request.output_asset) = (descriptor("USD"), descriptor("USDC"));
     request.permit = None;
     request.bounds = Bounds::ExactInput { input: Minor::new(10_000), min_output: Minor::ZERO };
     request.user = "somebody".into();
@@ -418,11 +407,13 @@ fn the_score_of_a_path_is_its_cost_against_the_reference() {
 }
 
 #[test]
-fn a_remittance_to_oneself_needs_no_name() {
+fn a_recipient_that_is_the_user_makes_no_remittance() {
     let mut request = request();
     request.output_recipient = Some("0xABC".into());
     request.beneficiary.as_mut().unwrap().name = None;
-    assert!(matches!(decided(&request, 1_000_000, &QuoteLookup::NotRequested), Decision::Accepted(_)));
+    // The name is missing for the payout, not for a third party.
+    let incomplete = Decision::Rejected(Reason::BeneficiaryIncompleteForJitPayout);
+    assert_eq!(decided(&request, 1_000_000, &QuoteLookup::NotRequested), incomplete);
 }
 
 #[test]
@@ -447,24 +438,15 @@ fn an_exact_output_computes_an_input_that_the_permit_covers() {
 
 #[test]
 fn a_firm_quote_is_used_as_locked_or_rejected() {
-    let with = |edit: fn(&mut FirmTerms), used| {
-        let mut terms = quote(100_000_000, AmountType::Source);
-        edit(&mut terms);
-        let mut requested = request();
-        requested.quote_id = Some("qte_q".into());
-        decided(&requested, 1_000_000, &QuoteLookup::Found { terms: Box::new(terms), used })
+    let with = |edit: fn(&mut FirmTerms)| {
+        let mut order = Order::new();
+        edit(order.quote());
+        order.decided()
     };
-    let Decision::Accepted(plan) = with(|_| (), false) else { panic!() };
+    let Decision::Accepted(plan) = with(|_| ()) else { panic!() };
     assert_eq!(shown_fees(&plan).unwrap().len(), 3);
-    assert_eq!(with(|_| (), true), Decision::Rejected(Reason::QuoteAlreadyUsed));
-    assert_eq!(with(|q| q.valid_until = NOW, false), Decision::Rejected(Reason::QuoteExpired));
-    assert_eq!(with(|q| q.side = Side::Buy, false), Decision::Rejected(Reason::QuoteMismatch));
-    assert_eq!(with(|q| q.output_asset = "EUR".into(), false), Decision::Rejected(Reason::QuoteMismatch));
-    assert_eq!(with(|q| q.priced.input = Minor::new(1), false), Decision::Rejected(Reason::QuoteMismatch));
-    assert_eq!(
-        decided(&request(), 1_000_000, &QuoteLookup::Unknown),
-        Decision::Rejected(Reason::QuoteNotFound)
-    );
+    assert_eq!(with(|q| q.output_asset = "EUR".into()), Decision::Rejected(Reason::QuoteMismatch));
+    assert_eq!(with(|q| q.priced.input = Minor::new(1)), Decision::Rejected(Reason::QuoteMismatch));
 }
 
 #[test]
@@ -502,4 +484,37 @@ fn a_plan_with_contradictory_amounts_is_not_posted_or_read() {
     check(|plan, more| plan.priced.output = more(plan.priced.output), PlanFault::Output);
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn a_quote_for_institutions_is_of_no_use_to_a_retail_intent() {
+    for (priced, asked) in
+        [(ActorType::Institution, ActorType::Retail), (ActorType::Retail, ActorType::Institution)]
+    {
+        let mut order = Order::new();
+        order.request.actor_type = asked;
+        order.quote().actor = priced;
+        assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch));
+        let mut order = Order::new();
+        order.request.actor_type = asked;
+        order.quote().actor = asked;
+        assert!(matches!(order.decided(), Decision::Accepted(_)));
+    }
+}
+
+#[test]
+fn a_payout_in_money_needs_a_name() {
+    for name in [None, Some(String::new()), Some("  ".to_owned())] {
+        let mut order = Order::new();
+        order.beneficiary().name.clone_from(&name);
+        assert_eq!(
+            order.decided(),
+            Decision::Rejected(Reason::BeneficiaryIncompleteForJitPayout),
+            "{name:?}"
+        );
+        let mut order = Order::new();
+        order.beneficiary().name = name;
+        order.beneficiary().account = Some("bene_1:dest_2".into());
+        assert!(matches!(order.decided(), Decision::Accepted(_)), "a registered one has its own");
+    }
 }

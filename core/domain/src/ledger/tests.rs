@@ -6,7 +6,7 @@ use super::*;
 use crate::event::EventType;
 use crate::plan::{OrderKind, Slice};
 use crate::settlement::{
-    Effect, Finality, Happened, LegDone, RailAnswer, Remedy, State, Step, accept, accept_and_begin,
+    Effect, Finality, Happened, LegDone, Position, RailAnswer, Remedy, State, Step, accept, accept_and_begin,
     tests as settlement_tests, tests::terms_of,
 };
 use crate::time::Timestamp;
@@ -15,7 +15,7 @@ const AT: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const E18: i128 = 1_000_000_000_000_000_000;
 
 /// Balances by account and asset, in 10^-18 minor units.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Books(BTreeMap<(String, String), i128>);
 
 impl Books {
@@ -30,8 +30,12 @@ impl Books {
         }
     }
 
+    fn e18(&self, account: &str, asset: &str) -> i128 {
+        self.0.get(&(account.to_owned(), asset.to_owned())).copied().unwrap_or_default()
+    }
+
     pub(crate) fn minor(&self, account: &str, asset: &str) -> i128 {
-        let e18 = self.0.get(&(account.to_owned(), asset.to_owned())).copied().unwrap_or_default();
+        let e18 = self.e18(account, asset);
         assert_eq!(e18 % E18, 0, "{account} holds a fraction");
         e18 / E18
     }
@@ -76,7 +80,7 @@ pub(crate) fn shared(kind: OrderKind, cuts: &[u8]) -> Terms {
             provider_id: format!("lp{n}"),
             input: Minor::new(part(input)),
             output: Minor::new(part(output)),
-            residual_e18: u64::from(*cut),
+            residual_e18: u64::from(*cut).into(),
             ..whole.clone()
         };
         input -= slice.input.get();
@@ -104,7 +108,7 @@ fn happened(choice: u8) -> Happened {
     let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
     let waits = RailAnswer::InProgress { provider_reference: "r".into() };
     let at = AT;
-    match choice % 26 {
+    match choice % 29 {
         0 => Happened::CancelRequested,
         1 => Happened::DeadlinePassed { at: AT },
         2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
@@ -128,12 +132,19 @@ fn happened(choice: u8) -> Happened {
         }
         21..=23 => {
             let done = LegDone { provider_reference: "r".into(), occurred_at: at };
-            match choice % 26 {
-                21 => Happened::PaymentReturned { done, code: "c".into(), message: "m".into(), at },
+            match choice % 29 {
+                21 => {
+                    let came = (choice > 100).then_some(Minor::new(3));
+                    Happened::PaymentReturned { done, came, code: "c".into(), message: "m".into(), at }
+                }
+                22 if choice > 150 => Happened::ReversalResolved { remedy: Remedy::Stands, done },
                 22 => Happened::ReversalResolved { remedy: Remedy::PaidAgain, done },
                 _ => Happened::ReversalResolved { remedy: Remedy::GivenBack, done },
             }
         }
+        27 => Happened::ConversionGivenUp { code: "c".into(), message: "m".into(), at },
+        28 => Happened::ConversionClosed,
+        24 => Happened::FoundPaid { done: LegDone { provider_reference: "r".into(), occurred_at: at }, at },
         _ => Happened::Settled { tx_hash: "0x".into(), at },
     }
 }
@@ -181,7 +192,11 @@ proptest! {
         }
         let ends = reported.iter().filter(|kind| kind.is_terminal()).count();
         let came_back = matches!(state, State::Completed { reversal: Some(_), .. });
-        prop_assert_eq!(ends, usize::from(state.is_terminal()) + usize::from(came_back));
+        // Its payout failed, and may have been found paid since.
+        let failed = reported.contains(&EventType::PayoutFailed);
+        let was_found_paid = failed && matches!(state, State::Completed { .. });
+        let expected = [state.is_terminal() || failed, was_found_paid, came_back];
+        prop_assert_eq!(ends, expected.into_iter().map(usize::from).sum::<usize>());
         if state.is_terminal() {
             check_ended(&terms, &state, &books);
         }
@@ -221,6 +236,15 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let priced = &terms.plan.priced;
     let units = |amount: Minor| i128::try_from(amount.get()).unwrap();
     assert_eq!(books.minor("clearing::total", output), 0);
+    // How often the conversion is in the account of unused ones.
+    let unused = match state.open_position() {
+        Some(Position::Kept) => 1,
+        Some(Position::Short) => -1,
+        Some(Position::None | Position::TakenOver) | None => 0,
+    };
+    let position = format!("position:{}:total", terms.reference);
+    assert_eq!(books.minor(&position, output), unused * units(priced.gross_output));
+    assert_eq!(books.minor(&position, input), -unused * units(priced.net_input()));
     let partner = format!("partner:{}:test", terms.partner_id);
     assert_eq!(books.minor(&format!("{partner}:reserved"), input), 0);
     let prefunded = if funder(terms).is_some() { units(priced.input) } else { 0 };
@@ -235,6 +259,15 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     };
     let owes = if reversal == Some(None) { units(priced.output) } else { 0 };
     assert_eq!(books.minor(&format!("debt:{}:total", terms.reference), output), owes);
+    // What the bank has deducted from a return that was not taken back is outside.
+    let deducted = match state {
+        State::Completed { reversal: Some(open), .. }
+            if open.resolved.as_ref().is_none_or(|one| one.remedy != Remedy::Stands) =>
+        {
+            open.came.map_or(0, |came| units(priced.output) - units(came))
+        }
+        _ => 0,
+    };
     let given_back = reversal == Some(Some(Remedy::GivenBack));
     for slice in &terms.plan.slices {
         let account = |part| format!("provider:{}:{part}", slice.provider_id);
@@ -244,7 +277,11 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
         let gets = if completed || debt_returned { units(slice.input) } else { 0 };
         let owed = if debt_returned || given_back { -units(slice.input) } else { 0 };
         assert_eq!(books.minor(&account("owed"), input), owed);
-        assert_eq!(books.minor(&account("available"), output), units(slice.output) - gives);
+        // What is taken back from it is owed, and so is the residual of what it gave.
+        let cut_off = i128::from(slice.residual_e18.split().unwrap().1);
+        let residual = if completed { cut_off } else { 0 };
+        let has = books.e18(&account("available"), output) + books.e18(&account("owed"), output);
+        assert_eq!(has + residual, (units(slice.output) - gives) * E18);
         assert_eq!(books.minor(&account("available"), input), gets);
     }
     check_claims(terms, state, books);
@@ -268,11 +305,8 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     }
     if completed {
         let kept = |amount| if given_back { 0 } else { units(amount) };
-        let paid = if reversal.is_none() || reversal == Some(Some(Remedy::PaidAgain)) {
-            units(priced.output)
-        } else {
-            0
-        };
+        let stays = matches!(reversal, None | Some(Some(Remedy::PaidAgain | Remedy::Stands)));
+        let paid = if stays { units(priced.output) } else { 0 } + deducted;
         assert_eq!(books.minor(&recipient, output), paid);
         assert_eq!(books.minor("fees::total", input), kept(priced.protocol_fee));
         assert_eq!(books.minor("fees::total", output), kept(priced.payout_fee));
@@ -326,7 +360,8 @@ fn a_rounding_fraction_is_owed_by_its_provider_and_posted_as_residual() {
     let mut books = Books::default();
     books.post(&paid(&terms));
     let of = |account: &str| books.0.get(&(account.to_owned(), terms.output.asset.clone())).copied();
-    let total: i128 = terms.plan.slices.iter().map(|slice| i128::from(slice.residual_e18)).sum();
+    let total: i128 =
+        terms.plan.slices.iter().map(|slice| i128::from(slice.residual_e18.split().unwrap().1)).sum();
     assert_eq!(of("residual::total"), Some(total));
     assert_eq!(of("provider:lp0:owed"), Some(-7));
 }
@@ -334,10 +369,24 @@ fn a_rounding_fraction_is_owed_by_its_provider_and_posted_as_residual() {
 #[test]
 fn a_residual_of_more_than_a_minor_unit_is_posted_in_full() {
     let mut terms = terms_of(OrderKind::TokenToFiat);
-    terms.plan.slices[0].residual_e18 = 1_500_000_000_000_000_000;
+    terms.plan.slices[0].residual_e18 = 1_500_000_000_000_000_000.into();
     let posting = paid(&terms);
     let residual = posting.moves.iter().find(|one| one.to == Account::Residual).unwrap();
     assert_eq!(residual.amount.to_numeric(), "1.500000000000000000");
+}
+
+#[test]
+fn what_the_fees_rounding_cuts_off_is_owed_by_the_solver_and_posted_in_the_input() {
+    let mut terms = terms_of(OrderKind::TokenToFiat);
+    terms.plan.priced.fee_residual_e18 = 500_000_000_000_000_000.into();
+    for posting in [settled(&terms), settled_by_house(&terms)] {
+        let residual = posting.moves.iter().find(|one| one.to == Account::Residual).unwrap();
+        assert_eq!(residual.from, Account::Owed(terms.plan.solver_id.clone()));
+        assert_eq!(
+            (&residual.asset, residual.amount.to_numeric()),
+            (&terms.input.asset, "0.500000000000000000".into())
+        );
+    }
 }
 
 #[test]

@@ -7,6 +7,12 @@
 //!
 //! One trade can move a pool's price, so a pool is used only within a band of its own besides, around the middle and
 //! around its time-weighted average price ([`Guard`]); a pool without an average is not used.
+//!
+//! Bands are applied where offers are published and again in the transaction that accepts orders, so that every
+//! source and both interfaces are under them.
+//!
+//! Kept by `core/tests/it/bands.rs::no_source_fills_at_a_price_that_gives_far_too_much` and
+//! `core/tests/it/bands.rs::a_stale_or_contradicted_reference_leaves_no_price_of_any_source`.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +22,7 @@ use super::curve::Pool;
 use super::{Curve, Guard, Offer, PairMarket, Reference, Snapshot};
 use crate::asset::{Asset, Registry};
 use crate::money::{Ratio, U512};
+use crate::names::names;
 use crate::time::Timestamp;
 
 /// 100 percent.
@@ -43,36 +50,24 @@ impl FromIterator<((String, String), Band)> for Bands {
     }
 }
 
-/// Why a price is not used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
-    /// The pair has no middle: no reference price, or a stale one.
-    NoReference,
-    /// A reference price is outside of the band.
-    ReferenceOutside,
-    /// The source gives more than the band allows.
-    Above,
-    /// The source gives less than the band allows, and nothing of its offer is left.
-    Below,
-    /// The pool's average price is not known yet.
-    NoAverage,
-    /// The pool gives more than its average price allows.
-    AboveAverage,
-    /// The pool gives less than its average price allows.
-    BelowAverage,
-}
-
-impl Fault {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoReference => "no_reference",
-            Self::ReferenceOutside => "reference_outside",
-            Self::Above => "above",
-            Self::Below => "below",
-            Self::NoAverage => "no_average",
-            Self::AboveAverage => "above_average",
-            Self::BelowAverage => "below_average",
-        }
+names! {
+    /// Why a price is not used.
+    #[derive(PartialOrd, Ord)]
+    pub enum Fault {
+        /// The pair has no middle: no reference price, or a stale one.
+        NoReference = "no_reference",
+        /// A reference price is outside of the band.
+        ReferenceOutside = "reference_outside",
+        /// The source gives more than the band allows.
+        Above = "above",
+        /// The source gives less than the band allows, and nothing of its offer is left.
+        Below = "below",
+        /// The pool's average price is not known yet.
+        NoAverage = "no_average",
+        /// The pool gives more than its average price allows.
+        AboveAverage = "above_average",
+        /// The pool gives less than its average price allows.
+        BelowAverage = "below_average",
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::curve::Pool;
 use super::{Ask, Curve, Deliverer, Holdings, ListedOffer, Market, Rung};
-use crate::money::{Floored, Minor, Ratio, executed_rate};
+use crate::money::{Floored, Minor, Ratio, Residual, executed_rate};
 use crate::plan::Slice;
 use crate::pricing::{Charges, Converted, Priced};
 use rust_decimal::Decimal;
@@ -77,7 +77,7 @@ impl Piece<'_> {
             Shape::Rate { ratio, .. } => ratio.forward(input),
             Shape::Pool { pool, start, taken } => {
                 let amount = pool.forward(start.checked_add(input)?)?.checked_sub(*taken)?;
-                Some(Floored { amount, residual_e18: 0 })
+                Some(Floored { amount, residual_e18: Residual::ZERO })
             }
         }
     }
@@ -92,13 +92,13 @@ impl Piece<'_> {
         }
     }
 
-    /// `amount` for `input`, the smallest that reaches it. Nothing was cut off where the rate gives more.
-    fn fixed(&self, amount: Minor, input: Minor) -> Floored {
-        let floored = match &self.shape {
-            Shape::Rate { ratio, .. } => ratio.forward(input).filter(|floored| floored.amount == amount),
-            Shape::Pool { .. } => None,
-        };
-        floored.unwrap_or(Floored { amount, residual_e18: 0 })
+    /// `amount` for `input`, the smallest that reaches it: what the rate gives beyond it, which one unit of input can make
+    /// many units, is cut off. A pool keeps what it cuts off itself.
+    fn fixed(&self, amount: Minor, input: Minor) -> Option<Floored> {
+        match &self.shape {
+            Shape::Rate { ratio, .. } => ratio.forward(input)?.cut_to(amount),
+            Shape::Pool { .. } => Some(Floored { amount, residual_e18: Residual::ZERO }),
+        }
     }
 
     fn slice(&self, input: Minor, floored: Floored) -> Slice {
@@ -120,25 +120,23 @@ struct Taken {
     slices: Vec<Slice>,
     rates: Vec<Option<Decimal>>,
     gross: Minor,
-    residual_e18: u64,
+    residual_e18: Residual,
 }
 
 impl Taken {
     /// `None` when a sum exceeds 2^128 - 1.
-    fn add(&mut self, piece: &Piece<'_>, input: Minor, mut floored: Floored) -> Option<()> {
+    fn add(&mut self, piece: &Piece<'_>, input: Minor, floored: Floored) -> Option<()> {
         self.gross = self.gross.checked_add(floored.amount)?;
         // Too little for one unit of output: the provider of the piece before keeps it.
         if floored.amount.is_zero()
             && let Some(before) = self.slices.last_mut()
         {
             before.input = before.input.checked_add(input)?;
+            before.residual_e18 = before.residual_e18.checked_add(floored.residual_e18)?;
+            self.residual_e18 = self.residual_e18.checked_add(floored.residual_e18)?;
             return Some(());
         }
-        // The number has room for eighteen minor units: pieces beyond them are used without their residuals.
-        match self.residual_e18.checked_add(floored.residual_e18) {
-            Some(sum) => self.residual_e18 = sum,
-            None => floored.residual_e18 = 0,
-        }
+        self.residual_e18 = self.residual_e18.checked_add(floored.residual_e18)?;
         self.rates.push(match &piece.shape {
             Shape::Rate { rate, .. } => Some(*rate),
             Shape::Pool { .. } => None,
@@ -246,7 +244,7 @@ impl<'a> Route<'a> {
                 taken.add(piece, left, piece.forward(left)?)?;
                 return self.priced(input, taken);
             };
-            taken.add(piece, cost, piece.fixed(piece.cap, cost))?;
+            taken.add(piece, cost, piece.fixed(piece.cap, cost)?)?;
             left = rest;
             if left.is_zero() {
                 return self.priced(input, taken);
@@ -279,7 +277,7 @@ impl<'a> Route<'a> {
         for piece in &self.pieces {
             let amount = left.min(piece.cap);
             let cost = piece.inverse(amount)?;
-            taken.add(piece, cost, piece.fixed(amount, cost))?;
+            taken.add(piece, cost, piece.fixed(amount, cost)?)?;
             net = net.checked_add(cost)?;
             left = left.checked_sub(amount)?;
             if left.is_zero() {
@@ -442,4 +440,4 @@ fn of_pool<'a>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

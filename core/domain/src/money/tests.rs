@@ -34,7 +34,7 @@ fn a_rounding_fraction_is_reported_to_eighteen_places() {
     let third = Ratio::from_rate(rate("0.333"), 6, 2).unwrap();
     let floored = third.forward(Minor(1_000_001)).unwrap();
     assert_eq!(floored.amount, Minor(33));
-    assert_eq!(floored.residual_e18, 300_033_300_000_000_000);
+    assert_eq!(floored.residual_e18, 300_033_300_000_000_000.into());
 }
 
 #[test]
@@ -130,4 +130,30 @@ proptest! {
         let text = Minor(units).to_decimal_string(exponent);
         prop_assert_eq!(Minor::parse_decimal(&text, exponent), Ok(Minor(units)));
     }
+}
+
+#[test]
+fn a_fee_and_what_its_rounding_cuts_off_are_exact() {
+    for (amount, bps, fee, cut_off) in [
+        (1_999, 5, 0, 999_500_000_000_000_000_u64),
+        (2_000, 5, 1, 0),
+        (100_000_001, 5, 50_000, 500_000_000_000_000),
+        (u128::MAX, 9_999, u128::MAX - u128::MAX / 10_000 - 1, 854_500_000_000_000_000),
+        (7, 10_000, 7, 0),
+    ] {
+        let amount = Minor::new(amount);
+        assert_eq!(amount.bps_floor(bps), Minor::new(fee), "{amount} {bps}");
+        assert_eq!(amount.bps_residual_e18(bps), cut_off.into(), "{amount} {bps}");
+    }
+}
+
+#[test]
+fn a_residual_is_stored_whatever_its_size() {
+    let most = Residual::of(Minor::new(u128::MAX), 999_999_999_999_999_999);
+    for residual in [Residual::ZERO, u64::MAX.into(), most] {
+        let stored = serde_json::to_value(residual).unwrap();
+        assert_eq!(serde_json::from_value::<Residual>(stored).unwrap(), residual);
+    }
+    assert_eq!(serde_json::to_value(Residual::from(7)).unwrap(), 7, "as before");
+    assert_eq!(most.split(), Some((Minor::new(u128::MAX), 999_999_999_999_999_999)));
 }

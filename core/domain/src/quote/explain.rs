@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::fees::{Collection, FeeItem, FeeType, GasCharge};
 use crate::liquidity::network_fee;
-use crate::money::{Minor, Ratio, executed_rate};
+use crate::money::{Minor, Ratio, Residual, executed_rate};
 use crate::plan::Slice;
 use crate::pricing::Priced;
 
@@ -67,9 +67,10 @@ pub struct Explanation<'a> {
     pub absorbed: Vec<&'a FeeItem>,
     /// What the network fee was computed from; empty for a configured one.
     pub gas: &'a [GasCharge],
-    /// The fractions that the roundings of the parts cut off, in 10^-18 minor units of the output asset. They are
-    /// posted to the ledger's residual account.
-    pub residual_e18: u64,
+    /// What the roundings of the parts cut off, in 10^-18 minor units of the output asset, and what the rounding of the
+    /// protocol fee does, of the input asset. Both are posted to the ledger's residual accounts.
+    pub residual_e18: Residual,
+    pub fee_residual_e18: Residual,
     pub parts: Vec<PricePart<'a>>,
 }
 
@@ -165,6 +166,7 @@ pub fn explain<'a>(
         absorbed: priced.fees.iter().filter(|fee| fee.collection == Collection::Absorbed).collect(),
         gas: &priced.gas,
         residual_e18: priced.residual_e18,
+        fee_residual_e18: priced.fee_residual_e18,
         parts: slices.iter().map(|slice| part(slice, input, output)).collect(),
     })
 }
@@ -212,7 +214,8 @@ mod tests {
             gross_output: Minor::new(91_770),
             payout_fee: Minor::new(25),
             output: Minor::new(91_745),
-            residual_e18: 138_000_000_000_000_000,
+            residual_e18: 138_000_000_000_000_000.into(),
+            fee_residual_e18: Residual::ZERO,
             fees: vec![network],
             gas: Vec::new(),
         };
@@ -222,7 +225,7 @@ mod tests {
             wallet: "0x1".into(),
             input: Minor::new(input),
             output: Minor::new(output),
-            residual_e18,
+            residual_e18: residual_e18.into(),
             level_id: None,
         };
         let slices = vec![
@@ -253,7 +256,7 @@ mod tests {
             ]
         );
         assert_eq!((explained.spread_bps, explained.cost_bps), ("15".parse().ok(), "27.72".parse().ok()));
-        assert_eq!((explained.absorbed.len(), explained.residual_e18), (1, 138_000_000_000_000_000));
+        assert_eq!((explained.absorbed.len(), explained.residual_e18), (1, 138_000_000_000_000_000.into()));
         let parts: Vec<_> = explained.parts.iter().map(|part| (part.venue, part.rate)).collect();
         assert_eq!(
             parts,

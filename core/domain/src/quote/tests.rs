@@ -5,10 +5,10 @@ use crate::asset::Registry;
 use crate::decision::tests::{registry, snapshot};
 use crate::liquidity::band::POOL_DEVIATION_BPS;
 use crate::liquidity::curve::Pool;
-use crate::liquidity::{Curve, Deliverer, Guard, LiquidityProvider, Policy, Snapshot, Unlimited};
+use crate::liquidity::route::tests::offer;
+use crate::liquidity::{Curve, Deliverer, Guard, LiquidityProvider, Snapshot, Unlimited};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 struct World {
     registry: Registry,
@@ -32,19 +32,9 @@ impl World {
         let pool = pool.unwrap();
         let guard = Guard { deviation_bps: POOL_DEVIATION_BPS, average: Some(pool.spot()) };
         let deliverer = Deliverer { provider_id: "desk".into(), wallet: "0x2".into() };
-        self.snapshot.pair_mut("WETH", "USDC").offers.push(Offer {
-            source: "pool".into(),
-            venue: Venue::Pool,
-            curve: Curve::Pool { deliverer, pool, guard },
-            policy: Policy::default(),
-            full_depth_bps: 0,
-            valid_until: FOREVER,
-            ttl_sec: 5,
-            firm_ttl_sec: None,
-            latency_ms: None,
-            answer: None,
-            metadata: Map::new(),
-        });
+        let offer = offer("pool", Venue::Pool, Curve::Pool { deliverer, pool, guard });
+        let offer = Offer { ttl_sec: 5, firm_ttl_sec: None, ..offer };
+        self.snapshot.pair_mut("WETH", "USDC").offers.push(offer);
         self
     }
 

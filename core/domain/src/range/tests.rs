@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::decision::tests as order;
+use crate::decision::tests::{self as order, Each};
 use crate::decision::{Decision, QuoteLookup, Reason, decide};
-use crate::liquidity::{Holdings, LiquidityProvider, Snapshot};
+use crate::liquidity::{LiquidityProvider, Snapshot};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
@@ -24,15 +24,6 @@ fn request(range: &Range) -> IntentRequest {
     request.deadline = deadline;
     request.permit.as_mut().unwrap().amount_minor = max_input;
     request
-}
-
-/// Every provider holds this much of everything.
-struct Each(u128);
-
-impl Holdings for Each {
-    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
-        Minor::new(self.0)
-    }
 }
 
 fn snapshot(spreads: &[u32], tier: Option<(u128, u32)>) -> Snapshot {

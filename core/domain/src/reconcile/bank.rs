@@ -10,14 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Break, BreakKind, Difference, SuggestedAction};
-use crate::ids::{Reference, TransferId};
+use crate::ids::Reference;
 use crate::time::Timestamp;
 
 /// A posting that moved money at a bank, as the bank's balance changes by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerItem {
     pub id: i64,
-    /// What it is about: an execution, a transfer, `deposit:<id>`, `operation:<id>`, `opening:<provider>:<asset>`.
+    /// What it is about: an execution, `deposit:<id>`, `operation:<id>`, `opening:<provider>:<asset>`.
     pub subject: String,
     pub amount: i128,
     pub at: Timestamp,
@@ -164,9 +164,7 @@ fn subject<'a>(entry: &'a BankEntry, posted: &BTreeSet<&'a str>, settled: &'a [S
             ["deposit:", "operation:"].iter().find_map(|kind| known(&format!("{kind}{reference}")))
         })
     });
-    // A transfer from another cell may arrive before its document.
-    let is_ours =
-        |one: &&str| [Reference::PREFIX, TransferId::PREFIX].iter().any(|kind| one.starts_with(kind));
+    let is_ours = |one: &&str| one.starts_with(Reference::PREFIX);
     named.or_else(|| entry.references.iter().map(String::as_str).find(is_ours))
 }
 

@@ -5,7 +5,9 @@ use super::{
     SuggestedAction, give_back,
 };
 use crate::recall::{ACCEPTED_AFTER_REJECTED, NEVER_REQUESTED, REJECTED_AFTER_ACCEPTED, RecallStatus};
-use crate::settlement::{Finality, Lock, State};
+use crate::settlement::leg::LegKind;
+use crate::settlement::{DeskOutcome, Finality, Lock, Position, State};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 use crate::windows::PayoutTime;
 
@@ -50,6 +52,7 @@ pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) 
     payment(found, booked, &expected, moment);
     bank(found, booked);
     reversal(found, booked);
+    position(found, booked);
     recall(found, booked, moment);
     anchor(found, booked, moment);
     open_funds(found, booked, &expected, moment);
@@ -181,11 +184,27 @@ fn bank(found: &mut Findings<'_>, booked: &Booked) {
         (Some(BankWord::PaidAgain), Some(true)) => {
             "the bank has paid after the debt was recorded as paid, perhaps another way"
         }
+        (Some(BankWord::TakenBack), Some(false)) => {
+            "the bank took the payment's return back, and the payout is recorded as failed"
+        }
+        (Some(BankWord::TakenBack), _) if !stands(&booked.state) => {
+            "the bank took the payment's return back: the payment stands"
+        }
         (Some(BankWord::Refused), Some(true)) => "the bank has refused, and the payout is recorded as paid",
-        (Some(BankWord::Paid | BankWord::PaidAgain | BankWord::Refused) | None, _) => return,
+        (Some(BankWord::Paid | BankWord::PaidAgain | BankWord::TakenBack | BankWord::Refused) | None, _) => {
+            return;
+        }
     };
     let detail = format!("{}: {detail}", booked.state.name());
     found.add(BreakKind::DecisionContradicted, SuggestedAction::Page, detail);
+}
+
+/// Whether operators have recorded that a payment stands whose return the bank took back, or nothing came back.
+fn stands(state: &State) -> bool {
+    match state {
+        State::Completed { reversal: Some(reversal), .. } => reversal.stands(),
+        _ => true,
+    }
 }
 
 /// A returned payment's output is owed until operators have resolved it.
@@ -197,6 +216,22 @@ fn reversal(found: &mut Findings<'_>, booked: &Booked) {
             format!("the bank returned the payment ({}), and its output is owed", reversal.failure.code);
         found.add(BreakKind::PaymentReturned, SuggestedAction::Resolve, detail);
     }
+}
+
+/// What the desk has bought for an order that did not use it is the house's risk until operators have recorded its end.
+fn position(found: &mut Findings<'_>, booked: &Booked) {
+    let Some(position) = booked.state.open_position() else { return };
+    let Terms { input, output, plan, .. } = &booked.terms;
+    let detail = format!(
+        "{}: {} {} of {} for {} of {}",
+        booked.state.name(),
+        if position == Position::Short { "the order has used what was taken over," } else { "not used," },
+        plan.priced.gross_output,
+        output.asset,
+        plan.priced.net_input(),
+        input.asset
+    );
+    found.add(BreakKind::ConvertedNotUsed, SuggestedAction::Resolve, detail);
 }
 
 /// A recall moves no money: what the bank has accepted has to come back as a return.
@@ -241,7 +276,7 @@ fn recall(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
 /// The order ended unpaid, and the bank does not say otherwise, or its payment was returned.
 fn is_back(booked: &Booked) -> bool {
     let is_unpaid = booked.state.taken_for_paid() == Some(false)
-        && !matches!(booked.bank, Some(BankWord::Paid | BankWord::PaidAgain));
+        && !matches!(booked.bank, Some(BankWord::Paid | BankWord::PaidAgain | BankWord::TakenBack));
     is_unpaid || matches!(booked.state, State::Completed { reversal: Some(_), .. })
 }
 
@@ -282,6 +317,10 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<
     let held = subject.contracts.as_ref().filter(|_| locked).and_then(|contracts| contracts.lock.as_ref());
     let Some(held) = held else { return };
     let name = booked.state.name();
+    // Nothing is given back: the contradiction was reported above.
+    if expected.gave_up && matches!(booked.bank, Some(BankWord::Paid | BankWord::PaidAgain)) {
+        return;
+    }
     // The relayer has some time to return an uncommitted lock.
     let given = u64::try_from(moment.patience.settle_ms / 1000).unwrap_or(0);
     let late = moment.chain_secs() > booked.changed_at.unix_secs().saturating_add(given);
@@ -336,7 +375,8 @@ fn paid_by(booked: &Booked) -> Option<Timestamp> {
 
 /// No change for too long, and no break found so far explains it.
 fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
-    if booked.state.is_terminal() || !found.breaks.is_empty() {
+    let is_over = booked.state.is_terminal() && !booked.state.awaits(LegKind::Offramp);
+    if is_over || !found.breaks.is_empty() {
         return;
     }
     let waits_until = match &booked.state {
@@ -358,7 +398,9 @@ fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
         | State::Failed { .. } => booked.changed_at,
     };
     let patience_ms = match &booked.state {
-        State::Converting { .. } => moment.patience.convert_ms,
+        State::Converting { .. } | State::ConversionFailed { desk: DeskOutcome::Asked(_), .. } => {
+            moment.patience.convert_ms
+        }
         State::Paying { .. } => moment.patience.pay_ms,
         State::Resting
         | State::Accepted
@@ -381,7 +423,9 @@ fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
             |kind| format!("the command {kind} can never succeed"),
         );
         let action = match &booked.state {
-            State::Converting { .. } | State::Paying { .. } => SuggestedAction::Resolve,
+            State::Converting { .. } | State::Paying { .. } | State::ConversionFailed { .. } => {
+                SuggestedAction::Resolve
+            }
             _ => SuggestedAction::Page,
         };
         found.add(BreakKind::Stuck, action, format!("{}, and {why}", booked.state.name()));

@@ -2,7 +2,7 @@ use super::*;
 use crate::event::Stage;
 use crate::plan::OrderKind;
 use crate::settlement::tests::terms_of;
-use crate::settlement::{Failure, Finality, LegDone, Lock, Reversal};
+use crate::settlement::{Conversion, DeskOutcome, Failure, Finality, LegDone, Lock, Position, Reversal};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MOMENT: Moment = Moment {
@@ -17,7 +17,6 @@ const MOMENT: Moment = Moment {
         expiring_ms: 600_000,
         recall_answer_ms: 60_000,
         recall_return_ms: 60_000,
-        transfer_ms: 60_000,
     },
 };
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
@@ -39,11 +38,15 @@ fn finality() -> Finality {
 }
 
 fn completed() -> State {
+    completed_with(Some(filled()), Some("0xs"))
+}
+
+fn completed_with(lock: Option<Lock>, settle_tx: Option<&str>) -> State {
     State::Completed {
-        lock: Some(filled()),
-        offramp: Some(done()),
+        offramp: lock.is_some().then(|| done().into()),
+        lock,
         payout: done(),
-        settle_tx: Some("0xs".into()),
+        settle_tx: settle_tx.map(str::to_owned),
         finality: Some(finality()),
         reversal: None,
     }
@@ -57,16 +60,16 @@ fn filled() -> Lock {
 }
 
 fn paying() -> State {
-    State::Paying { lock: Some(filled()), offramp: Some(done()), leg: Default::default() }
+    State::Paying { lock: Some(filled()), offramp: Some(done().into()), leg: Default::default() }
 }
 
 fn owing(failure: Option<Failure>) -> State {
-    let (offramp, settle_tx) = (Some(done()), Some("0xs".into()));
-    State::Owing { lock: filled(), offramp, leg: Default::default(), settle_tx, failure }
+    let (offramp, settle_tx) = (Some(done().into()), Some("0xs".into()));
+    State::Owing { lock: filled(), offramp, leg: Default::default(), settle_tx, failure, is_reopened: false }
 }
 
 fn releasing() -> State {
-    State::Releasing { lock: filled(), offramp: Some(done()), payout: done() }
+    State::Releasing { lock: filled(), offramp: Some(done().into()), payout: done() }
 }
 
 fn converting() -> State {
@@ -134,7 +137,7 @@ fn a_settlement_in_progress_is_no_break_at_any_step() {
         failure: failure(),
         debt_returned: None,
     };
-    let committing = State::Committing { lock: lock(), offramp: done() };
+    let committing = State::Committing { lock: lock(), offramp: done().into() };
     let returned = State::PayoutFailed {
         lock: Some(filled()),
         offramp: None,
@@ -170,15 +173,7 @@ fn a_settlement_in_progress_is_no_break_at_any_step() {
 
 #[test]
 fn money_for_money_ignores_the_escrow() {
-    let state = State::Completed {
-        lock: None,
-        offramp: None,
-        payout: done(),
-        settle_tx: None,
-        finality: Some(finality()),
-        reversal: None,
-    };
-    let mut subject = subject(state, &[]);
+    let mut subject = subject(completed_with(None, None), &[]);
     subject.booked.as_mut().unwrap().terms = terms_of(OrderKind::FiatToFiat);
     assert_eq!(kinds(&subject), [""; 0]);
 }
@@ -194,7 +189,7 @@ fn an_execution_past_the_final_block_is_no_break_yet() {
 fn overdue() -> State {
     let mut lock = filled();
     lock.deadlines.overdue_at = NOW;
-    State::Paying { lock: Some(lock), offramp: Some(done()), leg: Default::default() }
+    State::Paying { lock: Some(lock), offramp: Some(done().into()), leg: Default::default() }
 }
 
 /// A planted fault, and the one break that it causes.
@@ -214,14 +209,7 @@ fn held(subject: &mut Subject) -> &mut ProvenLock {
 
 #[test]
 fn each_planted_break_is_found_and_no_other() {
-    let house_paid = State::Completed {
-        lock: Some(Lock { refunded: true, ..filled() }),
-        offramp: Some(done()),
-        payout: done(),
-        settle_tx: None,
-        finality: Some(finality()),
-        reversal: None,
-    };
+    let house_paid = completed_with(Some(Lock { refunded: true, ..filled() }), None);
     let planted: Vec<Planted> = vec![
         ("lock_without_execution", State::Accepted, LOCKED, |s| s.booked = None),
         ("lock_without_execution", State::Cancelled, LOCKED, |_| {}),
@@ -279,14 +267,7 @@ fn a_token_payout_is_compared_with_the_order() {
         booked(&mut subject).terms = terms.clone();
         subject
     };
-    let completed = State::Completed {
-        lock: None,
-        offramp: None,
-        payout: done(),
-        settle_tx: None,
-        finality: Some(finality()),
-        reversal: None,
-    };
+    let completed = completed_with(None, None);
     let gave_up = State::PayoutFailed { lock: None, offramp: None, failure: failure(), debt_returned: None };
     assert_eq!(kinds(&pays(completed.clone(), true)), [""; 0]);
     assert_eq!(kinds(&pays(completed.clone(), false)), ["settled_not_paid"]);
@@ -309,15 +290,6 @@ fn differing_counts_blocks_and_balances_are_breaks() {
 }
 
 #[test]
-fn names_round_trip() {
-    for kind in BreakKind::ALL {
-        assert_eq!(BreakKind::parse(kind.as_str()), Some(kind));
-        assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
-    }
-    assert_eq!(BreakKind::parse("else"), None);
-}
-
-#[test]
 fn a_swap_holds_no_funds_and_is_no_break() {
     let mut subject = subject(completed(), &["Created", "Filled", "Settled", "Paid"]);
     booked(&mut subject).terms = terms_of(OrderKind::TokenToToken);
@@ -336,10 +308,27 @@ fn a_leg_is_stuck_after_its_rails_time_limit() {
     };
     let converting = || State::Converting { lock: None, leg: Default::default() };
     let paying = || State::Paying { lock: None, offramp: None, leg: Default::default() };
-    for (state, minutes) in [(State::Locking, 1), (converting(), 5), (paying(), 10)] {
+    let asked = State::ConversionFailed {
+        lock: None,
+        failure: failure(),
+        desk: DeskOutcome::Asked(Default::default()),
+    };
+    for (state, minutes) in [(State::Locking, 1), (converting(), 5), (paying(), 10), (asked, 5)] {
         assert!(!stuck(state.clone(), minutes - 1), "{} after {minutes} minutes less one", state.name());
         assert!(stuck(state.clone(), minutes), "{} after {minutes} minutes", state.name());
     }
+}
+
+#[test]
+fn an_unused_conversion_is_a_break_until_its_position_is_closed() {
+    let failed = |position| State::PayoutFailed {
+        lock: Some(Lock { refunded: true, ..lock() }),
+        offramp: Some(Conversion { position, ..done().into() }),
+        failure: failure(),
+        debt_returned: None,
+    };
+    assert_eq!(kinds(&subject(failed(Position::Kept), CANCELLED)), ["converted_not_used"]);
+    assert_eq!(kinds(&subject(failed(Position::TakenOver), CANCELLED)), [""; 0]);
 }
 
 #[test]
@@ -381,7 +370,8 @@ fn a_recall_is_a_break_without_an_answer_without_a_return_and_when_contradicted(
         let State::Completed { lock, offramp, payout, settle_tx, finality, .. } = completed() else {
             unreachable!("completed")
         };
-        let reversal = Some(Box::new(Reversal { returned: done(), failure: failure(), resolved }));
+        let reversal =
+            Some(Box::new(Reversal { returned: done(), came: None, failure: failure(), resolved }));
         State::Completed { lock, offramp, payout, settle_tx, finality, reversal }
     };
     for status in RecallStatus::ALL {

@@ -24,6 +24,8 @@ pub enum Withheld {
     TooLate,
     /// The timelock, from which anyone may refund the lock, is too near for the payout's final answer.
     TimelockNear,
+    /// Operators gave the conversion up.
+    GivenUp,
 }
 
 impl Withheld {
@@ -37,6 +39,7 @@ impl Withheld {
             Self::TimelockNear => {
                 ("timelock_near", "too little time was left to pay before the funds may be refunded", true)
             }
+            Self::GivenUp => ("conversion_given_up", "operators gave the conversion up", false),
         };
         Failure { stage, code: code.to_owned(), message: message.to_owned(), retryable }
     }

@@ -5,41 +5,48 @@
 //!            never called ──────────────────────────────> call ──answer──> taken in
 //! claimed ─┤                                               ^  ├─down────> again later, as never called
 //!            called before, ─> query ─known─> applied      │  └─silence─> again later, as called (unconfirmed)
-//!            payout too late   ├─never seen, long ago ─────┘, or withheld when it is too late
+//!            or too late       ├─never seen, long ago ─────┘, or withheld when it is too late
 //!                              └─never seen (too early or after an answer), down, silence ─> again later, as called
 //! ```
 //!
 //! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
 //! provably never been called does not begin when its funds are gone or too little time is left; a leg that may have
-//! been called is neither repeated nor abandoned. That a payout was never called is the rail's word, not the database's:
-//! one that was restored to an earlier moment has forgotten later calls. A payout for locked tokens is not called before
+//! been called is neither repeated nor abandoned. That a leg was never called is its rail's word, not the database's:
+//! one that was restored to an earlier moment has forgotten later calls. A conversion that operators gave up is asked
+//! about until the desk has said what became of it. A payout for locked tokens is not called before
 //! the chain is committed to it; one that may have been called and has no final answer near the timelock is settled.
+//!
+//! Kept by `core/domain/src/settlement/model.rs::every_interleaving_ends_once_pays_one_side_and_balances_the_books`,
+//! `core/tests/it/settling.rs::an_interrupted_call_is_queried_before_it_is_repeated` and
+//! `core/tests/it/guard.rs::a_conversion_without_time_to_pay_and_release_does_not_begin`.
 
-use serde::{Deserialize, Serialize};
-
-use super::{RailAnswer, State, Withheld};
+use super::{DeskOutcome, Happened, Lock, RailAnswer, State, Withheld};
 use crate::canonical::sha256;
 use crate::ids::Reference;
+use crate::names::names;
 use crate::time::Timestamp;
 
 /// How long a call may still take effect, in seconds: longer than a rail may take to answer it.
 pub const IN_FLIGHT_SECS: i32 = 12;
 
-/// The two legs that a rail carries out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LegKind {
-    Offramp,
-    Payout,
+/// Why a conversion is not failed.
+pub const DESK_HAS_IT: &str =
+    "the desk has confirmed that it has the order and has not rejected it: ask, or record what it has done";
+
+names! {
+    /// The two legs that a rail carries out.
+    #[derive(PartialOrd, Ord)]
+    pub enum LegKind {
+        Offramp = "offramp",
+        Payout = "payout",
+    }
 }
 
 impl LegKind {
-    pub const ALL: [Self; 2] = [Self::Offramp, Self::Payout];
-
-    pub const fn as_str(self) -> &'static str {
+    pub fn answered(self, answer: RailAnswer, at: Timestamp) -> Happened {
         match self {
-            Self::Offramp => "offramp",
-            Self::Payout => "payout",
+            Self::Offramp => Happened::Offramp { answer, at },
+            Self::Payout => Happened::Payout { answer, at },
         }
     }
 
@@ -47,6 +54,11 @@ impl LegKind {
     pub fn reference(self, execution: &Reference) -> [u8; 32] {
         sha256(&format!("{execution}:{}", self.as_str()))
     }
+}
+
+/// The provider's reference of a conversion from the inventory, by the leg's own in hex digits.
+pub fn inventory_reference(leg: &str) -> String {
+    format!("INV-{}", leg.get(..16).unwrap_or(leg))
 }
 
 /// The record of earlier calls when a leg is claimed.
@@ -77,7 +89,6 @@ pub enum First {
     Nothing,
     Ask,
     Call,
-    Withhold(Withheld),
     /// Claim the leg again later, as never called.
     Wait,
 }
@@ -105,7 +116,7 @@ pub enum Then {
     },
 }
 
-/// What the timer of a payout on another chain does.
+/// What the timer of a payout on another chain does, or that of a failed payment that the bank has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
     /// There is no final answer, and the timelock is near.
@@ -118,7 +129,12 @@ impl State {
     /// Whether the settlement waits for a leg's answer.
     pub const fn awaits(&self, leg: LegKind) -> bool {
         match leg {
-            LegKind::Offramp => matches!(self, Self::Converting { .. }),
+            LegKind::Offramp => {
+                matches!(
+                    self,
+                    Self::Converting { .. } | Self::ConversionFailed { desk: DeskOutcome::Asked(_), .. }
+                )
+            }
             LegKind::Payout => matches!(self, Self::Paying { .. } | Self::Owing { failure: None, .. }),
         }
     }
@@ -141,22 +157,7 @@ impl State {
 
     /// The rail's reference for the leg in progress, from its last answer.
     pub fn provider_reference(&self) -> Option<&str> {
-        match self {
-            Self::Converting { leg, .. } | Self::Paying { leg, .. } | Self::Owing { leg, .. } => {
-                leg.provider_reference.as_deref()
-            }
-            Self::Resting
-            | Self::Accepted
-            | Self::Locking
-            | Self::Committing { .. }
-            | Self::Releasing { .. }
-            | Self::Completed { .. }
-            | Self::ConversionFailed { .. }
-            | Self::PayoutFailed { .. }
-            | Self::Cancelled
-            | Self::Expired
-            | Self::Failed { .. } => None,
-        }
+        self.confirmed(LegKind::Offramp).or_else(|| self.confirmed(LegKind::Payout))
     }
 
     /// Whether the leg in progress may begin now.
@@ -168,7 +169,9 @@ impl State {
             {
                 Begins::Never(gone(lock.refunded))
             }
-            Self::Converting { lock: Some(lock), .. } if lock.is_too_late(now) => {
+            Self::ConversionFailed { desk: DeskOutcome::Asked(_), .. } => Begins::Never(Withheld::GivenUp),
+            // A lock is committed after the conversion only: a restored database has forgotten it, the rail has not.
+            Self::Converting { lock: Some(lock), .. } if lock.is_too_late(now) && !lock.filled => {
                 Begins::Never(Withheld::TooLate)
             }
             Self::Paying { lock: Some(lock), .. } if now >= lock.deadlines.pay_before => {
@@ -210,16 +213,24 @@ impl State {
         Some(lock.deadlines.settle_at).filter(|settle_at| !lock.refunded && *settle_at > now)
     }
 
-    /// What is due when the timer of a payout on another chain rings.
-    pub fn timer(&self, now: Timestamp) -> Timer {
+    /// What is due when the timer of a payout on another chain rings, or that of a payment that the bank has made after
+    /// its payout had failed (`is_booked`).
+    pub fn timer(&self, now: Timestamp, is_booked: bool) -> Timer {
+        let until = |lock: &Lock| {
+            if now >= lock.deadlines.settle_at {
+                Timer::Settle
+            } else {
+                // The lock was made again, with other deadlines.
+                Timer::Later(lock.deadlines.settle_at)
+            }
+        };
         match self {
-            Self::Paying { lock: Some(lock), .. } if !lock.refunded => {
-                if self.must_settle(now) {
-                    Timer::Settle
-                } else {
-                    // The lock was made again, with other deadlines.
-                    Timer::Later(lock.deadlines.settle_at)
-                }
+            Self::Paying { lock: Some(lock), .. } if !lock.refunded => until(lock),
+            // From the timelock on the funds can only go back.
+            Self::PayoutFailed { lock: Some(lock), debt_returned: None, .. }
+                if is_booked && lock.filled && lock.holds() && now < lock.timelock_expires_at =>
+            {
+                until(lock)
             }
             Self::Paying { .. }
             | Self::Resting
@@ -238,6 +249,23 @@ impl State {
         }
     }
 
+    /// What operators' finding about a leg is to the settlement. A conversion that they fail is asked about all the same:
+    /// a call may have reached the desk.
+    pub fn decided(&self, leg: LegKind, finding: RailAnswer, at: Timestamp) -> Happened {
+        match (self, leg, finding) {
+            (Self::Converting { .. }, LegKind::Offramp, RailAnswer::Failed { code, message, .. }) => {
+                Happened::ConversionGivenUp { code, message, at }
+            }
+            (_, leg, answer) => leg.answered(answer, at),
+        }
+    }
+
+    /// Why operators may not fail the conversion: it is the desk's to say.
+    pub fn against_failed_conversion(&self, finding: &RailAnswer) -> Option<&'static str> {
+        let is_confirmed = self.confirmed(LegKind::Offramp).is_some();
+        (is_confirmed && matches!(finding, RailAnswer::Failed { .. })).then_some(DESK_HAS_IT)
+    }
+
     /// The first action for a claimed leg.
     pub fn first(&self, leg: LegKind, claim: CallRecord, now: Timestamp) -> First {
         if !self.awaits(leg) {
@@ -249,11 +277,8 @@ impl State {
         match self.begins(now) {
             Begins::Now => First::Call,
             Begins::Later => First::Wait,
-            Begins::Never(why) => match leg {
-                // A restored database has forgotten later calls: a payout fails unpaid by the rail's word only.
-                LegKind::Payout => First::Ask,
-                LegKind::Offramp => First::Withhold(why),
-            },
+            // A restored database has forgotten later calls: a leg fails by the rail's word only.
+            Begins::Never(_) => First::Ask,
         }
     }
 

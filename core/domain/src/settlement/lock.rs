@@ -80,7 +80,7 @@ pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> O
         state,
         State::ConversionFailed { .. }
             | State::PayoutFailed { .. }
-            | State::Owing { settle_tx: None, failure: Some(_), .. }
+            | State::Owing { settle_tx: None, failure: Some(_), is_reopened: false, .. }
     );
     // The funds were released to the solver.
     let released = matches!(
@@ -134,14 +134,17 @@ pub(super) fn reported(terms: &Terms, mut state: State, happened: Happened) -> O
         | Happened::LockFailed { .. }
         | Happened::Refused { .. }
         | Happened::Offramp { .. }
+        | Happened::ConversionGivenUp { .. }
         | Happened::FillFailed { .. }
         | Happened::Payout { .. }
+        | Happened::FoundPaid { .. }
         | Happened::Withheld { .. }
         | Happened::TimelockNear
         | Happened::Settled { .. }
         | Happened::DebtReturned { .. }
         | Happened::PaymentReturned { .. }
         | Happened::ReversalResolved { .. }
+        | Happened::ConversionClosed
         | Happened::Anchored(_) => return None,
     };
     Some(Step::quiet(state, effects))
@@ -162,4 +165,9 @@ pub(super) fn moved(mut state: State, happened: Happened) -> Option<Step> {
         _ => return None,
     }
     Some(Step::quiet(state, Vec::new()))
+}
+
+/// An unfilled lock is cancelled immediately. A filled one is returned by two operators, or refunded at its timelock.
+pub(super) fn give_back(lock: Option<&Lock>) -> Option<Effect> {
+    lock.is_some_and(|lock| lock.holds() && !lock.filled).then_some(Effect::GiveBack)
 }

@@ -1,7 +1,7 @@
 //! A payment that the rail returned after it was carried out: the contract's one edge from `completed` to `reversed`.
 //!
 //! The input stays where it is, and the returned output is owed to the user. It ends when operators have paid the
-//! beneficiary another way or returned the input. If the escrow had returned the input before the payment, the house has
+//! beneficiary another way or returned the input, or when the bank has taken the return back. If the escrow had returned the input before the payment, the house has
 //! paid for it, and the returned output makes good what the house paid. Only money can be returned: a payment in tokens is
 //! final.
 
@@ -25,16 +25,27 @@ pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<St
         reversal: Some(Box::new(reversal)),
     };
     match (happened, reversal) {
-        (Happened::PaymentReturned { done, code, message, at }, None) if !terms.pays_on_chain() => {
+        (Happened::PaymentReturned { done, came, code, message, at }, None) if !terms.pays_on_chain() => {
             let failure = Failure { stage: Stage::Payout, code, message, retryable: false };
-            let next = with(Reversal { returned: done, failure, resolved: None });
-            Some(Step::tell(next, EventType::PayoutReversed, at, vec![Effect::Post(ledger::reversed(terms))]))
+            // What is more than was paid is not the payment's return.
+            let came = came.filter(|came| *came < terms.plan.priced.output);
+            let next = with(Reversal { returned: done, came, failure, resolved: None });
+            let posted = Effect::Post(ledger::reversed(terms, came));
+            Some(Step::tell(next, EventType::PayoutReversed, at, vec![posted]))
+        }
+        // The bank took the return back, and has returned the payment again. That it came back was reported.
+        (Happened::PaymentReturned { done, came, code, message, .. }, Some(before)) if before.stands() => {
+            let failure = Failure { stage: Stage::Payout, code, message, retryable: false };
+            let came = came.filter(|came| *came < terms.plan.priced.output);
+            let next = with(Reversal { returned: done, came, failure, resolved: None });
+            Some(Step::quiet(next, vec![Effect::Post(ledger::reversed(terms, came))]))
         }
         (Happened::ReversalResolved { remedy, done }, Some(open)) if open.resolved.is_none() => {
             let posting = match remedy {
                 // The user would have both.
                 Remedy::PaidAgain if was_paid_by_house => return None,
                 Remedy::PaidAgain => ledger::paid_again(terms),
+                Remedy::Stands => ledger::reversal_undone(terms, open.came),
                 Remedy::GivenBack if was_paid_by_house => ledger::reversal_given_to_house(terms),
                 Remedy::GivenBack => ledger::reversal_given_back(terms),
             };

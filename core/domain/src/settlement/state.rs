@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::leg::LegKind;
-use super::{Failure, Finality, Leg, LegDone, Lock};
+use super::{Conversion, DeskOutcome, Failure, Finality, Leg, LegDone, Lock};
+use crate::money::Minor;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -20,31 +21,34 @@ pub enum State {
     /// The chain is requested to commit the lock to the payout. The payout has not been requested.
     Committing {
         lock: Lock,
-        offramp: LegDone,
+        offramp: Conversion,
     },
     Paying {
         lock: Option<Lock>,
-        offramp: Option<LegDone>,
+        offramp: Option<Conversion>,
         leg: Leg,
     },
     /// The timelock was near before the payout's final answer: the funds are released, and the output is owed until it
     /// is paid or the input is returned.
     Owing {
         lock: Lock,
-        offramp: Option<LegDone>,
+        offramp: Option<Conversion>,
         leg: Leg,
         settle_tx: Option<String>,
         /// The payout's final failure, when it was not paid.
         failure: Option<Failure>,
+        /// The order had failed, which was reported, and the bank has made its payment after all.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_reopened: bool,
     },
     Releasing {
         lock: Lock,
-        offramp: Option<LegDone>,
+        offramp: Option<Conversion>,
         payout: LegDone,
     },
     Completed {
         lock: Option<Lock>,
-        offramp: Option<LegDone>,
+        offramp: Option<Conversion>,
         payout: LegDone,
         settle_tx: Option<String>,
         finality: Option<Finality>,
@@ -55,10 +59,12 @@ pub enum State {
     ConversionFailed {
         lock: Option<Lock>,
         failure: Failure,
+        #[serde(default, skip_serializing_if = "DeskOutcome::has_not_executed")]
+        desk: DeskOutcome,
     },
     PayoutFailed {
         lock: Option<Lock>,
-        offramp: Option<LegDone>,
+        offramp: Option<Conversion>,
         failure: Failure,
         /// The funds had been released, and operators returned the input.
         debt_returned: Option<LegDone>,
@@ -75,8 +81,18 @@ pub enum State {
 pub struct Reversal {
     /// The rail's reference for the return, and its time.
     pub returned: LegDone,
+    /// What came, when the bank has deducted its charge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came: Option<Minor>,
     pub failure: Failure,
     pub resolved: Option<Resolved>,
+}
+
+impl Reversal {
+    /// Whether operators have recorded that the bank took the return back.
+    pub fn stands(&self) -> bool {
+        self.resolved.as_ref().is_some_and(|resolved| resolved.remedy == Remedy::Stands)
+    }
 }
 
 /// How a reversal was resolved.
@@ -94,6 +110,8 @@ pub enum Remedy {
     PaidAgain,
     /// The input was returned.
     GivenBack,
+    /// The bank took the return back: the payment stands.
+    Stands,
 }
 
 impl State {
@@ -140,7 +158,7 @@ impl State {
         }
     }
 
-    /// Whether no event of the feed follows.
+    /// Whether it has ended. No event of the feed follows, unless the bank changes its word about the payment.
     pub const fn is_terminal(&self) -> bool {
         match self {
             Self::Resting
@@ -186,6 +204,12 @@ impl State {
         }
     }
 
+    /// Whether its payout has failed, and the rail may turn out to have made it after all: the input was not returned
+    /// outside of the service.
+    pub const fn may_be_found_paid(&self) -> bool {
+        matches!(self, Self::PayoutFailed { debt_returned: None, .. })
+    }
+
     /// Whether the payout's final answer is that it was paid. `None`: no final answer.
     pub const fn taken_for_paid(&self) -> Option<bool> {
         match self {
@@ -209,7 +233,10 @@ impl State {
     /// The rail's reference for the leg in progress, once it has confirmed the leg.
     pub fn confirmed(&self, leg: LegKind) -> Option<&str> {
         match (leg, self) {
-            (LegKind::Offramp, Self::Converting { leg, .. })
+            (
+                LegKind::Offramp,
+                Self::Converting { leg, .. } | Self::ConversionFailed { desk: DeskOutcome::Asked(leg), .. },
+            )
             | (LegKind::Payout, Self::Paying { leg, .. } | Self::Owing { leg, .. }) => {
                 leg.provider_reference.as_deref()
             }

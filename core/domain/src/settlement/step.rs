@@ -2,11 +2,11 @@
 
 use super::owing::{self, Owing};
 use super::{
-    Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock, RailAnswer, State, Step,
-    WHEN_RECORDED, Withheld, lock, reversal,
+    Conversion, DeskOutcome, Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock,
+    RailAnswer, State, Step, WHEN_RECORDED, Withheld, lock, position, reversal,
 };
 use crate::event::{EventType, Stage};
-use crate::ledger::{self, Posting};
+use crate::ledger;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -45,8 +45,34 @@ impl State {
                 converting(terms, lock, leg, answer, at)
             }
             (Self::Converting { lock, .. }, Happened::Withheld { why, at }) => {
-                conversion_failed(terms, lock, why.failure(Stage::Offramp), at)
+                conversion_failed(terms, lock, why.failure(Stage::Offramp), DeskOutcome::NotExecuted, at)
             }
+            // Whether the desk has converted is not known.
+            (Self::Converting { lock, leg }, Happened::ConversionGivenUp { code, message, at }) => {
+                let failure = Failure { stage: Stage::Offramp, code, message, retryable: false };
+                conversion_failed(terms, lock, failure, DeskOutcome::Asked(leg), at)
+            }
+            (
+                Self::ConversionFailed { lock, failure, desk: DeskOutcome::Asked(_) },
+                Happened::Offramp { answer, .. },
+            ) => {
+                let desk = match answer {
+                    RailAnswer::InProgress { provider_reference } => DeskOutcome::Asked(Leg {
+                        in_progress: true,
+                        provider_reference: Some(provider_reference),
+                    }),
+                    RailAnswer::Done(done) => DeskOutcome::Executed(done.into()),
+                    RailAnswer::Failed { .. } => DeskOutcome::NotExecuted,
+                };
+                Step::quiet(Self::ConversionFailed { lock, failure, desk }, Vec::new())
+            }
+            (
+                Self::ConversionFailed { lock, failure, desk: DeskOutcome::Asked(_) },
+                Happened::Withheld { .. },
+            ) => Step::quiet(
+                Self::ConversionFailed { lock, failure, desk: DeskOutcome::NotExecuted },
+                Vec::new(),
+            ),
             (Self::Committing { lock, offramp }, Happened::Filled { at }) => {
                 // The payout begins now. The block's time has whole seconds and may lie before the end of the conversion.
                 let lock = Lock { filled: true, ..lock };
@@ -70,24 +96,44 @@ impl State {
             (Self::Paying { lock: Some(lock), offramp, leg }, Happened::TimelockNear) if !lock.refunded => {
                 owing::begin(terms, lock, offramp, leg)
             }
+            // A restored database has forgotten why: the output is owed until the rail has answered.
+            (Self::Paying { lock: Some(lock), offramp, leg }, Happened::Settled { tx_hash, .. })
+                if !lock.refunded =>
+            {
+                owing::released(terms, lock, offramp, leg, tx_hash)
+            }
             (
-                Self::Owing { lock, offramp, leg, settle_tx, failure },
+                Self::Owing { lock, offramp, leg, settle_tx, failure, is_reopened },
                 reported @ (Happened::Payout { .. }
                 | Happened::Withheld { .. }
                 | Happened::Settled { .. }
                 | Happened::Refunded { .. }
                 | Happened::DebtReturned { .. }),
-            ) => owing::step(terms, Owing { lock, offramp, leg, settle_tx, failure }, reported)
-                .ok_or(illegal)?,
+            ) => {
+                let owing = Owing { lock, offramp, leg, settle_tx, failure, is_reopened };
+                owing::step(terms, owing, reported).ok_or(illegal)?
+            }
+            (
+                Self::PayoutFailed { lock, offramp, debt_returned: None, .. },
+                Happened::FoundPaid { done, .. },
+            ) if !terms.pays_on_chain() => {
+                paid(terms, lock, offramp, done).after([Effect::Post(ledger::taken_back(terms))])
+            }
+            (
+                Self::PayoutFailed { lock: Some(lock), offramp, failure, debt_returned: None },
+                Happened::TimelockNear,
+            ) if !terms.pays_on_chain() && lock.filled && lock.holds() => {
+                owing::reopen(terms, lock, offramp, failure)
+            }
             (Self::Releasing { lock, offramp, payout }, Happened::Settled { tx_hash, .. }) => {
                 let (lock, found) = lock.found(terms);
-                completed(Some(lock), offramp, payout, Some(tx_hash), Some(ledger::settled(terms)))
+                Step::completed(Some(lock), offramp, payout, Some(tx_hash), Some(ledger::settled(terms)))
                     .after(found)
             }
             (Self::Releasing { lock, offramp, payout }, Happened::Refunded { tx_hash, .. }) => {
                 let (lock, gone) = lock.gone(terms, tx_hash);
                 let settled = ledger::settled_by_house(terms);
-                completed(Some(lock), offramp, payout, None, Some(settled)).after(gone)
+                Step::completed(Some(lock), offramp, payout, None, Some(settled)).after(gone)
             }
             (
                 Self::Completed { lock, offramp, payout, settle_tx, finality: None, reversal },
@@ -109,6 +155,7 @@ impl State {
                 | Happened::FillLost
                 | Happened::Refunded { .. }),
             ) => lock::reported(terms, state, reported).ok_or(illegal)?,
+            (state, Happened::ConversionClosed) => position::close(terms, state).ok_or(illegal)?,
             (state, again @ (Happened::Settled { .. } | Happened::Anchored(_))) => {
                 lock::moved(state, again).ok_or(illegal)?
             }
@@ -121,8 +168,10 @@ impl State {
                 | Happened::LockFailed { .. }
                 | Happened::Refused { .. }
                 | Happened::Offramp { .. }
+                | Happened::ConversionGivenUp { .. }
                 | Happened::FillFailed { .. }
                 | Happened::Payout { .. }
+                | Happened::FoundPaid { .. }
                 | Happened::Withheld { .. }
                 | Happened::TimelockNear
                 | Happened::DebtReturned { .. }
@@ -130,7 +179,7 @@ impl State {
                 | Happened::ReversalResolved { .. },
             ) => return Err(illegal),
         };
-        Ok(step)
+        Ok(position::follow(terms, step))
     }
 }
 
@@ -183,10 +232,12 @@ fn swapped(terms: &Terms, tx_hash: String, at: Timestamp) -> Step {
     let lock = Lock::swapped(tx_hash.clone(), at);
     let done = LegDone { provider_reference: tx_hash.clone(), occurred_at: at };
     let converting = State::Converting { lock: Some(lock.clone()), leg: Leg::default() };
-    let converted = State::Committing { lock: lock.clone(), offramp: done.clone() };
-    let paying = State::Paying { lock: Some(lock.clone()), offramp: Some(done.clone()), leg: Leg::default() };
+    let offramp = Conversion::from(done.clone());
+    let converted = State::Committing { lock: lock.clone(), offramp: offramp.clone() };
+    let paying =
+        State::Paying { lock: Some(lock.clone()), offramp: Some(offramp.clone()), leg: Leg::default() };
     let effects = [ledger::locked(terms), ledger::converted(terms), ledger::paid(terms)].map(Effect::Post);
-    completed(Some(lock), Some(done.clone()), done, Some(tx_hash), Some(ledger::settled(terms)))
+    Step::completed(Some(lock), Some(offramp), done, Some(tx_hash), Some(ledger::settled(terms)))
         .after(effects)
         .after([Effect::DropTimers])
         .reported_after([
@@ -201,19 +252,19 @@ fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, a
         RailAnswer::InProgress { provider_reference } => {
             let reported = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
-            progress(State::Converting { lock, leg }, reported, EventType::OfframpInProgress, at)
+            Step::progress(State::Converting { lock, leg }, reported, EventType::OfframpInProgress, at)
         }
-        RailAnswer::Done(offramp) => converted(terms, lock, offramp, at),
+        RailAnswer::Done(done) => converted(terms, lock, done.into(), at),
         RailAnswer::Failed { code, message, retryable } => {
             let failure = Failure { stage: Stage::Offramp, code, message, retryable };
-            conversion_failed(terms, lock, failure, at)
+            conversion_failed(terms, lock, failure, DeskOutcome::NotExecuted, at)
         }
     }
 }
 
 /// With a lock, `fill` is requested; without one the payout begins. If the lock was refunded or lost, the payout fails.
-fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp) -> Step {
-    let done_at = offramp.occurred_at;
+fn converted(terms: &Terms, lock: Option<Lock>, offramp: Conversion, at: Timestamp) -> Step {
+    let done_at = offramp.done.occurred_at;
     let Some(lock) = lock else {
         let paying = State::Paying { lock: None, offramp: Some(offramp.clone()), leg: Leg::default() };
         let reported = Emitted::new(EventType::OfframpCompleted, done_at, &paying);
@@ -221,16 +272,18 @@ fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp)
     };
     if !lock.holds() {
         let why = if lock.refunded { Withheld::FundsGone } else { Withheld::LockLost };
-        return conversion_failed(terms, Some(lock), why.failure(Stage::Offramp), at);
+        let failure = why.failure(Stage::Offramp);
+        return conversion_failed(terms, Some(lock), failure, DeskOutcome::Executed(offramp), at);
     }
     let next = State::Committing { lock: lock.clone(), offramp: offramp.clone() };
     let reported = Emitted::new(EventType::OfframpCompleted, done_at, &next);
+    // A restored database has forgotten its conversion, and may have forgotten its payment: the other chain says.
+    if lock.filled {
+        return pay(terms, Some(lock), Some(offramp), at).reported_after([reported]);
+    }
     if is_too_late_there(terms, &lock, at) {
         return unpaid(terms, lock, offramp, Withheld::TimelockNear.failure(Stage::Payout), at)
             .reported_after([reported]);
-    }
-    if lock.filled {
-        return pay(terms, Some(lock), Some(offramp), at).reported_after([reported]);
     }
     if lock.is_too_late(at) {
         return unpaid(terms, lock, offramp, Withheld::TooLate.failure(Stage::Payout), at)
@@ -246,7 +299,7 @@ fn is_too_late_there(terms: &Terms, lock: &Lock, now: Timestamp) -> bool {
 }
 
 /// The payout begins. No rail is polled about one on the chain, so a timer settles its lock before the timelock.
-fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, at: Timestamp) -> Step {
+fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<Conversion>, at: Timestamp) -> Step {
     let how = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
     let timer = lock.as_ref().filter(|_| terms.pays_on_chain()).map(|lock| lock.deadlines.settle_at);
     let next = State::Paying { lock, offramp, leg: Leg::default() };
@@ -255,20 +308,22 @@ fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, at: Timestam
     Step::tell(next, EventType::PayoutInitiated, at, effects)
 }
 
-fn conversion_failed(terms: &Terms, lock: Option<Lock>, failure: Failure, at: Timestamp) -> Step {
+fn conversion_failed(
+    terms: &Terms,
+    lock: Option<Lock>,
+    failure: Failure,
+    desk: DeskOutcome,
+    at: Timestamp,
+) -> Step {
     let effects =
-        [Effect::Post(ledger::released(terms))].into_iter().chain(give_back(lock.as_ref())).collect();
-    Step::tell(State::ConversionFailed { lock, failure }, EventType::OfframpFailed, at, effects)
-}
-
-/// An unfilled lock is cancelled immediately. A filled one is returned by two operators, or refunded at its timelock.
-pub(super) fn give_back(lock: Option<&Lock>) -> Option<Effect> {
-    lock.is_some_and(|lock| lock.holds() && !lock.filled).then_some(Effect::GiveBack)
+        [Effect::Post(ledger::released(terms))].into_iter().chain(lock::give_back(lock.as_ref())).collect();
+    let next = State::ConversionFailed { lock, failure, desk };
+    Step::tell(next, EventType::OfframpFailed, at, effects)
 }
 
 /// The lock cannot be committed to the payout: it is too late, the lock was cancelled, or a reorganization removed it.
 /// `None`: the event is none of these.
-fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> Option<Step> {
+fn uncommitted(terms: &Terms, lock: Lock, offramp: Conversion, ended: Happened) -> Option<Step> {
     // A lock that is included again is cancelled, and not filled before.
     let withdrawn = matches!(ended, Happened::LockLost { .. }).then_some(Effect::WithdrawFill);
     let (lock, posted, failure, at) = match ended {
@@ -290,11 +345,12 @@ fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> 
 
 /// The payout fails before the rail was called. The API contract allows `payout.failed` only after `payout.initiated`, so
 /// both are emitted.
-fn unpaid(terms: &Terms, lock: Lock, offramp: LegDone, failure: Failure, at: Timestamp) -> Step {
+fn unpaid(terms: &Terms, lock: Lock, offramp: Conversion, failure: Failure, at: Timestamp) -> Step {
     let begun =
         State::Paying { lock: Some(lock.clone()), offramp: Some(offramp.clone()), leg: Leg::default() };
     let begun = Emitted::new(EventType::PayoutInitiated, at, &begun);
-    let effects = [Effect::Post(ledger::released(terms))].into_iter().chain(give_back(Some(&lock))).collect();
+    let effects =
+        [Effect::Post(ledger::released(terms))].into_iter().chain(lock::give_back(Some(&lock))).collect();
     let (lock, offramp) = (Some(lock), Some(offramp));
     let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
     Step::tell(next, EventType::PayoutFailed, at, effects).reported_after([begun])
@@ -303,12 +359,12 @@ fn unpaid(terms: &Terms, lock: Lock, offramp: LegDone, failure: Failure, at: Tim
 fn payout_failed(
     terms: &Terms,
     lock: Option<Lock>,
-    offramp: Option<LegDone>,
+    offramp: Option<Conversion>,
     failure: Failure,
     at: Timestamp,
 ) -> Step {
     let effects =
-        [Effect::Post(ledger::returned(terms))].into_iter().chain(give_back(lock.as_ref())).collect();
+        [Effect::Post(ledger::returned(terms))].into_iter().chain(lock::give_back(lock.as_ref())).collect();
     let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
     Step::tell(next, EventType::PayoutFailed, at, effects)
 }
@@ -316,7 +372,7 @@ fn payout_failed(
 /// The data of [`State::Paying`].
 struct Paying {
     lock: Option<Lock>,
-    offramp: Option<LegDone>,
+    offramp: Option<Conversion>,
     leg: Leg,
 }
 
@@ -325,7 +381,7 @@ fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnsw
         RailAnswer::InProgress { provider_reference } => {
             let reported = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
-            progress(State::Paying { lock, offramp, leg }, reported, EventType::PayoutInProgress, at)
+            Step::progress(State::Paying { lock, offramp, leg }, reported, EventType::PayoutInProgress, at)
         }
         RailAnswer::Done(payout) => paid(terms, lock, offramp, payout),
         RailAnswer::Failed { code, message, retryable } => {
@@ -336,7 +392,7 @@ fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnsw
 }
 
 /// The recipient has been paid: locked funds are released next, prefunded ones change owner immediately.
-fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: LegDone) -> Step {
+fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<Conversion>, payout: LegDone) -> Step {
     let post = Effect::Post(ledger::paid(terms));
     match lock {
         Some(lock) if !lock.refunded => {
@@ -344,27 +400,8 @@ fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: Leg
         }
         Some(lock) => {
             let settled = ledger::settled_by_house(terms);
-            completed(Some(lock), offramp, payout, None, Some(settled)).after([post])
+            Step::completed(Some(lock), offramp, payout, None, Some(settled)).after([post])
         }
-        None => completed(None, offramp, payout, None, Some(ledger::settled(terms))).after([post]),
+        None => Step::completed(None, offramp, payout, None, Some(ledger::settled(terms))).after([post]),
     }
-}
-
-/// A leg's progress is reported once.
-pub(super) fn progress(next: State, reported: bool, kind: EventType, at: Timestamp) -> Step {
-    if reported { Step::quiet(next, Vec::new()) } else { Step::tell(next, kind, at, Vec::new()) }
-}
-
-/// `payout.completed` occurred when the beneficiary was paid, and is reported once the funds are released.
-pub(super) fn completed(
-    lock: Option<Lock>,
-    offramp: Option<LegDone>,
-    payout: LegDone,
-    settle_tx: Option<String>,
-    settled: Option<Posting>,
-) -> Step {
-    let paid_at = payout.occurred_at;
-    let next = State::Completed { lock, offramp, payout, settle_tx, finality: None, reversal: None };
-    let effects = settled.map(Effect::Post).into_iter().chain([Effect::IssueReceipt]).collect();
-    Step::tell(next, EventType::PayoutCompleted, paid_at, effects)
 }

@@ -107,6 +107,18 @@ fn done() -> LegDone {
     LegDone { provider_reference: "ref".into(), occurred_at: NOW }
 }
 
+fn conversion() -> Conversion {
+    done().into()
+}
+
+fn kept(position: Position) -> Conversion {
+    Conversion { position, ..conversion() }
+}
+
+fn conversion_failed(desk: DeskOutcome) -> State {
+    State::ConversionFailed { lock: Some(lock()), failure: failure(), desk }
+}
+
 fn failure() -> Failure {
     Failure { stage: Stage::Payout, code: "c".into(), message: "m".into(), retryable: false }
 }
@@ -116,22 +128,32 @@ fn converting() -> State {
 }
 
 fn committing() -> State {
-    State::Committing { lock: lock(), offramp: done() }
+    State::Committing { lock: lock(), offramp: conversion() }
 }
 
 fn paying() -> State {
-    State::Paying { lock: Some(filled()), offramp: Some(done()), leg: Leg::default() }
+    State::Paying { lock: Some(filled()), offramp: Some(conversion()), leg: Leg::default() }
 }
 
 fn owing(settle_tx: Option<&str>, failure: Option<Failure>) -> State {
     let settle_tx = settle_tx.map(str::to_owned);
-    State::Owing { lock: filled(), offramp: Some(done()), leg: Leg::default(), settle_tx, failure }
+    let (offramp, leg, is_reopened) = (Some(conversion()), Leg::default(), false);
+    State::Owing { lock: filled(), offramp, leg, settle_tx, failure, is_reopened }
+}
+
+/// A failed order whose payment the bank has made after all.
+fn reopened(settle_tx: Option<&str>) -> State {
+    let mut state = owing(settle_tx, Some(failure()));
+    if let State::Owing { is_reopened, .. } = &mut state {
+        *is_reopened = true;
+    }
+    state
 }
 
 fn completed() -> State {
     State::Completed {
         lock: Some(filled()),
-        offramp: Some(done()),
+        offramp: Some(conversion()),
         payout: done(),
         settle_tx: Some("0xs".into()),
         finality: None,
@@ -140,8 +162,13 @@ fn completed() -> State {
 }
 
 fn reversed() -> State {
-    let returned =
-        Happened::PaymentReturned { done: done(), code: "c".into(), message: "m".into(), at: LATER };
+    let returned = Happened::PaymentReturned {
+        done: done(),
+        came: None,
+        code: "c".into(),
+        message: "m".into(),
+        at: LATER,
+    };
     completed().step(&terms(), returned).unwrap().next
 }
 
@@ -151,8 +178,16 @@ fn resolved() -> State {
 }
 
 fn payout_failed() -> State {
-    let (lock, offramp) = (Some(filled()), Some(done()));
+    let (lock, offramp) = (Some(filled()), Some(kept(Position::Kept)));
     State::PayoutFailed { lock, offramp, failure: failure(), debt_returned: None }
+}
+
+fn with_position(position: Position) -> State {
+    let mut state = if position == Position::Short { completed() } else { payout_failed() };
+    if let State::PayoutFailed { offramp, .. } | State::Completed { offramp, .. } = &mut state {
+        *offramp = Some(kept(position));
+    }
+    state
 }
 
 fn states() -> Vec<State> {
@@ -164,9 +199,9 @@ fn states() -> Vec<State> {
         committing(),
         paying(),
         owing(None, None),
-        State::Releasing { lock: filled(), offramp: Some(done()), payout: done() },
+        State::Releasing { lock: filled(), offramp: Some(conversion()), payout: done() },
         completed(),
-        State::ConversionFailed { lock: Some(lock()), failure: failure() },
+        conversion_failed(DeskOutcome::NotExecuted),
         payout_failed(),
         State::Cancelled,
         State::Expired,
@@ -198,6 +233,13 @@ fn variants() -> Vec<(&'static str, State)> {
         (" (resolved)", resolved()),
         (" (lost)", with(payout_failed(), lost)),
         (" (fill lost)", with(payout_failed(), |lock| lock.filled = false)),
+        (" (refunded)", with(payout_failed(), refunded)),
+        (" (taken over)", with_position(Position::TakenOver)),
+        (" (short)", with_position(Position::Short)),
+        (" (desk asked)", conversion_failed(DeskOutcome::Asked(Leg::default()))),
+        (" (converted)", conversion_failed(DeskOutcome::Executed(kept(Position::Kept)))),
+        (" (reopened)", reopened(None)),
+        (" (reopened, settled)", reopened(Some("0xs"))),
     ]
 }
 
@@ -220,9 +262,14 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("offramp done", Happened::Offramp { answer: done(), at: NOW }),
         ("offramp done late", Happened::Offramp { answer: done(), at: LATER }),
         ("offramp failed", Happened::Offramp { answer: fails(), at: LATER }),
+        (
+            "conversion_given_up",
+            Happened::ConversionGivenUp { code: "c".into(), message: "m".into(), at: LATER },
+        ),
         ("payout in progress", Happened::Payout { answer: waits(), at: LATER }),
         ("payout done", Happened::Payout { answer: done(), at: LATER }),
         ("payout failed", Happened::Payout { answer: fails(), at: LATER }),
+        ("found paid", Happened::FoundPaid { done: paid(), at: LATER }),
         ("withheld", Happened::Withheld { why: Withheld::TooLate, at: LATER }),
         ("filled", Happened::Filled { at: NOW }),
         ("filled late", Happened::Filled { at: LATER }),
@@ -234,10 +281,18 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("debt_returned", Happened::DebtReturned { done: paid(), at: LATER }),
         (
             "payment_returned",
-            Happened::PaymentReturned { done: paid(), code: "c".into(), message: "m".into(), at: LATER },
+            Happened::PaymentReturned {
+                done: paid(),
+                came: Some(Minor::new(1)),
+                code: "c".into(),
+                message: "m".into(),
+                at: LATER,
+            },
         ),
         ("paid again", Happened::ReversalResolved { remedy: Remedy::PaidAgain, done: paid() }),
+        ("stands", Happened::ReversalResolved { remedy: Remedy::Stands, done: paid() }),
         ("given back", Happened::ReversalResolved { remedy: Remedy::GivenBack, done: paid() }),
+        ("conversion_closed", Happened::ConversionClosed),
         ("anchored", Happened::Anchored(finality)),
     ]
 }
@@ -316,11 +371,20 @@ fn effect_name(effect: &Effect) -> &'static str {
 }
 
 #[test]
-fn a_terminal_state_reports_only_a_returned_payment() {
+fn a_terminal_state_is_left_only_by_a_payment_that_was_made_or_came_back_after_all() {
     for (terms, states) in orders() {
         for state in states.into_iter().filter(State::is_terminal) {
             for (name, happened) in everything() {
-                if name == "payment_returned" && state.name() == "completed" {
+                if matches!(name, "found paid" | "timelock_near") && state.name() == "payout_failed" {
+                    let next = state.clone().step(&terms, happened).map(|step| step.next.name()).ok();
+                    let expected = match (name, state.lock().is_some()) {
+                        _ if terms.pays_on_chain() => None,
+                        ("found paid", true) => Some("releasing"),
+                        ("found paid", false) => Some("completed"),
+                        (_, is_locked) => is_locked.then_some("owing"),
+                    };
+                    assert_eq!(next, expected, "{:?} + {name}", terms.plan.kind);
+                } else if name == "payment_returned" && state.name() == "completed" {
                     let step = state.clone().step(&terms, happened);
                     let reported =
                         step.map(|step| step.events.iter().map(|reported| reported.kind).collect::<Vec<_>>());
@@ -377,8 +441,38 @@ fn a_payout_that_is_too_late_is_withheld_by_the_rails_word_only() {
     assert_eq!(state.first(LegKind::Payout, claim, Timestamp::from_millis(0)), First::Ask);
     let converting = converting();
     let lock = converting.lock().unwrap();
-    let withheld = First::Withhold(Withheld::TooLate);
-    assert_eq!(converting.first(LegKind::Offramp, claim, lock.deadlines.begin_before), withheld);
+    let too_late = lock.deadlines.begin_before;
+    let withheld = Then::Withhold(Withheld::TooLate);
+    assert_eq!(converting.first(LegKind::Offramp, claim, too_late), First::Ask);
+    assert_eq!(converting.requested(claim, RailResponse::NeverSeen, too_late), withheld);
+}
+
+#[test]
+fn a_conversion_that_was_given_up_is_asked_about_until_the_desk_has_said_what_became_of_it() {
+    use leg::{First, LegKind, RailResponse, Then};
+    let in_flight = |in_flight| leg::CallRecord { called_before: true, in_flight };
+    let asked = conversion_failed(DeskOutcome::Asked(Leg::default()));
+    assert_eq!(asked.first(LegKind::Offramp, in_flight(false), NOW), First::Ask);
+    let never = |state: &State, claim| state.requested(claim, RailResponse::NeverSeen, NOW);
+    assert_eq!(never(&asked, in_flight(true)), Then::Later { called: true });
+    assert_eq!(never(&asked, in_flight(false)), Then::Withhold(Withheld::GivenUp));
+    let waits = RailAnswer::InProgress { provider_reference: "D-1".into() };
+    let confirmed = asked.step(&terms(), Happened::Offramp { answer: waits, at: NOW }).unwrap().next;
+    assert_eq!(never(&confirmed, in_flight(false)), Then::Later { called: true }, "it has answered for it");
+    assert_eq!(confirmed.confirmed(LegKind::Offramp), Some("D-1"));
+}
+
+#[test]
+fn a_conversion_from_the_inventory_leaves_no_position() {
+    let leg = hex::encode(leg::LegKind::Offramp.reference(&terms().reference));
+    let done = LegDone { provider_reference: leg::inventory_reference(&leg), occurred_at: NOW };
+    let mut paying = paying();
+    if let State::Paying { offramp, .. } = &mut paying {
+        *offramp = Some(done.into());
+    }
+    let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
+    let failed = paying.step(&terms(), Happened::Payout { answer: fails, at: LATER }).unwrap();
+    assert_eq!((failed.next.open_position(), failed.effects.len()), (None, 1), "{:?}", failed.effects);
 }
 
 #[test]
@@ -447,7 +541,7 @@ fn a_transaction_replaced_by_a_deep_reorganization_is_updated() {
 #[test]
 fn the_receipt_hash_ignores_the_anchors_fields() {
     let done = LegDone { provider_reference: "bank".into(), occurred_at: NOW };
-    let receipt = crate::receipt::issue(&terms(), Some(&done), &done, LATER);
+    let receipt = crate::receipt::issue(&terms(), Some(&done.clone().into()), &done, LATER);
     let finality = Finality { tx_hash: "0xa".into(), contract_address: "0xc".into(), chain_id: 1 };
     let shown = crate::receipt::with_finality(&receipt.body, Some(&finality));
     assert_eq!(shown["finality"]["chainId"], 1);

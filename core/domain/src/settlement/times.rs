@@ -26,15 +26,19 @@ impl Happened {
             Self::Offramp { answer: reported, at } => {
                 Self::Offramp { answer: answer(reported), at: clamp(at) }
             }
+            Self::ConversionGivenUp { code, message, at } => {
+                Self::ConversionGivenUp { code, message, at: clamp(at) }
+            }
             Self::Filled { at } => Self::Filled { at: clamp(at) },
             Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },
             Self::Payout { answer: reported, at } => Self::Payout { answer: answer(reported), at: clamp(at) },
+            Self::FoundPaid { done: leg, at } => Self::FoundPaid { done: done(leg), at: clamp(at) },
             Self::Withheld { why, at } => Self::Withheld { why, at: clamp(at) },
             Self::Settled { tx_hash, at } => Self::Settled { tx_hash, at: clamp(at) },
             Self::Refunded { tx_hash, at } => Self::Refunded { tx_hash, at: clamp(at) },
             Self::DebtReturned { done: leg, at } => Self::DebtReturned { done: done(leg), at: clamp(at) },
-            Self::PaymentReturned { done: leg, code, message, at } => {
-                Self::PaymentReturned { done: done(leg), code, message, at: clamp(at) }
+            Self::PaymentReturned { done: leg, came, code, message, at } => {
+                Self::PaymentReturned { done: done(leg), came, code, message, at: clamp(at) }
             }
             Self::ReversalResolved { remedy, done: leg } => {
                 Self::ReversalResolved { remedy, done: done(leg) }
@@ -44,6 +48,7 @@ impl Happened {
             | Self::CancelRequested
             | Self::FillLost
             | Self::TimelockNear
+            | Self::ConversionClosed
             | Self::Anchored(_)) => other,
         }
     }
@@ -110,7 +115,7 @@ mod tests {
             if step.effects.contains(&Effect::IssueReceipt)
                 && let State::Completed { offramp, payout, .. } = &step.next
             {
-                let legs = offramp.iter().chain([payout]).map(|leg| leg.occurred_at);
+                let legs = offramp.iter().map(|one| &one.done).chain([payout]).map(|leg| leg.occurred_at);
                 assert!(legs.is_sorted() && payout.occurred_at == last, "the receipt differs from the feed");
                 is_complete = true;
             }

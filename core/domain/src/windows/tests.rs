@@ -142,7 +142,7 @@ fn a_payment_on_another_chain_is_final_before_its_lock_is_settled() {
     let begun = now.unix_secs() + HOUR;
     assert_eq!((times.fill_deadline, times.timelock), (begun, begun + 4 * HOUR + 24 * HOUR));
     let lock = crate::settlement::Lock {
-        deadlines: BANK.deadlines(times.fill_deadline, times.timelock),
+        deadlines: BANK.deadlines(&terms, times.fill_deadline, times.timelock),
         ..crate::settlement::tests::lock()
     };
     // At any moment: an hour from then, and never so late that it is not final when the lock is settled.
@@ -155,4 +155,29 @@ fn a_payment_on_another_chain_is_final_before_its_lock_is_settled() {
         assert!(last + 4 * HOUR <= lock.deadlines.settle_at.unix_secs());
     }
     assert_eq!(BANK.pay_by(None, now), begun);
+}
+
+#[test]
+fn a_payout_that_begins_in_time_has_ended_before_its_lock_is_settled() {
+    // Friday evening: a payout of the next day is received on Monday.
+    for (method, now) in [
+        (PayoutMethod::Wire, "2026-11-20T20:00:00Z"),
+        (PayoutMethod::Sepa, "2026-11-20T22:30:00Z"),
+        (PayoutMethod::Ach, "2026-11-25T12:00:00Z"),
+        (PayoutMethod::Swift, "2026-12-23T23:30:00Z"),
+    ] {
+        let terms = paid_by(method);
+        let times = BANK.of(&terms, at(now));
+        let deadlines = BANK.deadlines(&terms, times.fill_deadline, times.timelock);
+        let last = deadlines.pay_before.unix_secs() - 1;
+        assert!(last >= times.fill_deadline, "{method:?} {now}: after the fill deadline");
+        let ends = BANK.payout_ends_by(&terms, last);
+        assert!(ends <= deadlines.settle_at.unix_secs(), "{method:?} {now}: {ends}");
+    }
+    let now = at("2026-11-16T09:00:00Z");
+    let simulated = Windows { payout: PayoutTime::Elapsed(60), ..BANK };
+    let terms = paid_by(PayoutMethod::Wire);
+    let times = simulated.of(&terms, now);
+    let deadlines = simulated.deadlines(&terms, times.fill_deadline, times.timelock);
+    assert_eq!(deadlines.pay_before.unix_secs(), times.fill_deadline + 12 * HOUR);
 }

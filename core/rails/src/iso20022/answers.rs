@@ -1,7 +1,9 @@
-//! Parses the bank's files. Pure.
+//! Parses the bank's files. What is stored or shown of their texts is cleaned; ids that name our payments are compared as
+//! they are. Pure.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
+use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt029::{self, RecallReport};
 use super::schema::{Message, Violation, check};
@@ -21,6 +23,8 @@ pub enum Word {
     TakenForDuplicate,
     /// It was paid and has been returned.
     Returned { reason: String, at: DateTime<Utc>, amount: Option<Booked>, by: GivenBack },
+    /// The bank takes a return back.
+    TakenBack { at: DateTime<Utc>, amount: Option<Booked> },
 }
 
 /// A booked amount as the bank has written it, and its currency.
@@ -44,6 +48,7 @@ impl Word {
             Self::Refused { .. } => "refused",
             Self::TakenForDuplicate => "taken for a duplicate",
             Self::Returned { .. } => "returned",
+            Self::TakenBack { .. } => "return taken back",
         }
     }
 }
@@ -98,7 +103,7 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     }
     let body = document.root.children.first().cloned().unwrap_or_default();
     let message_id =
-        body.text_at("GrpHdr/MsgId").or(body.text_at("Assgnmt/Id")).unwrap_or_default().to_owned();
+        clean(body.text_at("GrpHdr/MsgId").or(body.text_at("Assgnmt/Id")).unwrap_or_default(), ID_MAX);
     let (mut statements, mut recalls) = (Vec::new(), Vec::new());
     let said = match message {
         Message::Pain002 => status_report(&body, now),
@@ -166,18 +171,18 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Option<Word> {
             Word::TakenForDuplicate
         }
         "RJCT" | "CANC" => {
-            let reason = reasons().next().unwrap_or("NARR").to_owned();
+            let reason = clean(reasons().next().unwrap_or("NARR"), ID_MAX);
             let texts = given().flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str());
-            Word::Refused { reason, text: texts.collect::<Vec<_>>().join(" ") }
+            Word::Refused { reason, text: clean(&texts.collect::<Vec<_>>().join(" "), TEXT_MAX) }
         }
         "ACSC" | "ACCC" => Word::Paid {
             at: text_at("AccptncDtTm").and_then(time).unwrap_or(now),
-            bank_reference: text_at("AcctSvcrRef").map(str::to_owned),
+            bank_reference: text_at("AcctSvcrRef").map(|text| clean(text, ID_MAX)),
             amount: None,
         },
         // Partly accepted: each payment has its own status.
         "PART" => return None,
-        other => Word::Pending { status: other.to_owned() },
+        other => Word::Pending { status: clean(other, ID_MAX) },
     })
 }
 
@@ -213,15 +218,20 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
             let at = booked_at(entry).unwrap_or(now);
             let amount = booked_amount(entry, payment, alone);
             let by = if returned.is_some() { GivenBack::Return } else { GivenBack::Reversal };
-            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned(), at, amount, by })
+            Some(Word::Returned { reason: clean(reason.unwrap_or("NARR"), ID_MAX), at, amount, by })
         }
         ("DBIT", "BOOK") if !is_reversal => {
             let amount = booked_amount(entry, payment, alone);
             let reference = payment.text_at("Refs/AcctSvcrRef").or(entry.text_at("AcctSvcrRef"));
             let at = booked_at(entry).unwrap_or(now);
-            Some(Word::Paid { at, bank_reference: reference.map(str::to_owned), amount })
+            Some(Word::Paid { at, bank_reference: reference.map(|text| clean(text, ID_MAX)), amount })
         }
-        ("DBIT", _) => Some(Word::Pending { status: status.to_owned() }),
+        ("DBIT", "BOOK") => {
+            let (at, amount) = (booked_at(entry).unwrap_or(now), booked_amount(entry, payment, alone));
+            Some(Word::TakenBack { at, amount })
+        }
+        ("DBIT", _) if is_reversal => None,
+        ("DBIT", _) => Some(Word::Pending { status: clean(status, ID_MAX) }),
         _ => None,
     }
 }

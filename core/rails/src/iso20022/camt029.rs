@@ -2,6 +2,7 @@
 
 use dvp_domain::payment::PaymentSubject;
 use dvp_domain::recall::{RecallAnswer, RecallSubject};
+use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt056::recall_of;
 use super::xml::Node;
@@ -68,9 +69,10 @@ fn report(of: &Node, levels: Levels<'_>, case: Option<&Node>, confirmed: &str) -
             let coded = given().find_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
             let texts = given().flat_map(|info| info.all("AddtlInf"));
             let text = texts.map(|text| text.text.as_str()).collect::<Vec<_>>().join(" ");
-            RecallAnswer::Rejected { reason: coded.unwrap_or("NARR").to_owned(), text }
+            let reason = clean(coded.unwrap_or("NARR"), ID_MAX);
+            RecallAnswer::Rejected { reason, text: clean(&text, TEXT_MAX) }
         }
-        other => RecallAnswer::Pending { status: other.to_owned() },
+        other => RecallAnswer::Pending { status: clean(other, ID_MAX) },
     };
     let case = nodes()
         .find_map(|(node, _)| node.text_at("RslvdCase/Id"))

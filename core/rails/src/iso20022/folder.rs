@@ -2,18 +2,24 @@
 //! invalid ones to `quarantine`, both by way of `taking`, and files not sent yet wait in `staging`. `given` has an empty file for each that was
 //! moved to the bank: a database that is restored to an earlier moment has forgotten some of them.
 //!
+//! `dvp-folder` has the folder's id, which `dvp bank folder stamp` writes and the database knows. It is compared before
+//! each use: a mistyped path, or the place of a share that is not mounted, is another folder, in which nothing is
+//! written and from which nothing is concluded. No folder is ever created by the service.
+//!
 //! Invariants: a file appears completely or not at all in a folder that is read, and survives a power cut (the file is
 //! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
 
-use std::fs::Metadata;
+use std::fs::{self as fs_std, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use dvp_store::durable::{self, Readers};
 use sha2::{Digest as _, Sha256};
 use tokio::fs;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use uuid::Uuid;
 
 /// The longest file name, in bytes.
@@ -22,19 +28,102 @@ const PARTS: [&str; 7] = ["outbox", "inbox", "taking", "archive", "quarantine", 
 /// A file that was taken from the inbox is put away within this time, unless its process was stopped.
 const TAKEN_FOR: Duration = Duration::from_secs(60);
 
+/// Holds the folder's id.
+const ID_FILE: &str = "dvp-folder";
+/// Written beside the service's own files to see whether there is room for a payment.
+const PROBE: &str = ".dvp-probe";
+const PROBE_BYTES: usize = 16 * 1024;
+
 /// The folder shared by the bank and the service.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
+    /// The id that it must carry.
+    id: Arc<Mutex<Option<Uuid>>>,
 }
 
 impl Folder {
-    /// Creates missing folders.
-    pub async fn open(root: &Path) -> io::Result<Self> {
-        for part in PARTS {
-            fs::create_dir_all(root.join(part)).await?;
+    pub fn at(root: &Path, id: Option<Uuid>) -> Self {
+        Self { root: root.to_owned(), id: Arc::new(Mutex::new(id)) }
+    }
+
+    /// Creates what is missing in the folder, which is there. Not for the service.
+    pub fn create_parts(root: &Path) -> io::Result<()> {
+        fs_std::metadata(root).map_err(|error| about(root, &error))?;
+        PARTS.iter().try_for_each(|part| durable::create_folder(&root.join(part)))
+    }
+
+    /// The id that a folder carries. `None`: it carries none.
+    pub fn find_id(root: &Path) -> io::Result<Option<Uuid>> {
+        fs_std::metadata(root).map_err(|error| about(root, &error))?;
+        let path = root.join(ID_FILE);
+        match fs_std::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(about(&path, &error)),
+            Ok(text) => match text.trim().parse() {
+                Ok(id) => Ok(Some(id)),
+                Err(_) => Err(wrong(format!("{} holds no id", path.display()))),
+            },
         }
-        Ok(Self { root: root.to_owned() })
+    }
+
+    /// Writes the id that a folder carries from now on.
+    pub fn write_id(root: &Path, id: Uuid) -> io::Result<()> {
+        durable::write(&root.join(ID_FILE), format!("{id}\n").as_bytes(), Readers::Group)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Sets the id that the folder must carry.
+    pub fn expect(&self, id: Option<Uuid>) {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    /// Whether it is the folder that was stamped, and no other one in its place. On a share that hangs no other work
+    /// waits for it.
+    pub async fn verify(&self) -> io::Result<()> {
+        let folder = self.clone();
+        tokio::task::spawn_blocking(move || folder.compare()).await.map_err(io::Error::other)?
+    }
+
+    fn compare(&self) -> io::Result<()> {
+        let expected = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, root) = (Self::find_id(&self.root)?, self.root.display());
+        match (expected, found) {
+            (Some(expected), Some(found)) if expected == found => Ok(()),
+            (None, _) => Err(wrong(format!("{root} is not stamped: dvp bank folder stamp"))),
+            (Some(_), None) => Err(wrong(format!(
+                "{root} carries no id: it is not the stamped folder, or its share is not mounted"
+            ))),
+            (Some(expected), Some(found)) => {
+                Err(wrong(format!("{root} carries the id {found}, and {expected} was stamped")))
+            }
+        }
+    }
+
+    /// Whether the folder can be used, is one file system, and has room for a payment. `outward`: files are written where the bank looks,
+    /// too.
+    pub async fn probe(&self, outward: bool) -> io::Result<()> {
+        self.verify().await?;
+        let device = fs::metadata(&self.root).await.map_err(|error| about(&self.root, &error))?.dev();
+        for part in PARTS {
+            let path = self.root.join(part);
+            let found = fs::metadata(&path).await.map_err(|error| about(&path, &error))?;
+            if found.dev() != device {
+                let path = path.display();
+                return Err(wrong(format!(
+                    "{path} is on another file system than the folder: no file can be moved there"
+                )));
+            }
+            if outward || !["outbox", "inbox"].contains(&part) {
+                let probe = path.join(PROBE);
+                durable::write_async(probe.clone(), vec![0; PROBE_BYTES], Readers::Group).await?;
+                fs::remove_file(&probe).await.map_err(|error| about(&probe, &error))?;
+            }
+        }
+        Ok(())
     }
 
     pub fn outbox(&self) -> PathBuf {
@@ -59,20 +148,16 @@ impl Folder {
 
     /// Writes a file to `staging`, under a unique name.
     pub async fn stage(&self, name: &str, content: &str) -> io::Result<()> {
-        let path = self.root.join("staging").join(name);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path).await?;
-        file.write_all(content.as_bytes()).await?;
-        file.sync_all().await?;
-        sync(&self.root.join("staging")).await
+        self.verify().await?;
+        drop_into(&self.root.join("staging"), name, content.as_bytes()).await
     }
 
     /// Moves a staged file to the bank. `false`: it was moved before. A rename succeeds once only, so of several
     /// callers one succeeds. While the file is still staged, an outbox that is not there is an error.
     pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
+        self.verify().await?;
         // Before the move: whatever the bank may have is known.
-        let given = fs::File::create(self.given(name)).await?;
-        given.sync_all().await?;
-        sync(&self.root.join("given")).await?;
+        drop_into(&self.root.join("given"), name, b"").await?;
         let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
         match moved {
             Ok(()) => {}
@@ -88,6 +173,7 @@ impl Folder {
 
     /// Whether a file of this name was moved to the bank, or is just being moved.
     pub async fn was_given(&self, name: &str) -> io::Result<bool> {
+        self.verify().await?;
         exists(&self.given(name)).await
     }
 
@@ -98,6 +184,7 @@ impl Folder {
     /// The bank's files by time of modification, then by name: a file does not wait for later ones, even when
     /// imports of the whole folder are interrupted again and again. Names beginning with a dot are still being written.
     pub async fn list_inbox(&self) -> io::Result<Vec<String>> {
+        self.verify().await?;
         self.give_back_taken(TAKEN_FOR).await?;
         let mut entries = fs::read_dir(self.inbox()).await?;
         let mut files = Vec::new();
@@ -133,12 +220,14 @@ impl Folder {
 
     /// Whether a staged file is still there.
     pub async fn is_staged(&self, staged: &str) -> io::Result<bool> {
+        self.verify().await?;
         exists(&self.root.join("staging").join(staged)).await
     }
 
     /// Moves an imported file to `archive`, an `unreadable` one to `quarantine`. A name that exists already gets a
     /// number. `false`: the bank has written another file under the name since the reading, which stays in the inbox.
     pub async fn put_away(&self, name: &str, read: &[u8; 32], unreadable: bool) -> io::Result<bool> {
+        self.verify().await?;
         // Under a name of its own, since the bank may write another file under this one at any time.
         let taken = self.taking().join(cut(&format!("{}.{name}", Uuid::new_v4().simple()), NAME_MAX));
         fs::rename(self.inbox().join(name), &taken).await?;
@@ -225,12 +314,7 @@ fn cut(name: &str, bytes: usize) -> &str {
 
 /// Writes a file into a folder that is read: completely or not at all.
 pub async fn drop_into(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let hidden = folder.join(format!(".{name}.part"));
-    let mut file = fs::File::create(&hidden).await?;
-    file.write_all(content).await?;
-    file.sync_all().await?;
-    fs::rename(&hidden, folder.join(name)).await?;
-    sync(folder).await
+    durable::write_async(folder.join(name), content.to_vec(), Readers::Group).await
 }
 
 /// Whether a file exists. A folder that is not there itself, because its file system is not mounted, is an error: it
@@ -243,6 +327,15 @@ async fn exists(file: &Path) -> io::Result<bool> {
     Ok(is_there)
 }
 
+/// A folder that is not the one that was stamped.
+fn wrong(what: String) -> io::Error {
+    io::Error::other(what)
+}
+
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// A renamed file survives a power cut only once its directory is synced.
 async fn sync(dir: &Path) -> io::Result<()> {
     fs::File::open(dir).await?.sync_all().await
@@ -251,6 +344,13 @@ async fn sync(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stamped(root: &Path) -> Folder {
+        let id = Uuid::new_v4();
+        Folder::create_parts(root).unwrap();
+        Folder::write_id(root, id).unwrap();
+        Folder::at(root, Some(id))
+    }
 
     /// The contents of a folder's files.
     async fn contents(folder: &Path) -> Vec<Vec<u8>> {
@@ -291,7 +391,7 @@ mod tests {
     async fn a_file_that_gets_the_name_of_one_that_is_put_away_is_never_lost() {
         const FILES: u64 = 300;
         let root = tempfile::tempdir().unwrap();
-        let folder = Folder::open(root.path()).await.unwrap();
+        let folder = stamped(root.path());
         let bank = folder.clone();
         let bank = tokio::task::spawn_blocking(move || send_all(&bank, FILES));
         let importing = async {
@@ -307,9 +407,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_folder_in_its_place_is_not_used() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = stamped(root.path());
+        folder.stage("a", "x").await.unwrap();
+        folder.probe(true).await.unwrap();
+        let id = std::fs::read_to_string(root.path().join(ID_FILE)).unwrap();
+        for (content, why) in [(None, "carries no id"), (Some(Uuid::new_v4().to_string()), "was stamped")] {
+            match content {
+                None => std::fs::remove_file(root.path().join(ID_FILE)).unwrap(),
+                Some(id) => std::fs::write(root.path().join(ID_FILE), id).unwrap(),
+            }
+            for tried in [
+                folder.stage("b", "x").await,
+                folder.give("a", "a").await.map(|_| ()),
+                folder.was_given("a").await.map(|_| ()),
+                folder.is_staged("a").await.map(|_| ()),
+                folder.list_inbox().await.map(|_| ()),
+                folder.put_away("a", &[0; 32], false).await.map(|_| ()),
+                folder.probe(false).await,
+            ] {
+                let error = tried.unwrap_err().to_string();
+                assert!(error.contains(why), "{error}");
+            }
+        }
+        std::fs::write(root.path().join(ID_FILE), id).unwrap();
+        assert!(folder.give("a", "a").await.unwrap());
+        assert_eq!(contents(&folder.outbox()).await, [b"x".to_vec()]);
+    }
+
+    #[tokio::test]
     async fn a_file_whose_process_was_stopped_comes_back_beside_a_later_one() {
         let root = tempfile::tempdir().unwrap();
-        let folder = Folder::open(root.path()).await.unwrap();
+        let folder = stamped(root.path());
         fs::write(folder.taking().join("0123.answer"), b"first").await.unwrap();
         assert_eq!(folder.list_inbox().await.unwrap(), [""; 0], "its process may still put it away");
         drop_into(&folder.inbox(), "answer", b"second").await.unwrap();

@@ -1,11 +1,11 @@
 //! The content of a payment order by the rules of its rail: names, character set, service level, charges. Pure.
 
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
+use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic};
 use dvp_domain::money::Minor;
 use serde::Deserialize;
 
-use super::schema::exponent;
-use super::text::{clearing_member, iban, is_bic, plain};
+use super::text::{clearing_member, plain};
 use crate::{PayoutOrder, RailRequest, Unpayable};
 
 /// The account that payments are made from, as registered at its bank.
@@ -134,7 +134,7 @@ impl Instruction {
         if self.name.is_empty() {
             return refuse("beneficiary_name_unwritable", "the name has no character that banks take");
         }
-        if self.amount.is_zero() || self.exponent != exponent(&self.currency) {
+        if self.amount.is_zero() || Some(self.exponent) != exponent(&self.currency) {
             return refuse("amount_unwritable", "the amount cannot be written in the currency's decimals");
         }
         if self.amount.get() >= 1_000_000_000_000_000_000 {
@@ -203,20 +203,20 @@ pub fn uetr(end_to_end_id: &str) -> Option<String> {
     Some(uuid::Uuid::from_u128(variant).to_string())
 }
 
-/// An IBAN with valid check digits; a text in the form of an IBAN with wrong ones is refused.
+/// An IBAN of its country's form; a text that looks like one and is none is refused.
 fn account_of(text: &str) -> Result<Account, Unpayable> {
-    if let Some(iban) = iban(text) {
-        return Ok(Account::Iban(iban));
-    }
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    let mut letters = compact.chars();
-    let looks = letters.by_ref().take(2).all(|c| c.is_ascii_alphabetic())
-        && letters.by_ref().take(2).all(|c| c.is_ascii_digit())
-        && compact.len() >= 15;
-    if looks || compact.is_empty() || compact.chars().count() > 34 || compact != plain(&compact, 34) {
-        return refuse("beneficiary_account_invalid", "the account is no account number that banks take");
+    match account_number(text) {
+        AccountNumber::Iban(iban) => Ok(Account::Iban(iban)),
+        AccountNumber::Other
+            if !compact.is_empty() && compact.chars().count() <= 34 && compact == plain(&compact, 34) =>
+        {
+            Ok(Account::Other(compact))
+        }
+        AccountNumber::WrongIban | AccountNumber::Other => {
+            refuse("beneficiary_account_invalid", "the account is no account number that banks take")
+        }
     }
-    Ok(Account::Other(compact))
 }
 
 /// A BIC takes precedence over a clearing number; each has its own field, a clearing number with its system's code in

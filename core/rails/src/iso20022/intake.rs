@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::Utc;
+use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use dvp_store::Fault;
 use dvp_store::orders::bank::{self as store, BankFile};
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
+use dvp_store::workers::{self, Attended, Step};
 use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
 
@@ -31,9 +33,8 @@ use super::{BankError, BankFiles, recalls, take_word};
 
 /// How long an unreadable file stays in the inbox without a change.
 pub const SETTLES_AFTER: Duration = Duration::from_secs(60);
-/// The delay after an error with a file: at first, and at most.
-const AGAIN: Duration = Duration::from_millis(250);
-const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// Attempts at a file for which the others wait while the database is away.
+const AWAY_MAX: u32 = 2;
 
 /// A file's size and time at the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +49,17 @@ struct Waiting {
     seen: Seen,
     /// Since when it has been unchanged.
     since: Instant,
-    errors: u32,
-    not_before: Instant,
+    /// Imports at which the database was away.
+    away: u32,
+}
+
+impl Waiting {
+    /// It is read whole at the next attempt.
+    fn after_failure(before: Option<Self>) -> Self {
+        let unseen = Self { seen: Seen { bytes: 0, modified: None }, since: Instant::now(), away: 0 };
+        let before = before.unwrap_or(unseen);
+        Self { away: before.away.saturating_add(1), ..before }
+    }
 }
 
 /// The files that stay in the inbox for now.
@@ -95,7 +105,8 @@ impl ReceivedFile<'_> {
         execution: &str,
         said: &str,
     ) -> Result<(), BankError> {
-        let received = NewBankMessage { execution, said, message: self.message.name(), file: self.name };
+        let file = clean(self.name, ID_MAX);
+        let received = NewBankMessage { execution, said, message: self.message.name(), file: &file };
         Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
 }
@@ -105,31 +116,43 @@ enum Look {
     TakenIn,
     /// It cannot be read, and may still be written.
     Incomplete(Seen),
+    /// The database did not answer.
+    Away(BankError),
 }
 
 impl BankFiles {
-    /// Imports every file in the inbox, in the order in which they came. Returns the number of files processed. While the
-    /// database is unavailable the order of the files is kept: a return must not be imported before the settlement that
-    /// it takes back.
+    /// Imports every file in the inbox, in the order in which they came. Returns the number of files processed. One that
+    /// fails is set aside. While the database is away the order of the files is kept: a return must not be imported
+    /// before the settlement that it takes back. A file at which it is away again and again is set aside, too.
     pub async fn take_in(&self) -> Result<usize, BankError> {
         let names = self.folder.list_inbox().await?;
         self.inbox.retain(&names);
         let mut count = 0;
         for name in &names {
-            let before = self.inbox.find(name);
-            if before.is_some_and(|before| Instant::now() < before.not_before) {
-                continue;
-            }
-            match self.look(name, before).await {
-                Ok(Look::TakenIn) => {
+            let (files, before, file) = (self.clone(), self.inbox.find(name), name.clone());
+            let looking = async move {
+                match files.look(&file, before).await.inspect_err(|error| files.suspect(error)) {
+                    Err(BankError::Store(error))
+                        if error.fault() == Fault::Unavailable
+                            && before.map_or(0, |before| before.away) < AWAY_MAX =>
+                    {
+                        Ok(Look::Away(error.into()))
+                    }
+                    looked => looked,
+                }
+            };
+            match self.intake.attend(name, name, looking).await {
+                Attended::Done(Look::TakenIn) => {
                     self.inbox.forget(name);
                     count += 1;
                 }
-                Ok(Look::Incomplete(seen)) => self.wait_for_more(name, seen, before),
-                Err(BankError::Store(error)) if error.fault() == Fault::Unavailable => {
-                    return Err(error.into());
+                Attended::Done(Look::Incomplete(seen)) => self.wait_for_more(name, seen, before),
+                Attended::Done(Look::Away(error)) => {
+                    self.inbox.put(name, Waiting::after_failure(before));
+                    return Err(error);
                 }
-                Err(error) => self.put_off(name, &error, before),
+                Attended::Failed => self.inbox.put(name, Waiting::after_failure(before)),
+                Attended::SetAside | Attended::InProgress => {}
             }
         }
         Ok(count)
@@ -145,20 +168,11 @@ impl BankFiles {
                 "bank file is not complete yet, it is read again when it has changed"
             );
         }
-        self.inbox.put(name, Waiting { seen, since, errors: 0, not_before: now });
-    }
-
-    fn put_off(&self, name: &str, error: &BankError, before: Option<Waiting>) {
-        let now = Instant::now();
-        let errors = before.map_or(0, |before| before.errors).saturating_add(1);
-        let wait = AGAIN.saturating_mul(1 << errors.min(10)).min(AGAIN_MAX);
-        warn!(name, %error, errors, wait_ms = wait.as_millis(), "importing a bank file failed, will retry");
-        let seen = before.map_or(Seen { bytes: 0, modified: None }, |before| before.seen);
-        let since = before.map_or(now, |before| before.since);
-        self.inbox.put(name, Waiting { seen, since, errors, not_before: now + wait });
+        self.inbox.put(name, Waiting { seen, since, away: 0 });
     }
 
     async fn look(&self, name: &str, before: Option<Waiting>) -> Result<Look, BankError> {
+        workers::at(Step::BankFileRead, name).await?;
         // Another process has archived it meanwhile.
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         let seen = match self.folder.measure(name).await {
@@ -169,7 +183,7 @@ impl BankFiles {
             before.is_some_and(|before| before.seen == seen && before.since.elapsed() >= self.settles_after);
         if let Some(before) = before
             && before.seen == seen
-            && before.errors == 0
+            && before.away == 0
             && !is_settled
         {
             return Ok(Look::Incomplete(seen));
@@ -200,6 +214,7 @@ impl BankFiles {
         content: &[u8],
         answer: &answers::ParsedFile,
     ) -> Result<(), BankError> {
+        workers::at(Step::BankFileWrite, name).await?;
         let digest: [u8; 32] = Sha256::digest(content).into();
         let mut tx = self.pool.begin().await?;
         let received = ReceivedFile { name, message: answer.message, digest };
@@ -233,7 +248,7 @@ impl BankFiles {
         }
         let file = BankFile {
             digest,
-            name,
+            name: &clean(name, ID_MAX),
             message: Some(answer.message.name()),
             message_id: Some(&answer.message_id),
             refusal: None,
@@ -259,10 +274,10 @@ impl BankFiles {
     async fn refuse(&self, name: &str, digest: [u8; 32], refusal: &str) -> Result<(), BankError> {
         let file = BankFile {
             digest,
-            name,
+            name: &clean(name, ID_MAX),
             message: None,
             message_id: None,
-            refusal: Some(refusal.to_owned()),
+            refusal: Some(clean(refusal, TEXT_MAX)),
             unknown: 0,
         };
         let mut conn = self.pool.acquire().await?;

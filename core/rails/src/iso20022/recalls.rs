@@ -7,13 +7,14 @@
 use dvp_domain::ids::RecallId;
 use dvp_domain::recall::{AfterAnswer, NEVER_REQUESTED, apply};
 use dvp_store::StoreError;
-use dvp_store::ids;
+use dvp_store::database::ids;
 use dvp_store::orders::bank::{self, BankPayment};
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::recalls::{self as store, Answered, AnsweredRecall, DueRecall, Giving, Recall};
+use dvp_store::workers::{self, Step};
 use metrics::counter;
 use sha2::{Digest as _, Sha256};
-use tracing::{error, info, warn};
+use tracing::{error, info};
 use uuid::Uuid;
 
 use super::camt029::RecallReport;
@@ -22,7 +23,7 @@ use super::intake::ReceivedFile;
 use super::schema::{Message, check};
 use super::{BankError, BankFiles};
 
-/// Recalls sent in one turn.
+/// Recalls read at a time.
 const SENT_MAX: i64 = 100;
 /// The payment's currency has no account in the configuration any more.
 const NO_ACCOUNT: &str = "its recall cannot be sent: no account is configured for its currency";
@@ -30,24 +31,27 @@ const NO_ACCOUNT: &str = "its recall cannot be sent: no account is configured fo
 impl BankFiles {
     /// Sends the recalls that are due. One that cannot be sent delays no other. Returns how many were sent.
     pub async fn send_recalls(&self) -> Result<usize, BankError> {
-        let mut conn = self.pool.acquire().await?;
-        let due = store::list_due(&mut conn, SENT_MAX).await?;
-        drop(conn);
         let mut sent = 0;
-        for recall in &due {
-            match self.send_recall(recall).await {
-                Ok(is_sent) => sent += usize::from(is_sent),
-                Err(error) => {
-                    let DueRecall { id, execution, .. } = recall;
-                    warn!(%error, %id, execution, "recall was not sent to the bank, will retry");
-                }
+        let mut after = None;
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let due = store::list_due(&mut conn, after.as_ref(), SENT_MAX).await?;
+            drop(conn);
+            let Some(last) = due.last() else { return Ok(sent) };
+            after = Some((last.approved_at, last.id.to_string()));
+            for recall in due {
+                let (files, id, execution) = (self.clone(), recall.id.to_string(), recall.execution.clone());
+                let sending =
+                    async move { files.send_recall(&recall).await.inspect_err(|error| files.suspect(error)) };
+                let is_sent = self.sending.attend(&id, &execution, sending).await.done();
+                sent += usize::from(is_sent == Some(true));
             }
         }
-        Ok(sent)
     }
 
     async fn send_recall(&self, recall: &DueRecall) -> Result<bool, BankError> {
         let DueRecall { id, end_to_end_id, execution, reason, .. } = recall;
+        workers::at(Step::RecallSend, id).await?;
         let Some(file) = self.staged_recall(recall).await? else { return Ok(false) };
         if !recall.is_giving {
             let mut tx = self.pool.begin().await?;

@@ -5,6 +5,8 @@
 //! children. `skip` is content that the schema permits and that is not checked. An element without a line is unknown,
 //! which the schema forbids.
 
+use dvp_domain::currency;
+
 use super::text::{iban, is_bic};
 use super::xml::{Document, Node};
 
@@ -218,14 +220,9 @@ fn check_money(node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// The number of decimals of a currency: two, except for the listed ones.
+/// The number of decimals of a currency (ISO 4217); of one that is not in the list, two.
 pub fn exponent(currency: &str) -> u8 {
-    match currency {
-        "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "VND"
-        | "VUV" | "XAF" | "XOF" | "XPF" => 0,
-        "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
-        _ => 2,
-    }
+    currency::exponent(currency).unwrap_or(2)
 }
 
 fn is_decimal(text: &str, digits_most: usize, places_most: usize) -> bool {

@@ -10,7 +10,8 @@
 //! order: together that is no payment. Its return is reported when its booking was, or may have been, the reason to
 //! record its order as paid. An amount that differs from the ordered one is neither a payment of the order nor its
 //! return: the bank corrects a wrong entry of its own in the same way. Only the return of a payment that was made may be
-//! of less, by what the bank deducts.
+//! of less, by what the bank deducts. A return that the bank takes back contradicts the return: the payment stands. Which
+//! of the two was last their times say: a return is new only when it was booked after the bank took one back.
 
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
@@ -34,6 +35,8 @@ pub struct Known {
     pub booked_late: bool,
     /// It came back, if it was ever booked.
     pub came_back: bool,
+    /// The bank has taken the last return back.
+    pub taken_back: bool,
     /// Its debt was recorded as paid before it was booked.
     pub debt_paid: bool,
 }
@@ -59,7 +62,11 @@ pub const PAID_AFTER_DEBT: &str =
     "booked after its debt was recorded as paid: the beneficiary may have it twice";
 pub const RETURNED_AFTER_DEBT: &str = "returned, and its debt was recorded as paid before it was booked";
 
-/// Applies a report. `taken_for_paid`: the settlement has recorded the payout as paid.
+pub const TAKEN_BACK: &str = "its return was taken back by the bank: the payment stands";
+pub const TAKEN_BACK_UNKNOWN: &str = "a return was taken back by the bank, and none is known";
+pub const RETURNED_AGAIN: &str = "returned again, after the bank had taken its return back";
+
+/// Applies a report, which is no repetition of an earlier one. `taken_for_paid`: the settlement has recorded the payout as paid.
 pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'_>) -> After {
     let status = known.status;
     let quiet = |status| After { now: Known { status, ..known }, alarm: None };
@@ -102,7 +109,21 @@ pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'
         {
             alarm(status, "another amount was given back than was ordered")
         }
+        Word::Returned { .. } if known.taken_back => {
+            let now = Known { came_back: true, taken_back: false, ..known };
+            After { now, alarm: Some(RETURNED_AGAIN) }
+        }
         Word::Returned { .. } => returned(known, taken_for_paid),
+        Word::TakenBack { amount: Some((amount, currency)), .. }
+            if !ordered.is_taken_back(known, amount, currency) =>
+        {
+            alarm(status, "another amount was taken back than was ordered")
+        }
+        Word::TakenBack { .. } if known.taken_back => quiet(status),
+        Word::TakenBack { .. } => {
+            let why = if known.came_back { TAKEN_BACK } else { TAKEN_BACK_UNKNOWN };
+            After { now: Known { taken_back: true, ..known }, alarm: Some(why) }
+        }
     }
 }
 
@@ -133,6 +154,13 @@ fn returned(known: Known, taken_for_paid: bool) -> After {
 impl Ordered<'_> {
     fn is(&self, amount: &str, currency: &str) -> bool {
         currency == self.currency && minor(amount, self.exponent) == Some(self.amount)
+    }
+
+    /// Whether a debit takes the return back: all of it, or what had come of it.
+    fn is_taken_back(&self, known: Known, amount: &str, currency: &str) -> bool {
+        let is_less = currency == self.currency
+            && minor(amount, self.exponent).is_some_and(|amount| amount < self.amount);
+        known.came_back && is_less || self.is(amount, currency)
     }
 
     /// Whether a credit gives the payment back.

@@ -350,6 +350,12 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_a_return() {
     assert_eq!(entry("CRDT", "BOOK", info), returned("AC04", "99.35", GivenBack::Return));
     assert_eq!(entry("CRDT", "BOOK", &deducted), returned("AC04", "90", GivenBack::Return));
     let reversal = "<RvslInd>true</RvslInd>";
+    let taken_back = Word::TakenBack {
+        at: "2026-11-20T00:00:00Z".parse().unwrap(),
+        amount: Some(("99.35".into(), "USD".into())),
+    };
+    assert_eq!(reversible("DBIT", reversal, "BOOK", ""), Some(taken_back));
+    assert_eq!(reversible("DBIT", reversal, "PDNG", ""), None);
     let reversed = reversible("CRDT", reversal, "BOOK", "");
     assert_eq!(reversed, returned("NARR", "99.35", GivenBack::Reversal));
     assert_eq!(
@@ -398,6 +404,8 @@ fn the_table_of_statuses_and_reports_is_complete() {
         ("returned in another currency", back(GivenBack::Return, Some(("90.00", "EUR")))),
         ("reversed", back(GivenBack::Reversal, Some(("99.35", "USD")))),
         ("reversed short", back(GivenBack::Reversal, Some(("0.01", "USD")))),
+        ("taken back", Word::TakenBack { at: at(), amount: Some(booked(("99.35", "USD"))) }),
+        ("taken back short", Word::TakenBack { at: at(), amount: Some(booked(("0.01", "USD"))) }),
         ("reversed with more", back(GivenBack::Reversal, Some(("993.50", "USD")))),
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
@@ -410,7 +418,8 @@ fn the_table_of_statuses_and_reports_is_complete() {
             table.push_str(&format!("{}{recorded} + {name} -> {}{alarm}\n", text(known), text(now)));
         }
     };
-    let plain = |status| Known { status, booked_late: false, came_back: false, debt_paid: false };
+    let plain =
+        |status| Known { status, booked_late: false, came_back: false, taken_back: false, debt_paid: false };
     for status in PaymentStatus::ALL {
         check(plain(status), false);
     }
@@ -418,6 +427,9 @@ fn the_table_of_statuses_and_reports_is_complete() {
         Known { came_back: true, ..plain(PaymentStatus::Refused) },
         Known { booked_late: true, ..plain(PaymentStatus::Refused) },
         Known { booked_late: true, came_back: true, ..plain(PaymentStatus::Refused) },
+        Known { came_back: true, ..plain(PaymentStatus::Returned) },
+        Known { came_back: true, taken_back: true, ..plain(PaymentStatus::Returned) },
+        Known { booked_late: true, came_back: true, taken_back: true, ..plain(PaymentStatus::Refused) },
     ] {
         check(known, false);
     }
@@ -434,6 +446,7 @@ fn text(known: Known) -> String {
     let booked = if known.booked_late { ", booked late" } else { "" };
     // What has the status is not told twice.
     let back = if known.came_back && known.status != PaymentStatus::Returned { ", come back" } else { "" };
+    let back = if known.taken_back { format!("{back}, taken back") } else { back.to_owned() };
     let debt = if known.debt_paid { ", debt paid" } else { "" };
     format!("{}{booked}{back}{debt}", known.status.as_str())
 }

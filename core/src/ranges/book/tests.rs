@@ -168,27 +168,6 @@ fn an_order_past_its_deadline_is_not_met() {
 }
 
 #[test]
-fn an_order_is_demand_once_from_its_addition_to_its_removal() {
-    let mut scene = Scene::new([
-        resting(1, 8_900, 8_000, 600_000),
-        sized(2, 500, 448, 440, 600_000),
-        resting(1, 8_900, 8_000, 600_000),
-    ]);
-    let demand = |scene: &Scene| -> Vec<(u64, u128)> {
-        scene.book.demand().pairs().map(|(_, _, of)| (of.orders, of.input().get())).collect()
-    };
-    assert_eq!(demand(&scene), [(2, 10_500)]);
-    assert_eq!(scene.met("0.9", 0), [1]);
-    assert_eq!(demand(&scene), [(2, 10_500)], "it rests until its fill is committed");
-    for _ in 0..2 {
-        scene.book.remove("exec_1");
-        assert_eq!(demand(&scene), [(1, 500)]);
-    }
-    scene.book.remove("exec_2");
-    assert_eq!(demand(&scene), []);
-}
-
-#[test]
 fn an_order_is_met_when_enough_is_free_again_at_an_unchanged_price() {
     let mut scene = Scene::new([resting(1, 9_000, 8_800, 10_000)]);
     assert!(scene.met("0.9", 0).is_empty());

@@ -11,26 +11,29 @@ use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_store::beneficiaries;
 use dvp_store::orders::bank;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::rail_calls::RailCall;
+use dvp_store::partners::beneficiaries;
 use metrics::{counter, histogram};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{RAIL_TIMEOUT, consumed, ended, is_suspect};
 use crate::engine::Engine;
-use crate::handover::Payee;
+use crate::engine::knowledge::{NOT_READ, is_older, knows_chain};
 use crate::trace;
-use crate::workflow::putting_off::Failed;
+use crate::workflow::failed::Failed;
 use crate::workflow::step::{StepResult, account, take};
 use crate::writer::Consumed;
+use crate::writer::handover::Payee;
+
+const PAUSED: &str = "paused";
 
 /// What was called under a claim.
 #[derive(Debug, Default)]
-struct Made {
-    calls: Vec<RailCall>,
+pub(super) struct Made {
+    pub(super) calls: Vec<RailCall>,
     /// The rail's last response, for display.
     last_result: &'static str,
 }
@@ -53,15 +56,20 @@ impl Call<'_> {
             && !self.is_contradicted(&execution.state, &answer).await?
         {
             info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
-            let at = self.engine.now();
-            let happened = match self.leg {
-                LegKind::Offramp => Happened::Offramp { answer, at },
-                LegKind::Payout => Happened::Payout { answer, at },
-            };
+            let happened = execution.state.decided(self.leg, answer, self.engine.now());
             return self.take_decision(execution, happened).await;
         }
+        if let Some(RailAnswer::Done(done)) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
+            && self.leg == LegKind::Payout
+            && execution.state.may_be_found_paid()
+        {
+            if self.is_contradicted_by(PaymentStanding::against_found).await? {
+                return self.end(EffectEnd::Done, &Made::default()).await;
+            }
+            return self.take_decision(execution, Happened::FoundPaid { done, at: self.engine.now() }).await;
+        }
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
-            if self.is_booked().await? {
+            if self.is_contradicted_by(PaymentStanding::against_unpaid).await? {
                 return self.end(EffectEnd::Done, &Made::default()).await;
             }
             let occurred_at = Timestamp::from(*occurred_at);
@@ -69,21 +77,22 @@ impl Call<'_> {
             let happened = Happened::DebtReturned { done, at: self.engine.now() };
             return self.take_decision(execution, happened).await;
         }
-        let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
+        // A restored database has forgotten later calls.
+        let called_before = self.claim.called_before || is_older(self.engine, &execution);
+        let known = CallRecord { called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let refused = self.resolve_beneficiary(&execution, payee, &mut request).await?;
         let mut made = Made::default();
         let then = match execution.state.first(self.leg, known, self.engine.now()) {
             First::Nothing => return self.end(EffectEnd::Done, &made).await,
             First::Wait => Then::Later { called: false },
-            First::Withhold(why) => Then::Withhold(why),
-            First::Call if self.is_paused => return self.paused(&made).await,
+            First::Call if self.is_paused => return self.waits(false, PAUSED, &made).await,
             First::Call => Then::Call,
             First::Ask => {
                 let answer = self.ask(&request, &mut made).await;
                 let then = execution.state.requested(known, answer, self.engine.now());
                 if then == Then::Call && self.is_paused {
-                    return self.paused(&made).await;
+                    return self.waits(false, PAUSED, &made).await;
                 }
                 if then == Then::Call {
                     info!("rail has not seen the call; calling it");
@@ -104,6 +113,15 @@ impl Call<'_> {
             Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
         };
         match then {
+            Then::Withhold(_) if !knows_chain(self.engine, &execution).await? => {
+                self.waits(false, NOT_READ, &made).await
+            }
+            Then::Take(RailAnswer::Done(_))
+                if is_late(&execution.state, self.leg, self.engine.now())
+                    && !knows_chain(self.engine, &execution).await? =>
+            {
+                self.waits(true, NOT_READ, &made).await
+            }
             Then::Take(answer) => self.take_answer(execution, answer, &made).await,
             Then::Withhold(why) => self.withhold(execution, why, &made).await,
             Then::Settle => self.settle(execution, &made).await,
@@ -139,19 +157,21 @@ impl Call<'_> {
         Ok(refused)
     }
 
-    /// Whether the bank has contradicted an operator's decision since it was made: then the rail's own answer is used.
+    /// Whether the rail has contradicted an operator's decision since it was made: then the rail's own answer is used.
     async fn is_contradicted(&self, state: &State, decided: &RailAnswer) -> Result<bool, Failed> {
-        if self.leg != LegKind::Payout {
-            return Ok(false);
-        }
-        let mut conn = self.engine.pool.acquire().await?;
-        let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
-        let why = standing.and_then(|standing| match decided {
-            RailAnswer::Done(_) if state.awaits(self.leg) => standing.against_paid(),
-            RailAnswer::Done(_) => standing.against_paid_debt(),
-            RailAnswer::Failed { .. } => standing.against_unpaid(),
-            RailAnswer::InProgress { .. } => None,
-        });
+        let why = match self.leg {
+            LegKind::Offramp => state.against_failed_conversion(decided),
+            LegKind::Payout => {
+                let mut conn = self.engine.pool.acquire().await?;
+                let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
+                standing.and_then(|standing| match decided {
+                    RailAnswer::Done(_) if state.awaits(self.leg) => standing.against_paid(),
+                    RailAnswer::Done(_) => standing.against_paid_debt(),
+                    RailAnswer::Failed { .. } => standing.against_unpaid(),
+                    RailAnswer::InProgress { .. } => None,
+                })
+            }
+        };
         if let Some(why) = why {
             error!(why, ?decided, "operator's decision is contradicted, using the rail's answer");
             counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
@@ -159,22 +179,22 @@ impl Call<'_> {
         Ok(why.is_some())
     }
 
-    /// Whether the bank has booked the payment since operators decided that its debt was returned.
-    async fn is_booked(&self) -> Result<bool, Failed> {
+    /// Whether the bank has contradicted a decision since it was made which takes no answer's place.
+    async fn is_contradicted_by(
+        &self,
+        against: fn(PaymentStanding) -> Option<&'static str>,
+    ) -> Result<bool, Failed> {
         let mut conn = self.engine.pool.acquire().await?;
         let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
-        let why = standing.and_then(PaymentStanding::against_unpaid);
+        let why = standing.and_then(against);
         if let Some(why) = why {
-            error!(
-                why,
-                "operator's decision is contradicted: the output is owed until it is recorded as paid"
-            );
+            error!(why, "operator's decision is contradicted: it is not carried out");
             counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
         }
         Ok(why.is_some())
     }
 
-    async fn ask(&self, request: &RailRequest, made: &mut Made) -> RailResponse {
+    pub(super) async fn ask(&self, request: &RailRequest, made: &mut Made) -> RailResponse {
         let (at, began) = (self.engine.now().to_utc(), Instant::now());
         let response = match in_time(self.rail.status(request)).await {
             Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
@@ -249,10 +269,9 @@ impl Call<'_> {
         }
     }
 
-    /// The leg was never called, and does not begin while it is paused.
-    async fn paused(&self, made: &Made) -> Result<StepResult, Failed> {
-        let end = EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, last_result: "paused" };
-        self.end(end, made).await
+    /// It is paused, or the chain's facts are not read yet: the leg is claimed again soon.
+    async fn waits(&self, called: bool, why: &'static str, made: &Made) -> Result<StepResult, Failed> {
+        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called, last_result: why }, made).await
     }
 
     fn in_ms(&self, wait: u64) -> DateTime<Utc> {
@@ -296,9 +315,19 @@ impl Call<'_> {
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
 
-    /// Steps by operators' decision, unless the claim was taken away since: then the bank has said something about it.
+    /// Steps by operators' decision, unless the claim was taken away since: then the bank has said something about it. A
+    /// desk whose conversion was given up is asked what became of it.
     async fn take_decision(&self, execution: Execution, happened: Happened) -> Result<StepResult, Failed> {
-        let consumed = Consumed { is_guarded: true, ..consumed(self.claim, EffectEnd::Done, Vec::new()) };
+        let end = if matches!(happened, Happened::ConversionGivenUp { .. }) {
+            EffectEnd::Again {
+                at: self.in_ms(ASK_AGAIN_MS),
+                called: true,
+                last_result: "given up by operators",
+            }
+        } else {
+            EffectEnd::Done
+        };
+        let consumed = Consumed { is_guarded: true, ..consumed(self.claim, end, Vec::new()) };
         take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
     }
 
@@ -319,10 +348,7 @@ impl Call<'_> {
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
         };
         let at = self.engine.now();
-        let happened = match self.leg {
-            LegKind::Offramp => Happened::Offramp { answer, at },
-            LegKind::Payout => Happened::Payout { answer, at },
-        };
+        let happened = self.leg.answered(answer, at);
         // Progress that was already recorded changes nothing.
         let step = execution.state.clone().step(&execution.terms, happened.clone());
         if step.is_ok_and(|step| step.next == execution.state) {
@@ -343,6 +369,11 @@ impl Call<'_> {
     }
 }
 
+/// Whether a conversion comes too late for a lock that is not committed, as far as it is known.
+fn is_late(state: &State, leg: LegKind, now: Timestamp) -> bool {
+    leg == LegKind::Offramp && state.lock().is_some_and(|lock| lock.is_too_late(now) && !lock.filled)
+}
+
 async fn in_time<T>(requested: RailFuture<'_, T>) -> Result<T, RailError> {
     tokio::time::timeout(RAIL_TIMEOUT, requested).await.unwrap_or(Err(RailError::Unconfirmed))
 }
@@ -350,7 +381,7 @@ async fn in_time<T>(requested: RailFuture<'_, T>) -> Result<T, RailError> {
 fn silence(error: &RailError, made: &mut Made) -> RailResponse {
     match error {
         RailError::Down(why) => {
-            info!(%why, "rail is unavailable");
+            warn!(%why, "rail is unavailable, will retry");
             made.last_result = "rail is unavailable";
             RailResponse::Down
         }
@@ -375,7 +406,7 @@ fn refused_destination(refusal: DestinationRefusal) -> RailAnswer {
 }
 
 /// `called_at` is the time of the claim: a process that was suspended beyond its lease does not call the rail.
-fn rail_request(
+pub(super) fn rail_request(
     execution: &Execution,
     leg: LegKind,
     called_at: DateTime<Utc>,

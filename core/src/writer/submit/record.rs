@@ -6,15 +6,14 @@ use dvp_domain::decision::Reason;
 use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
-use dvp_domain::plan::{InputFunding, Plan};
-use dvp_domain::range::Range;
+use dvp_domain::plan::{InputFunding, Plan, SolvedPath};
 use dvp_domain::screening::Beginning;
 use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{accept, accept_and_begin, rest};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
-use dvp_store::ids;
+use dvp_store::database::ids;
 use dvp_store::orders::effects::EffectKind;
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::legacy;
@@ -46,12 +45,7 @@ pub(super) fn gather_accepted(
     let reference = Reference::from_unique(ids::draw(context.cell).simple());
     take_levels(known, &plan)?;
     take_answers(context, known, request, &plan, now);
-    if let Some(quote) = &plan.quote_id {
-        if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
-            known.holds.release(&holder(tenant), terms);
-        }
-        known.consumed.push((quote.clone(), reference.to_string()));
-    }
+    end_hold(known, &plan, &reference);
     if let Some(turn) = &submission.turn {
         known.executed.push((turn.clone(), reference.to_string()));
     }
@@ -86,11 +80,12 @@ fn is_due(context: &Context, known: &BatchSnapshot, rows: &Rows, terms: &Terms, 
     !terms.locks()
         && terms.lock_at <= now
         && Beginning::first(None, now, terms.request.deadline, is_screened) == Beginning::Begin
-        && !known.pauses.stops_leg(leg)
+        && !known.pauses.stops_leg(leg, terms.pays_on_chain())
         && rows.handover.has_place(kind)
 }
 
-/// The rows of an order that rests: nothing is reserved, and its permit's nonce is held with its cap.
+/// The rows of an order that rests, for the market or for its deposit: nothing is reserved, and its permit's nonce is held
+/// with its cap. A firm quote goes on holding its output until it lapses, and the order waits no longer.
 pub(super) fn gather_resting(
     context: &Context,
     known: &mut BatchSnapshot,
@@ -101,15 +96,20 @@ pub(super) fn gather_resting(
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
     let reference = Reference::from_unique(ids::draw(context.cell).simple());
-    let until = request.deadline.unix_secs();
-    let accepted = accepted(context, request, &reference, &plan, (request.bounds.max_input(), until));
-    let fault = || StoreError::corrupt("execution", "a resting order without a range");
-    let range = Range::of(request).ok_or_else(fault)?;
+    let mut until = request.deadline;
+    if let Some(id) = &plan.quote_id {
+        until = known.quotes.get(id).map_or(until, |quote| until.min(quote.terms.valid_until));
+        known.bound.push((id.clone(), reference.to_string()));
+    }
+    let plan = Plan { path: SolvedPath { expires_at: until, ..plan.path }, ..plan };
+    let most = request.bounds.max_input();
+    let accepted = accepted(context, request, &reference, &plan, (most, until.unix_secs()));
     let mut terms = terms(context, submission, plan, reference, now)?;
     // The most that it takes and the least that it delivers; both are final when it is filled.
-    (terms.input.amount, terms.output.amount) = (range.max_input, range.min_output);
-    (terms.lock_at, terms.counts_as_open) = (request.deadline, false);
+    (terms.input.amount, terms.output.amount) = (most, request.bounds.min_output());
+    (terms.lock_at, terms.counts_as_open) = (until, false);
     if let Some(hold) = PermitHold::of(&terms, context.chain_of(&terms)?.chain_id) {
+        let fault = || StoreError::corrupt("execution", "a resting order without a range");
         let rested = NewRestingRange::of(&terms).ok_or_else(fault)?;
         known.pending.entry(hold.wallet()).or_default().rest(&hold, rested);
         rows.permits.push(hold);
@@ -151,6 +151,15 @@ fn deposit(
     let id = hex32(&Context::entity(reference));
     let by = Timestamp::from_millis(i64::try_from(by).ok()?.checked_mul(1000)?);
     Some(DepositDue { chain: chain.name.clone(), chain_id: chain.chain_id, contract, id, amount, by })
+}
+
+/// What the plan's quote held is the order's.
+pub(super) fn end_hold(known: &mut BatchSnapshot, plan: &Plan, reference: &Reference) {
+    let Some(quote) = &plan.quote_id else { return };
+    if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
+        known.holds.release(&holder(tenant), terms);
+    }
+    known.consumed.push((quote.clone(), reference.to_string()));
 }
 
 /// Takes what a plan fills from resting orders of the book.
@@ -235,12 +244,15 @@ pub(in crate::writer) async fn use_up(
     if !known.given_back.is_empty() {
         resting_orders::restore(conn, &known.given_back).await?;
     }
-    if !known.consumed.is_empty() {
-        let used: Vec<(&str, &str)> =
-            known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
+    let used = known.consumed.iter().chain(&known.bound);
+    let used: Vec<(&str, &str)> =
+        used.map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
+    if !used.is_empty() {
         quotes::update_used(conn, &used).await?;
-        let quotes: Vec<&str> = used.iter().map(|(quote, _)| *quote).collect();
-        quote_holds::delete(conn, &quotes).await?;
+    }
+    if !known.consumed.is_empty() {
+        let ended: Vec<&str> = known.consumed.iter().map(|(quote, _)| quote.as_str()).collect();
+        quote_holds::delete(conn, &ended).await?;
     }
     if !known.executed.is_empty() {
         legacy::update_submitted(conn, &known.executed).await?;

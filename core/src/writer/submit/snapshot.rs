@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use dvp_domain::abandonment::{CoolDown, CoolDownScope};
 use dvp_domain::asset::AssetType;
 use dvp_domain::decision::{Decision, Reason};
 use dvp_domain::hold::QuoteHolds;
@@ -16,9 +17,8 @@ use dvp_domain::quote::FirmTerms;
 use dvp_domain::range::Meeting;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
-use dvp_store::beneficiaries::{self, Destinations};
-use dvp_store::controls::{self, Controls};
 use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::operators::controls::{self, Controls};
 use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::permits::{self, PermitHold};
@@ -26,14 +26,15 @@ use dvp_store::orders::published_permits::{self, PermitId};
 use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::ranges::{self, NewRestingRange, RESTING_MAX, WALLET_RESTING_MAX};
 use dvp_store::orders::resting_orders;
-use dvp_store::{StoreError, limits};
+use dvp_store::partners::beneficiaries::{self, Destinations};
+use dvp_store::{StoreError, operators::limits};
 use sqlx::PgConnection;
 
+use crate::chain::wallets::pending::PendingPermits;
 use crate::context::Context;
 use crate::liquidity::Taken;
-use crate::wallets::pending::PendingPermits;
-use crate::writer::batch::Trust;
-use crate::writer::unit::{KnownWallet, Submission, Unit};
+use crate::writer::idempotency::Trust;
+use crate::writer::unit::{KnownWallet, Submission};
 
 /// The state against which the submissions of a batch are checked, locked until the transaction ends.
 #[derive(Default)]
@@ -42,8 +43,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) used_references: HashSet<(Tenant, String)>,
     /// Partners that are disabled.
     pub(super) disabled: HashSet<String>,
-    /// Partners whose new orders another cell accepts, or will accept.
-    pub(in crate::writer) closed: HashSet<String>,
+    /// Partners, and wallets in lower case, whose orders are refused for now, and until when.
+    pub(super) cooling: HashMap<(CoolDownScope, String), Timestamp>,
     pub(super) pauses: Pauses,
     /// The limits in force and their use.
     pub(super) limits: Limits,
@@ -69,6 +70,8 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) snapshot: Arc<Snapshot>,
     /// Quotes used by this batch, with their executions.
     pub(super) consumed: Vec<(String, String)>,
+    /// Quotes that go on holding their output for orders that wait for a deposit.
+    pub(super) bound: Vec<(String, String)>,
     /// Legacy orders with a valid lease, with whether each still has the account of its standing instruction, and those
     /// that this batch executed, with their executions.
     pub(super) turns: HashMap<HeldTurn, bool>,
@@ -76,9 +79,14 @@ pub(in crate::writer) struct BatchSnapshot {
 }
 
 impl BatchSnapshot {
-    /// Whether another cell accepts the new orders of the unit's partner.
-    pub(in crate::writer) fn is_closed(&self, unit: &Unit) -> bool {
-        self.closed.contains(&unit.flow.tenant.partner_id)
+    /// The cool-down of the wallet that would pay, or of the partner, if its orders are refused for now.
+    pub(super) fn cool_down(&self, submission: &Submission, now: Timestamp) -> Option<CoolDown> {
+        let wallet = submission.wallet.as_ref().map(|wallet| wallet.key.owner.clone());
+        let partner = (CoolDownScope::Partner, submission.tenant.partner_id.clone());
+        let subjects = wallet.map(|wallet| (CoolDownScope::Wallet, wallet)).into_iter().chain([partner]);
+        let cooling = subjects.filter_map(|key| Some((key.0, *self.cooling.get(&key)?)));
+        let (scope, until) = cooling.max_by_key(|(_, until)| *until)?;
+        Some(CoolDown::new(scope, until, now))
     }
 
     /// Whether a submission's permit was published, or has a nonce that its wallet has used, or that a live order holds.
@@ -172,7 +180,7 @@ impl BatchSnapshot {
     }
 
     /// Whether the orders that rest with a nonce before the submission's would be filled by then, at present prices. Not
-    /// behind more than a wallet may have: orders of a release without that bound wait for one another.
+    /// behind more than a wallet may have.
     pub(super) fn is_next_by(
         &mut self,
         context: &Context,
@@ -314,11 +322,17 @@ pub(in crate::writer) async fn load(
         return Ok(known);
     }
     let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
-    let controls = controls::load(conn, &Vec::from_iter(partners)).await?;
+    let wallets: BTreeSet<&str> = submissions
+        .iter()
+        .filter_map(|s| s.wallet.as_ref())
+        .map(|wallet| wallet.key.owner.as_str())
+        .collect();
+    let (partners, wallets) = (Vec::from_iter(partners), Vec::from_iter(wallets));
+    let controls = controls::load(conn, &partners, &wallets, now).await?;
     known.snapshot = context.liquidity.snapshot_under(&controls);
-    let Controls { pauses, disabled, closed, .. } = controls;
+    let Controls { pauses, disabled, cooling, .. } = controls;
     known.disabled = disabled.into_iter().collect();
-    known.closed = closed.into_iter().collect();
+    known.cooling = cooling.into_iter().collect();
     known.destinations = load_destinations(conn, submissions).await?;
     known.pauses = pauses;
     known.limits = load_limits(conn, submissions, now).await?;

@@ -5,7 +5,7 @@
 //! them; the format is a length and the value's own bytes, column by column.
 //!
 //! A COPY that is dropped before its end leaves a connection that is closed when it returns to its pool (see
-//! [`pool_options`](crate::pool::pool_options)), and the transaction with it.
+//! [`pool_options`](crate::database::pool::pool_options)), and the transaction with it.
 
 use super::LogRow;
 use crate::StoreError;

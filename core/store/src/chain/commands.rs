@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
@@ -39,7 +40,7 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
     .bind(&new.reference)
     .bind(&new.intent_id)
     .bind(bytes32(&new.entity)?)
-    .bind(new.command.kind().name())
+    .bind(new.command.kind().as_str())
     .bind(payload(new)?)
     .bind(new.trace.map(String::from))
     .execute(&mut *conn)
@@ -70,6 +71,28 @@ pub async fn list_requested(
         serde_json::from_value(payload).map_err(|error| StoreError::corrupt("chain_command", error))
     };
     rows.into_iter().map(command).collect()
+}
+
+/// Takes the times of a lock or a swap into its command, which later calls repeat, when the chain had it before the command
+/// was written: it was requested before, and a restore has forgotten that. `false`: the command is older.
+pub async fn adopt_times(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    entity: &[u8],
+    block_time: DateTime<Utc>,
+    times: &Value,
+) -> Result<bool, StoreError> {
+    let adopted = sqlx::query(
+        "update chain_command set payload = payload || $4 \
+         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'swap') and created_at > $3",
+    )
+    .bind(entity)
+    .bind(chain_id)
+    .bind(block_time)
+    .bind(times)
+    .execute(conn)
+    .await?;
+    Ok(adopted.rows_affected() > 0)
 }
 
 /// The open commands, without anchors, and the number completed lately.
@@ -156,11 +179,21 @@ pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Resu
 
 /// Withdraws the commitments of orders. A transaction with one that waits for a block is rebuilt without it.
 pub async fn withdraw_fills(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    withdraw(conn, references, &["fill"]).await
+}
+
+/// Withdraws what returns an order's committed funds, in the same way.
+pub async fn withdraw_returns(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
+    withdraw(conn, &[reference], &["refund", "return_filled"]).await
+}
+
+async fn withdraw(conn: &mut PgConnection, references: &[&str], kinds: &[&str]) -> Result<(), StoreError> {
     let withdrawn: Vec<i64> = sqlx::query_scalar(
         "update chain_command set state = 'failed', done_at = now(), trouble = null \
-         where reference = any($1) and kind = 'fill' and state in ('pending', 'sent') returning id",
+         where reference = any($1) and kind = any($2) and state in ('pending', 'sent') returning id",
     )
     .bind(references)
+    .bind(kinds)
     .fetch_all(&mut *conn)
     .await?;
     // A statement of its own: it sees the transaction that the first one may have waited for.
@@ -182,28 +215,81 @@ pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64,
     row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
 }
 
-/// Inserts a `refund` for each failed order whose funds are still locked `over_secs` after their timelock, once per
-/// order. Returns their number.
-pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
+/// Orders whose input is due to be refunded `$1` seconds after their timelock: failed ones whose funds are still locked,
+/// and others whose settle has missed it and whose recipient was provably not paid: an owed payout that has failed, or one
+/// that has come back.
+macro_rules! held {
+    () => {
+        "with held as ( \
+             select reference from execution \
+             where held_until < (extract(epoch from now())::int8 - $1) * 1000 and state ->> 'debt_returned' is null \
+             union all \
+             select e.reference from execution e \
+             where e.terminal_at is null and e.state_name in ('owing', 'releasing') and e.state ->> 'settle_tx' is null \
+               and e.state #>> '{lock,refunded}' = 'false' and e.state #>> '{lock,lost}' = 'false' \
+               and (e.state #>> '{lock,timelock_expires_at}')::int8 < (extract(epoch from now())::int8 - $1) * 1000 \
+               and (e.state_name = 'owing' and e.state #>> '{failure,code}' <> 'chain_lost' \
+                    or e.state_name = 'releasing' \
+                       and exists (select from bank_payment b where b.execution = e.reference \
+                                     and b.returned_at is not null \
+                                     and not coalesce(b.taken_back_at >= b.returned_at, false)))) "
+    };
+}
+
+/// Of these, those without a refund. While the bank contradicts that the payout has failed nothing is returned; a refund
+/// that was withdrawn because of it is requested again when operators have closed that.
+macro_rules! due_refunds {
+    () => {
+        " from held join chain_command lock on lock.reference = held.reference and lock.kind = 'create' \
+          where not exists (select from bank_payment b where b.execution = held.reference and b.closed_at is null \
+                              and (b.contradicting is not null or b.status = 'paid')) \
+            and not exists (select from chain_command requested \
+                            where requested.reference = held.reference and requested.kind = 'refund' \
+                              and not (requested.state = 'failed' \
+                                       and exists (select from bank_payment b where b.execution = held.reference \
+                                                     and b.closed_at > requested.done_at))) "
+    };
+}
+
+/// Orders whose refund is due `over_secs` after their timelock and not requested, in the order of their references.
+pub async fn list_due_refunds(
+    conn: &mut PgConnection,
+    over_secs: i64,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar(concat!(
+        held!(),
+        "select held.reference",
+        due_refunds!(),
+        "and held.reference > $2 order by held.reference limit $3"
+    ));
+    Ok(rows.bind(over_secs).bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+/// Inserts the `refund` of an order if it is due. `false`: it is not, or was requested before.
+pub async fn insert_refund(
+    conn: &mut PgConnection,
+    over_secs: i64,
+    reference: &str,
+) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(concat!(
+        held!(),
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
          select lock.chain_id, held.reference, lock.intent_id, lock.entity, 'refund', \
-                jsonb_build_object('kind', 'refund', 'entity', '0x' || encode(lock.entity, 'hex')) \
-         from execution held \
-              join chain_command lock on lock.reference = held.reference and lock.kind = 'create' \
-         where held.held_until < (extract(epoch from now())::int8 - $1) * 1000 \
-           and held.state ->> 'debt_returned' is null \
-           and not exists (select from chain_command requested \
-                           where requested.reference = held.reference and requested.kind = 'refund') \
-         limit 100 \
-         on conflict (reference, kind) do nothing",
-    )
+                jsonb_build_object('kind', 'refund', 'entity', '0x' || encode(lock.entity, 'hex'))",
+        due_refunds!(),
+        "and held.reference = $2 on conflict (reference, kind) do update \
+         set state = 'pending', done_at = null, not_before = now(), tries = 0, trouble = null, troubled_at = null \
+         where chain_command.state = 'failed'"
+    ))
     .bind(over_secs)
+    .bind(reference)
     .execute(&mut *conn)
     .await?
     .rows_affected();
-    if done > 0 {
+    if inserted > 0 {
         sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
     }
-    Ok(done)
+    Ok(inserted > 0)
 }

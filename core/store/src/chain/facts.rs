@@ -7,6 +7,11 @@
 //! two commits first. A command is committed before its transaction reaches the chain, so
 //! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. When a
 //! command was inserted after its events, as from a backup, [`publish_late_events`] inserts its missing facts.
+//!
+//! An event under the id of another chain's order is foreign, too.
+//!
+//! Kept by `chain-indexer/tests/it/bulk.rs::an_event_without_a_command_becomes_a_fact_with_its_command` and
+//! `core/tests/it/chains.rs::a_payment_or_a_lock_under_the_id_of_another_chains_order_is_foreign`.
 
 mod gates;
 pub mod open;
@@ -20,6 +25,7 @@ use super::{bigint, block, hash, relay, unsigned};
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::{BlockNumber, ChainFact};
+use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -80,7 +86,7 @@ pub async fn publish_late_events(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
 ) -> Result<Vec<Emitted>, StoreError> {
-    let late = emit_late_facts(tx, chain_id).await?;
+    let late = emit_late_facts(tx, chain_id, None).await?;
     relay::complete_late_commands(tx, chain_id, None).await?;
     Ok(late)
 }
@@ -141,7 +147,12 @@ async fn emit_facts(
 }
 
 /// Inserts the facts of open commands that are missing because the commands did not exist when their events were read.
-async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
+/// The facts of open commands, or of one, whose events were read before the command was inserted.
+pub(super) async fn emit_late_facts(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    command: Option<i64>,
+) -> Result<Vec<Emitted>, StoreError> {
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
@@ -153,12 +164,14 @@ async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Ve
          join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
          where log.chain_id = $1 and log.canonical and log.fact is not null
            and log.entity in (
-               select entity from chain_command where chain_id = $1 and state in ('pending', 'sent')
+               select entity from chain_command
+               where chain_id = $1 and state in ('pending', 'sent') and ($2::bigint is null or id = $2)
            )
          order by log.block_number, log_index
          on conflict on constraint chain_fact_log_key do nothing"
     ))
     .bind(bigint(chain_id))
+    .bind(command)
     .fetch_all(&mut **tx)
     .await?;
     given(tx, &rows).await
@@ -246,6 +259,11 @@ pub async fn insert_fact(
     entity: B256,
     fact: &ChainFact,
 ) -> Result<(), StoreError> {
+    let mut fact = fact.clone();
+    // It may be a node's or a token's text.
+    if let ChainFact::CommandFailed { message, .. } = &mut fact {
+        *message = clean(message, TEXT_MAX);
+    }
     let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
     sqlx::query(
         "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",

@@ -8,8 +8,11 @@ use crate::StoreError;
 use crate::reconcile::forget_above;
 use alloy::primitives::{Address, B256};
 use chrono::{DateTime, Utc};
-use dvp_domain::chain::BlockNumber;
-use sqlx::{PgConnection, PgTransaction, Row};
+use dvp_domain::chain::{BlockNumber, ChainFact};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::types::Json;
+use sqlx::{PgConnection, PgTransaction, Postgres, Row};
 use std::collections::HashMap;
 
 /// The position of the indexer on a chain.
@@ -136,7 +139,7 @@ pub async fn list_contradicted(
     chain_id: u64,
     logs: &[LogRow],
 ) -> Result<Vec<(BlockNumber, u64)>, StoreError> {
-    let rows = sqlx::query(
+    let contradicted = of_logs(
         "select block_number, log_index
          from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::text[], $8::bytea[],
                      $9::bigint[], $10::jsonb[])
@@ -154,19 +157,10 @@ pub async fn list_contradicted(
             or exists (select from chain_block b
                        where b.chain_id = $1 and b.number = new.block_number and b.canonical
                          and b.hash <> new.block_hash)",
-    )
-    .bind(bigint(chain_id))
-    .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.block_number.0)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
+        chain_id,
+        logs,
+    );
+    let rows = contradicted.fetch_all(conn).await?;
     rows.iter()
         .map(|row| {
             let table = "chain_log";
@@ -180,6 +174,50 @@ pub async fn list_halted(conn: &mut PgConnection) -> Result<Vec<i64>, StoreError
     Ok(sqlx::query_scalar("select chain_id from chain_cursor where halted is not null")
         .fetch_all(conn)
         .await?)
+}
+
+/// Whether a chain has events of an entity. A deposit is none: it is the user's until it is claimed.
+pub async fn has_events(conn: &mut PgConnection, chain_id: i64, entity: &[u8]) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar(
+        "select exists (select from chain_log \
+                        where chain_id + 0 = $1 and entity = $2 and canonical and fact is not null)",
+    );
+    Ok(found.bind(chain_id).bind(entity).fetch_one(conn).await?)
+}
+
+/// The events of an entity on all chains, in the order of each chain's, with the times of their blocks.
+pub async fn list_events(
+    conn: &mut PgConnection,
+    entity: &[u8],
+) -> Result<Vec<(ChainFact, DateTime<Utc>)>, StoreError> {
+    let rows: Vec<(Json<ChainFact>, DateTime<Utc>)> = sqlx::query_as(
+        "select fact, block_time from chain_log where entity = $1 and canonical and fact is not null \
+         order by chain_id, block_number, log_index",
+    )
+    .bind(entity)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(Json(fact), at)| (fact, at)).collect())
+}
+
+/// Whether the facts of a chain are there up to a time, or of all blocks that its node has shown since. A chain that
+/// nobody follows has none.
+pub async fn has_facts_since(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    since: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let is_behind = sqlx::query_scalar(
+        "select exists (
+             select from chain_cursor cursor
+             join chain_block block on block.chain_id = cursor.chain_id and block.number = cursor.facts_number
+                                       and block.canonical
+             left join chain_status status on status.chain_id = cursor.chain_id
+             where cursor.chain_id = $1 and block.block_time < $2
+               and not coalesce(status.updated_at >= $2 and cursor.facts_number >= status.node_head, false))",
+    );
+    let is_behind: bool = is_behind.bind(chain_id).bind(since).fetch_one(conn).await?;
+    Ok(!is_behind)
 }
 
 /// Inserts the first cursor of a chain, at `block`; an existing one stays.
@@ -333,32 +371,38 @@ async fn insert_blocks(
 }
 
 async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) -> Result<(), StoreError> {
-    sqlx::query(
+    let insert = of_logs(
         "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract,
                                 event, entity, seq, fact, deposit)
          select $1, block_hash, log_index, block_number, to_timestamp(seconds), tx_hash, contract, event, entity,
                 seq, fact, deposit
-         from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::text[],
-                     $9::bytea[], $10::bigint[], $11::jsonb[], $12::jsonb[])
-              as log (block_hash, log_index, block_number, seconds, tx_hash, contract, event, entity, seq, fact,
+         from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::text[], $8::bytea[],
+                     $9::bigint[], $10::jsonb[], $11::bigint[], $12::jsonb[])
+              as log (block_hash, log_index, block_number, tx_hash, contract, event, entity, seq, fact, seconds,
                       deposit)
          on conflict on constraint chain_log_pkey do update set canonical = true",
-    )
-    .bind(bigint(chain_id))
-    .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.block_number.0)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.timestamp)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| log.deposit.clone()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
+        chain_id,
+        logs,
+    );
+    let times = logs.iter().map(|log| bigint(log.timestamp)).collect::<Vec<_>>();
+    let deposits = logs.iter().map(|log| log.deposit.clone()).collect::<Vec<_>>();
+    insert.bind(times).bind(deposits).execute(conn).await?;
     Ok(())
+}
+
+/// A statement whose first parameters are a chain and the columns of its events.
+fn of_logs(sql: &'static str, chain_id: u64, logs: &[LogRow]) -> Query<'static, Postgres, PgArguments> {
+    sqlx::query(sql)
+        .bind(bigint(chain_id))
+        .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| bigint(log.block_number.0)).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
+        .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
 }
 
 /// The last number of each contract's canonical events; contracts without events are missing.

@@ -2,6 +2,14 @@
 //!
 //! Invariants: a command is `sent` while it is in a live transaction, and in one at most; it is `done` when the indexer
 //! has stored its event, and open again when that event is reverted or did not come.
+//!
+//! A `create` or `swap` that takes a deposit of the chain's coin is hidden from the relayer, the backlog and the
+//! alarms until enough of one by its maker is stored at the confirmation depth, or its lock-by has passed. Nobody
+//! else waits for a user's deposit.
+//!
+//! Kept by
+//! `chain-indexer/tests/it/deposits.rs::an_order_is_locked_once_its_maker_has_deposited_enough_and_is_no_backlog_before`
+//! and `chain-indexer/tests/it/relaying.rs::an_abandoned_command_is_not_carried_out_after_a_reorg`.
 
 mod accounts;
 mod attempts;
@@ -21,13 +29,16 @@ pub use slots::{
     list_retired, list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined, remake_slot,
 };
 
+use super::facts::Emitted;
 use super::{bigint, facts, hash};
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::{BlockNumber, ChainFact, CommandKind};
+use dvp_domain::text::{TEXT_MAX, clean};
 use dvp_domain::trace::TraceContext;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
+use std::time::Duration;
 
 /// A command that waits for its transaction.
 #[derive(Debug, Clone)]
@@ -57,7 +68,7 @@ pub struct CommandRow {
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
 /// entity's next command is due. One whose goal is the end of a lock that waits at the gate stays open until that is
-/// lifted. It computes with the chain and the state, so that the planner can only use the entity's index.
+/// lifted, and one that was committed since the facts were inserted until it has its own. It computes with the chain and the state, so that the planner can only use the entity's index.
 pub(super) async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -72,6 +83,9 @@ pub(super) async fn complete_commands(
            and log.block_number > $2 and log.block_number <= $3
            and command.chain_id + 0 = $1 and command.entity = log.entity and command.state || '' in ('pending', 'sent')
            and chain_goal_reached(command.kind, log.fact ->> 'kind')
+           and exists (
+               select from chain_fact fact
+               where fact.chain_id = $1 and fact.block_hash = log.block_hash and fact.log_index = log.log_index)
            and not exists (
                select from chain_fact waiting
                where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
@@ -103,12 +117,18 @@ pub(super) async fn complete_lifted(conn: &mut PgConnection, facts: &[i64]) -> R
     wake(conn, done.rows_affected()).await
 }
 
-/// Completes an open command whose event was stored before the command was inserted. `false`: no such event.
+/// Completes an open command whose event was stored before the command was inserted, and inserts the facts of its entity
+/// that are missing: the engine has forgotten them, as after a restore. `false`: no such event.
 pub async fn complete_command(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     id: i64,
 ) -> Result<bool, StoreError> {
+    hold_cursor(tx, chain_id).await?;
+    let late = facts::emit_late_facts(tx, chain_id, Some(id)).await?;
+    for Emitted { reference, kind, tx_hash, .. } in &late {
+        tracing::warn!(chain_id, reference, kind, %tx_hash, "chain fact inserted late: its command had been missing");
+    }
     Ok(complete_late_commands(tx, chain_id, Some(id)).await? > 0)
 }
 
@@ -133,11 +153,7 @@ pub(super) async fn complete_late_commands(
     chain_id: u64,
     id: Option<i64>,
 ) -> Result<u64, StoreError> {
-    // Keeps the indexer from retracting events between this read and the commit.
-    sqlx::query("select from chain_cursor where chain_id = $1 for share")
-        .bind(bigint(chain_id))
-        .execute(&mut **tx)
-        .await?;
+    hold_cursor(tx, chain_id).await?;
     let done = sqlx::query(
         "update chain_command command
          set state = 'done', done_at = now(), trouble = null
@@ -147,6 +163,9 @@ pub(super) async fn complete_late_commands(
            and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
            and log.entity = command.entity and log.block_number <= cursor.facts_number
            and chain_goal_reached(command.kind, log.fact ->> 'kind')
+           and exists (
+               select from chain_fact fact
+               where fact.chain_id = $1 and fact.block_hash = log.block_hash and fact.log_index = log.log_index)
            and not exists (
                select from chain_fact waiting
                where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
@@ -159,6 +178,15 @@ pub(super) async fn complete_late_commands(
     .execute(&mut **tx)
     .await?;
     wake(tx, done.rows_affected()).await
+}
+
+/// Keeps the indexer from retracting events between the following reads and the commit.
+async fn hold_cursor(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
+    sqlx::query("select from chain_cursor where chain_id = $1 for share")
+        .bind(bigint(chain_id))
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
 }
 
 async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> {
@@ -263,7 +291,7 @@ pub async fn list_ready_commands(
          limit $5",
     )
     .bind(bigint(chain_id))
-    .bind(kind.name())
+    .bind(kind.as_str())
     .bind(share.count)
     .bind(share.index)
     .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -388,17 +416,23 @@ pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64)
     Ok(())
 }
 
-/// Records a rejection that is not final: the command is simulated again after a second, doubled each time, up to a
-/// minute.
-pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> Result<(), StoreError> {
+/// Records a rejection that is not final: the command is simulated again after `wait`. A row that is locked stays as it
+/// is: the others do not wait for it.
+pub async fn trouble_command(
+    conn: &mut PgConnection,
+    id: i64,
+    reason: &str,
+    wait: Duration,
+) -> Result<(), StoreError> {
     sqlx::query(
         "update chain_command
          set tries = tries + 1, trouble = $2, troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + least(60, power(2, least(tries, 6))) * interval '1 second'
-         where id = $1 and state = 'pending'",
+             not_before = clock_timestamp() + make_interval(secs => $3)
+         where id in (select id from chain_command where id = $1 and state = 'pending' for update skip locked)",
     )
     .bind(id)
-    .bind(reason)
+    .bind(clean(reason, TEXT_MAX))
+    .bind(wait.as_secs_f64())
     .execute(conn)
     .await?;
     Ok(())

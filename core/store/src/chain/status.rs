@@ -6,6 +6,7 @@ use super::{bigint, unsigned};
 use crate::StoreError;
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
+use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -128,7 +129,7 @@ pub async fn report_status(
         IndexerState::Following | IndexerState::Holding { .. } | IndexerState::Halted { .. } => None,
     };
     let reason = match state {
-        IndexerState::Holding { reason } | IndexerState::Halted { reason } => Some(reason.as_str()),
+        IndexerState::Holding { reason } | IndexerState::Halted { reason } => Some(clean(reason, TEXT_MAX)),
         IndexerState::Backfilling(_) | IndexerState::Following => None,
     };
     sqlx::query(

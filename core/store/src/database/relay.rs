@@ -6,6 +6,8 @@
 //! unknown, and a new connection shows it. Only this process can use the relay: a private certificate authenticates it.
 //!
 //! Where servers replicate, a new connection commits a barrier ([`barrier`]) before sqlx may use it.
+//!
+//! Kept by `core/tests/it/away.rs::waits_for_a_vanished_host_end_with_errors_and_recover`.
 
 use std::io;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::partitions::{self, DayTable};
+use crate::database::partitions::{self, DayTable};
 
 /// A message for the archive, redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::number;
-use crate::StoreError;
+use crate::{StoreError, read};
 
 /// A command that was not claimed within this time expires.
 pub const GOOD_FOR: Duration = Duration::from_secs(30);
@@ -119,48 +120,28 @@ pub async fn insert_command(
     Ok(row.0)
 }
 
-/// Why a session was last enabled or disabled.
-pub async fn find_last_switch(
-    conn: &mut PgConnection,
-    session_id: &str,
-) -> Result<Option<String>, StoreError> {
-    let reason = sqlx::query_scalar(
-        "select reason from fix_session_command where session_id = $1 and action in ('enable', 'disable') \
-         order by id desc limit 1",
-    );
-    Ok(reason.bind(session_id).fetch_optional(conn).await?)
-}
-
-#[derive(sqlx::FromRow)]
-struct OpenRow {
-    id: i64,
-    session_id: String,
-    action: String,
-    next_in: Option<i64>,
-    next_out: Option<i64>,
-    with_reset: bool,
-}
-
-impl OpenRow {
-    fn into_open(self) -> Result<OpenCommand, StoreError> {
-        let number = |value: Option<i64>| {
-            value
-                .and_then(|value| u64::try_from(value).ok())
-                .ok_or_else(|| StoreError::corrupt("fix_session_command", "set_seq without numbers"))
+impl FromRow<'_, PgRow> for OpenCommand {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let number = |column| {
+            let positive = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+            read(row, ("fix_session_command", column), |value| {
+                positive(value).ok_or("set_seq without numbers")
+            })
         };
-        let action = match self.action.as_str() {
-            "logout" => SessionAction::Logout,
-            "reset" => SessionAction::Reset,
-            "disconnect" => SessionAction::Disconnect,
-            "test_request" => SessionAction::TestRequest,
-            "set_seq" => SessionAction::SetSeq {
-                next_in: number(self.next_in)?,
-                next_out: number(self.next_out)?,
-                with_reset: self.with_reset,
-            },
-            other => return Err(StoreError::corrupt("fix_session_command", format_args!("action {other}"))),
+        let plain = |action: &str| match action {
+            "logout" => Ok(SessionAction::Logout),
+            "reset" => Ok(SessionAction::Reset),
+            "disconnect" => Ok(SessionAction::Disconnect),
+            "test_request" => Ok(SessionAction::TestRequest),
+            other => Err(format!("{other} is unknown")),
         };
-        Ok(OpenCommand { id: self.id, session_id: self.session_id, action })
+        let action = if row.try_get::<&str, _>("action")? == "set_seq" {
+            let (next_in, next_out) = (number("next_in")?, number("next_out")?);
+            SessionAction::SetSeq { next_in, next_out, with_reset: row.try_get("with_reset")? }
+        } else {
+            read(row, ("fix_session_command", "action"), plain)?
+        };
+        Ok(Self { id: row.try_get("id")?, session_id: row.try_get("session_id")?, action })
     }
 }
 
@@ -170,7 +151,7 @@ pub async fn list_open(
     session_ids: &[&str],
     limit: i64,
 ) -> Result<Vec<OpenCommand>, StoreError> {
-    let rows: Vec<OpenRow> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
          where outcome is null and taken_by is null and session_id = any($1) \
            and requested_at > now() - make_interval(secs => $3) \
@@ -181,7 +162,7 @@ pub async fn list_open(
     .bind(GOOD_FOR.as_secs_f64())
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(OpenRow::into_open).collect()
+    Ok(rows)
 }
 
 /// Claims a command. `false`: it was claimed or withdrawn before, or has expired.

@@ -1,18 +1,12 @@
 //! Orders by ClOrdID, and the events that are reported for them.
 
 use dvp_domain::event::EventType;
-use sqlx::{FromRow as _, PgConnection};
+use sqlx::{FromRow as _, PgConnection, Row as _};
 
 use super::sessions::FixSessionRow;
 use crate::StoreError;
 use crate::fix::rows::FixOrder;
-use crate::orders::events::{Row as EventRow, StoredEvent};
-
-pub(super) type OrderRow = (String, Option<String>, String, serde_json::Value);
-
-pub(super) fn order((cl_ord_id, reference, intent_id, details): OrderRow) -> FixOrder {
-    FixOrder { cl_ord_id, reference, intent_id, details }
-}
+use crate::orders::events::StoredEvent;
 
 /// An order by its ClOrdID.
 pub async fn find_order(
@@ -20,14 +14,10 @@ pub async fn find_order(
     session_id: &str,
     cl_ord_id: &str,
 ) -> Result<Option<FixOrder>, StoreError> {
-    let row: Option<OrderRow> = sqlx::query_as(
+    let order = sqlx::query_as(
         "select cl_ord_id, reference, intent_id, details from fix_order where session_id = $1 and cl_ord_id = $2",
-    )
-    .bind(session_id)
-    .bind(cl_ord_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(order))
+    );
+    Ok(order.bind(session_id).bind(cl_ord_id).fetch_optional(conn).await?)
 }
 
 /// The ClOrdIDs among these, each with its session, that were used before.
@@ -51,16 +41,6 @@ pub struct Reportable {
     pub position: i64,
     /// The page was full: more events may follow.
     pub has_more: bool,
-}
-
-/// The last position and the size of the page, with an event of one of the session's orders if there is one.
-#[derive(sqlx::FromRow)]
-struct PageRow {
-    last: Option<i64>,
-    size: i64,
-    cl_ord_id: Option<String>,
-    order_reference: Option<String>,
-    details: Option<serde_json::Value>,
 }
 
 /// Reads one page of the partner's events and returns those of the session's orders, in one statement, so that the order
@@ -96,12 +76,13 @@ pub async fn list_reportable(
     .await?;
     let mut found = Reportable { events: Vec::new(), position: after, has_more: false };
     for row in &rows {
-        let PageRow { last, size, cl_ord_id, order_reference, details } = PageRow::from_row(row)?;
-        (found.position, found.has_more) = (last.unwrap_or(after), size >= limit);
-        if let (Some(cl_ord_id), Some(details)) = (cl_ord_id, details) {
-            let stored = EventRow::from_row(row)?.into_event()?;
-            let intent_id = stored.event.intent_id.clone();
-            found.events.push((stored, order((cl_ord_id, order_reference, intent_id, details))));
+        let last: Option<i64> = row.try_get("last")?;
+        (found.position, found.has_more) = (last.unwrap_or(after), row.try_get::<i64, _>("size")? >= limit);
+        if let Some(cl_ord_id) = row.try_get("cl_ord_id")? {
+            let stored = StoredEvent::from_row(row)?;
+            let (reference, intent_id) = (row.try_get("order_reference")?, stored.event.intent_id.clone());
+            let order = FixOrder { cl_ord_id, reference, intent_id, details: row.try_get("details")? };
+            found.events.push((stored, order));
         }
     }
     Ok(found)
@@ -115,25 +96,18 @@ pub struct RoutedEvent {
     pub livemode: bool,
     /// With its order, where that came from a FIX session; not for an acceptance, which is reported when it is committed.
     pub own: Option<OwnEvent>,
+    /// The session of an event that cannot be read, and why.
+    pub unreadable: Option<(String, String)>,
 }
 
 /// An event of an order of a session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OwnEvent {
     pub session_id: String,
+    #[sqlx(flatten)]
     pub event: StoredEvent,
+    #[sqlx(flatten)]
     pub order: FixOrder,
-}
-
-#[derive(sqlx::FromRow)]
-struct RoutedRow {
-    position: i64,
-    partner_id: String,
-    livemode: bool,
-    session_id: Option<String>,
-    cl_ord_id: Option<String>,
-    order_reference: Option<String>,
-    details: Option<serde_json::Value>,
 }
 
 /// The events after a position, ascending, with the orders of sessions.
@@ -147,9 +121,9 @@ pub async fn list_routed(
         "select e.position, e.event_id, e.partner_id, e.livemode, e.reference, e.intent_id, e.client_reference, \
                 e.sequence, e.type, e.occurred_at, e.observed_at, \
                 case when o.session_id is null then 'null' else e.object end as object, \
-                o.session_id, o.cl_ord_id, o.reference as order_reference, o.details \
+                o.session_id, o.cl_ord_id, o.details \
          from (select * from event where position > $1 order by position limit $2) e \
-         left join lateral (select f.session_id, f.cl_ord_id, f.reference, f.details from fix_order f \
+         left join lateral (select f.session_id, f.cl_ord_id, f.details from fix_order f \
                             where f.intent_id = e.intent_id and f.reference = e.reference limit 1) o \
               on e.type <> $3 \
          order by e.position",
@@ -161,18 +135,16 @@ pub async fn list_routed(
     .await?;
     rows.iter()
         .map(|row| {
-            let RoutedRow { position, partner_id, livemode, session_id, cl_ord_id, order_reference, details } =
-                RoutedRow::from_row(row)?;
-            let own = match (session_id, cl_ord_id, details) {
-                (Some(session_id), Some(cl_ord_id), Some(details)) => {
-                    let event = EventRow::from_row(row)?.into_event()?;
-                    let intent_id = event.event.intent_id.clone();
-                    let order = order((cl_ord_id, order_reference, intent_id, details));
-                    Some(OwnEvent { session_id, event, order })
-                }
-                _ => None,
+            let (own, unreadable) = match row.try_get("session_id")? {
+                Some(session_id) => match OwnEvent::from_row(row).map_err(StoreError::from) {
+                    Ok(own) => (Some(own), None),
+                    // It concerns its own session only.
+                    Err(error) => (None, Some((session_id, error.to_string()))),
+                },
+                None => (None, None),
             };
-            Ok(RoutedEvent { position, partner_id, livemode, own })
+            let (position, partner_id) = (row.try_get("position")?, row.try_get("partner_id")?);
+            Ok(RoutedEvent { position, partner_id, livemode: row.try_get("livemode")?, own, unreadable })
         })
         .collect()
 }

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
 
-type Row = (String, Vec<u8>, DateTime<Utc>, Option<serde_json::Value>);
+type Row = (String, Vec<u8>, DateTime<Utc>, serde_json::Value);
 
 /// Writes the parked and resumed orders of a batch's parts, in the order given: the last change of a ClOrdID counts.
 pub(super) async fn apply(
@@ -56,8 +56,8 @@ async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(),
 
 /// A commit that was not acknowledged is written again: then the row exists and is equal.
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
-    let bounds = |(_, order): &(&str, &ParkedOrder)| order.bounds.map(serde_json::to_value).transpose();
-    let bounds: Result<Vec<Option<serde_json::Value>>, _> = parked.iter().map(bounds).collect();
+    let bounds = |(_, order): &(&str, &ParkedOrder)| serde_json::to_value(order.bounds);
+    let bounds: Result<Vec<serde_json::Value>, _> = parked.iter().map(bounds).collect();
     sqlx::query(
         "insert into fix_parked (session_id, cl_ord_id, message, received_at, bounds) \
          select s, c, m, r, b from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[], $5::jsonb[]) \
@@ -89,8 +89,8 @@ pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<Parke
     .fetch_all(conn)
     .await?;
     let order = |(cl_ord_id, message, received_at, bounds): Row| -> Result<ParkedOrder, StoreError> {
-        let bounds = bounds.map(serde_json::from_value).transpose();
-        let bounds = bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?;
+        let bounds =
+            serde_json::from_value(bounds).map_err(|error| StoreError::corrupt("fix_parked", error))?;
         Ok(ParkedOrder { cl_ord_id, message, received_at, bounds })
     };
     rows.into_iter().map(order).collect()

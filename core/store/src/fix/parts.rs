@@ -1,4 +1,10 @@
 //! The changes of FIX sessions in a batch of the writer.
+//!
+//! A reset of the numbers loses no report: the last number that the peer has received is durable with the session's
+//! commits, and a reset renumbers the messages after it in the same commit.
+//!
+//! Kept by `core/tests/it/fix_parts.rs::a_reset_keeps_unseen_messages_in_order_and_marks_possible_resends` and
+//! `fix-gateway/tests/it/resets.rs::every_report_survives_random_resets_and_disconnects`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +14,6 @@ use uuid::Uuid;
 use super::number;
 use super::outbound::{insert_outbound, move_kept};
 use crate::StoreError;
-use crate::fix::late as fix_late;
 use crate::fix::parked as fix_parked;
 use crate::fix::rows::{FixNumbers, FixOrder, FixRows, Renumber};
 
@@ -49,7 +54,6 @@ pub async fn apply_parts(
     }
     insert_outbound(conn, parts.get(from..).unwrap_or_default()).await?;
     fix_parked::apply(conn, parts).await?;
-    fix_late::apply(conn, parts).await?;
     insert_orders(conn, parts).await?;
     update_orders(conn, parts).await
 }

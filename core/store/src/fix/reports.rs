@@ -3,34 +3,21 @@
 use std::collections::HashMap;
 
 use dvp_domain::event::EventType;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::postgres::PgRow;
+use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 
 use super::FixSessionRow;
-use super::orders::{OrderRow, order};
 use crate::StoreError;
 use crate::fix::rows::FixOrder;
 use crate::orders::events::{self, StoredEvent};
 
 /// An order that may still change, and its latest event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OpenOrder {
+    #[sqlx(flatten)]
     pub order: FixOrder,
-    pub kind: EventType,
-    pub sequence: i64,
-    /// The Intent snapshot after the event.
-    pub object: serde_json::Value,
-}
-
-#[derive(sqlx::FromRow)]
-struct OpenRow {
-    cl_ord_id: String,
-    reference: Option<String>,
-    intent_id: String,
-    details: serde_json::Value,
-    #[sqlx(rename = "type")]
-    kind: String,
-    sequence: i64,
-    object: serde_json::Value,
+    #[sqlx(flatten)]
+    pub latest: Latest,
 }
 
 /// A session's orders that have not ended, the oldest first; only those of `symbol` where it is given.
@@ -40,7 +27,7 @@ pub async fn list_open(
     symbol: Option<&str>,
     limit: i64,
 ) -> Result<Vec<OpenOrder>, StoreError> {
-    let rows: Vec<OpenRow> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select o.cl_ord_id, o.reference, o.intent_id, o.details, e.type, e.sequence, e.object \
          from execution x \
          join fix_order o on o.session_id = $1 and o.intent_id = x.intent_id and o.reference = x.reference \
@@ -57,16 +44,7 @@ pub async fn list_open(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(OpenRow::into_open).collect()
-}
-
-impl OpenRow {
-    fn into_open(self) -> Result<OpenOrder, StoreError> {
-        let kind = EventType::parse(&self.kind)
-            .ok_or_else(|| StoreError::corrupt("event", format_args!("type {}", self.kind)))?;
-        let order = order((self.cl_ord_id, self.reference, self.intent_id, self.details));
-        Ok(OpenOrder { order, kind, sequence: self.sequence, object: self.object })
-    }
+    Ok(rows)
 }
 
 /// The latest event about an execution.
@@ -78,19 +56,23 @@ pub struct Latest {
     pub object: serde_json::Value,
 }
 
-/// The latest event of an execution, however old: events that have left the feed are in the history, and those of orders
-/// that another cell accepted came with their session.
+impl FromRow<'_, PgRow> for Latest {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            kind: events::read_kind(row)?,
+            sequence: row.try_get("sequence")?,
+            object: row.try_get("object")?,
+        })
+    }
+}
+
+/// The latest event of an execution, however old: events that have left the feed are in the history.
 pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
-    let row: Option<(String, i64, serde_json::Value)> = sqlx::query_as(
+    let latest = sqlx::query_as(
         "select type, sequence, object from event_record where reference = $1 \
-         union all select type, sequence, object from moved_event where reference = $1 \
          order by sequence desc limit 1",
-    )
-    .bind(reference)
-    .fetch_optional(conn)
-    .await?;
-    row.map(|(kind, sequence, object)| Ok(Latest { kind: events::kind(&kind)?, sequence, object }))
-        .transpose()
+    );
+    Ok(latest.bind(reference).fetch_optional(conn).await?)
 }
 
 /// References of a session's orders that are accepted and not locking yet, the oldest first.
@@ -136,7 +118,7 @@ pub async fn list_copied(
     let events =
         events::list_recorded_after(&mut tx, &session.partner_id, session.livemode, after, limit).await?;
     let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
-    let rows: Vec<OrderRow> = sqlx::query_as(
+    let orders: Vec<FixOrder> = sqlx::query_as(
         "select o.cl_ord_id, o.reference, o.intent_id, o.details from fix_session s \
          join fix_order o on o.session_id = s.session_id and o.intent_id = any($3) \
          where s.partner_id = $1 and s.livemode = $2 and o.reference is not null",
@@ -147,12 +129,12 @@ pub async fn list_copied(
     .fetch_all(&mut *tx)
     .await?;
     tx.commit().await?;
-    let orders: HashMap<String, FixOrder> = rows.into_iter().map(|row| (row.2.clone(), order(row))).collect();
+    let orders: HashMap<_, _> = orders.iter().map(|order| (&order.intent_id, order)).collect();
     let position = events.last().map_or(after, |last| last.position);
     let events = events
         .into_iter()
         .map(|stored| {
-            let order = orders.get(&stored.event.intent_id).cloned();
+            let order = orders.get(&stored.event.intent_id).copied().cloned();
             (stored, order)
         })
         .collect();

@@ -16,7 +16,7 @@ pub struct FixOutbound {
 }
 
 /// An order, by its session's identifiers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixOrder {
     pub cl_ord_id: String,
     pub reference: Option<String>,
@@ -35,15 +35,6 @@ pub struct FixRows {
     pub updates: Vec<FixOrder>,
     /// Orders to park, and parked orders that are decided.
     pub parking: Vec<Parking>,
-    /// Events of another cell's orders that are reported.
-    pub late: Vec<LateReport>,
-}
-
-/// An event that came to another cell's order after the session had moved here.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LateReport {
-    pub cl_ord_id: String,
-    pub sequence: i64,
 }
 
 /// A change of a parked order.
@@ -62,8 +53,8 @@ pub struct ParkedOrder {
     /// The whole message.
     pub message: Vec<u8>,
     pub received_at: DateTime<Utc>,
-    /// Its bounds on arrival. `None`: they were not kept.
-    pub bounds: Option<Bounds>,
+    /// Its bounds on arrival.
+    pub bounds: Bounds,
 }
 
 /// A change of numbers other than counting.

@@ -233,3 +233,16 @@ pub async fn list_next_out(
         })
         .collect()
 }
+
+/// A session, as the map of a proxy needs it.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct MappedSession {
+    pub session_id: String,
+    pub enabled: bool,
+}
+
+/// The sessions of this cell.
+pub async fn list_mapped(conn: &mut PgConnection) -> Result<Vec<MappedSession>, StoreError> {
+    let rows = sqlx::query_as("select session_id, enabled from fix_session order by session_id");
+    Ok(rows.fetch_all(conn).await?)
+}

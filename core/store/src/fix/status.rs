@@ -1,7 +1,8 @@
 //! What operators see of sessions while they run: connection, times of messages, numbers and gaps.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::StoreError;
@@ -58,24 +59,26 @@ pub async fn write(
     Ok(())
 }
 
-/// The columns session, peer, since, last in, last out, next in, next out, gap's ends.
-type Row = (
-    String,
-    Option<String>,
-    Option<DateTime<Utc>>,
-    Option<DateTime<Utc>>,
-    Option<DateTime<Utc>>,
-    i64,
-    i64,
-    Option<i64>,
-    Option<i64>,
-);
+impl FromRow<'_, PgRow> for SessionStatus {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let (peer, since): (Option<_>, Option<_>) = (row.try_get("peer")?, row.try_get("connected_at")?);
+        let (from, until): (Option<_>, Option<_>) = (row.try_get("gap_from")?, row.try_get("gap_until")?);
+        Ok(Self {
+            session_id: row.try_get("session_id")?,
+            connection: peer.zip(since),
+            last_in_at: row.try_get("last_in_at")?,
+            last_out_at: row.try_get("last_out_at")?,
+            next_in: row.try_get("next_in")?,
+            next_out: row.try_get("next_out")?,
+            gap: from.zip(until),
+        })
+    }
+}
 
 /// What the present owners of these sessions have written. A session without an owner is left out.
 pub async fn list(conn: &mut PgConnection, session_ids: &[&str]) -> Result<Vec<SessionStatus>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "select s.session_id, s.peer, s.connected_at, s.last_in_at, s.last_out_at, s.next_in, s.next_out, s.gap_from, \
-                s.gap_until \
+    let rows = sqlx::query_as(
+        "select s.* \
          from fix_session_status s \
               join lease l on l.name = 'fix:' || s.session_id and l.owner = s.process and l.expires_at > clock_timestamp() \
          where s.session_id = any($1)",
@@ -83,17 +86,5 @@ pub async fn list(conn: &mut PgConnection, session_ids: &[&str]) -> Result<Vec<S
     .bind(session_ids)
     .fetch_all(conn)
     .await?;
-    let status = |row: Row| {
-        let (session_id, peer, since, last_in_at, last_out_at, next_in, next_out, from, until) = row;
-        SessionStatus {
-            session_id,
-            connection: peer.zip(since),
-            last_in_at,
-            last_out_at,
-            next_in,
-            next_out,
-            gap: from.zip(until),
-        }
-    };
-    Ok(rows.into_iter().map(status).collect())
+    Ok(rows)
 }

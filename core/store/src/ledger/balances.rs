@@ -1,6 +1,11 @@
 //! Limited balances: the available and reserved amounts of providers and partners.
 //!
 //! This module changes no balance: the database does, by postings to the ledger.
+//!
+//! Every fill is reserved from a provider's balance at the commit, whether its price comes from a pool, an order book
+//! or a provider.
+//!
+//! Kept by `core/tests/it/races.rs::no_interleaving_of_processes_reserves_more_than_the_balance`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +13,8 @@ use dvp_domain::ledger::{self, Owner};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
+use crate::StoreError;
 use crate::ledger::{Deposited, NewPosting};
-use crate::{StoreError, moves};
 
 /// Owner and asset.
 pub type BalanceKey = (Owner, String);
@@ -70,6 +75,15 @@ pub async fn list_of(conn: &mut PgConnection, owner: &Owner) -> Result<Vec<Balan
     Ok(rows.bind(owner.kind()).bind(owner.name()).fetch_all(conn).await?)
 }
 
+/// The providers that ever had a balance, and those of makers.
+pub async fn list_providers(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    let ids = sqlx::query_scalar(
+        "select owner from account_balance where owner_kind = 'provider' \
+         union select provider_id from maker order by 1",
+    );
+    Ok(ids.fetch_all(conn).await?)
+}
+
 /// Whether a balance exists for an owner, or for an asset.
 pub async fn is_known(
     conn: &mut PgConnection,
@@ -84,55 +98,11 @@ pub async fn is_known(
     Ok(known.fetch_one(conn).await?)
 }
 
-/// The free balance of a provider in an asset, as last committed; zero without one.
-pub async fn find_available(
-    conn: &mut PgConnection,
-    provider: &str,
-    asset: &str,
-) -> Result<Minor, StoreError> {
-    Ok(find(conn, &Owner::Provider(provider.to_owned()), asset).await?.available)
-}
-
-/// The statement that reads the rows of keys.
-macro_rules! balances {
-    ($order:literal) => {
-        concat!(
-            "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
-             where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) ",
-            $order
-        )
-    };
-}
-
 /// Locks the rows of `keys` in key order, so that two writers never deadlock. A key without a row has a zero balance;
 /// its row is created by its first entry.
 pub async fn lock(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
-) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(conn, keys, balances!("order by owner_kind, owner, asset for update")).await
-}
-
-/// The same without a wait: an error if another transaction has locked one of them.
-pub async fn lock_at_once(
-    conn: &mut PgConnection,
-    keys: &BTreeSet<BalanceKey>,
-) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(conn, keys, balances!("order by owner_kind, owner, asset for update nowait")).await
-}
-
-/// The balances of `keys` as last committed, without a lock; zero without a row.
-pub async fn read(
-    conn: &mut PgConnection,
-    keys: &BTreeSet<BalanceKey>,
-) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    select(conn, keys, balances!("")).await
-}
-
-async fn select(
-    conn: &mut PgConnection,
-    keys: &BTreeSet<BalanceKey>,
-    statement: &'static str,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
     if keys.is_empty() {
         return Ok(BTreeMap::new());
@@ -140,8 +110,16 @@ async fn select(
     let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
     let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
     let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
-    let rows: Vec<(String, String, String, String, String)> =
-        sqlx::query_as(statement).bind(kinds).bind(&names).bind(assets).fetch_all(conn).await?;
+    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
+        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+             where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+             order by owner_kind, owner, asset for update",
+    )
+    .bind(kinds)
+    .bind(&names)
+    .bind(assets)
+    .fetch_all(conn)
+    .await?;
     let mut held: BTreeMap<BalanceKey, Balance> =
         keys.iter().map(|key| (key.clone(), Balance::default())).collect();
     for (kind, name, asset, available, reserved) in rows {
@@ -154,9 +132,7 @@ async fn select(
     Ok(held)
 }
 
-/// Posts a deposit; call it in a transaction. A repeated id changes nothing and reports whether the deposit was the same;
-/// a partner's is also known when it was posted in a cell that the partner was in before.
-/// A new deposit for a partner that moves to another cell, or has moved, is refused: its orders there could not use it.
+/// Posts a deposit; call it in a transaction. A repeated id changes nothing and reports whether the deposit was the same.
 pub async fn deposit(
     conn: &mut PgConnection,
     deposit_id: &str,
@@ -166,48 +142,7 @@ pub async fn deposit(
 ) -> Result<Deposited, StoreError> {
     let posting = ledger::deposited(owner.clone(), asset, amount);
     let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
-    let Owner::Partner { id: partner_id, .. } = owner else {
-        return super::insert_once(conn, &new).await;
-    };
-    // First, so that what is read next is not moved meanwhile.
-    let is_open = hold_credited(conn, owner).await?;
-    let known: Option<bool> = sqlx::query_scalar(
-        "select asset = $3 and amount = $4::numeric from partner_deposit where partner_id = $1 and deposit_id = $2",
-    )
-    .bind(partner_id)
-    .bind(deposit_id)
-    .bind(asset)
-    .bind(amount.to_string())
-    .fetch_optional(&mut *conn)
-    .await?;
-    match known {
-        Some(true) => return Ok(Deposited::Repeated),
-        Some(false) => return Ok(Deposited::Conflict),
-        // An id of another owner's deposit is a conflict, of which nothing is written.
-        None if !is_open && !super::is_posted(conn, &new.reference).await? => return Ok(Deposited::Closed),
-        None => {}
-    }
-    let noted = super::insert_once(conn, &new).await?;
-    if noted == Deposited::Posted {
-        sqlx::query(
-            "insert into partner_deposit (partner_id, deposit_id, asset, amount) values ($1, $2, $3, $4::numeric)",
-        )
-        .bind(partner_id)
-        .bind(deposit_id)
-        .bind(asset)
-        .bind(amount.to_string())
-        .execute(conn)
-        .await?;
-    }
-    Ok(noted)
-}
-
-/// Whether money can be added to what the owner has available. Until the end of the transaction no partner is closed;
-/// call it before any balance is locked. `false`: the partner moves to another cell, or has moved.
-pub async fn hold_credited(conn: &mut PgConnection, owner: &Owner) -> Result<bool, StoreError> {
-    let Owner::Partner { id, .. } = owner else { return Ok(true) };
-    moves::hold_open(conn).await?;
-    Ok(moves::list_closed(conn, &[id]).await?.is_empty())
+    super::insert_once(conn, &new).await
 }
 
 /// Gives a provider an opening balance; an existing one stays.

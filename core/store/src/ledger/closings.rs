@@ -1,11 +1,12 @@
 //! Closings: what each account held at the end of each hour, in UTC, and the fees of each day so far.
 //!
 //! A posting belongs to the hour in which its transaction began. A closed hour takes no more postings, so its closings
-//! are final; the migration describes how a time is closed. Recipients and debts of single orders, and wallets outside,
-//! are one account each, which counts how many of them hold anything. An earlier release kept one closing a day, of the
-//! day's end: days that began before `ledger_closed.hours_since` have no more.
+//! are final; `migrations/0009_ledger.sql` describes how a time is closed. Recipients and debts of single orders, and
+//! wallets outside, are one account each, which counts how many of them hold anything.
+//!
+//! Kept by `core/tests/it/statements.rs::an_hour_is_closed_once_nobody_can_post_to_it_any_more`.
 
-use chrono::{DateTime, DurationRound as _, NaiveTime, TimeDelta, Utc};
+use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::statements::StatementAccount;
@@ -105,7 +106,7 @@ macro_rules! held_before {
 pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let closed = sqlx::query_scalar(concat!(
         "with span as ( \
-             select until, announced, hours_since from ledger_closed \
+             select until, announced from ledger_closed \
              where announced > until and pg_snapshot_xmin(pg_current_snapshot()) >= announced_at for update), \
          moved as ( \
              select e.owner_kind, e.owner, e.part, e.asset, span.until as since, \
@@ -148,25 +149,7 @@ pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, Sto
              group by 1, 2, 3 \
              on conflict on constraint ledger_fee_day_pkey do update \
              set earned = d.earned + excluded.earned, absorbed = d.absorbed + excluded.absorbed, \
-                 entries = d.entries + excluded.entries), \
-         older as ( \
-             select c.*, date_trunc('day', c.until, 'UTC') + interval '24 hours' as day_end from span, ledger_closing c \
-             where c.until > date_trunc('day', span.until, 'UTC') - interval '24 hours' \
-               and c.until < least(date_trunc('day', span.announced, 'UTC') - interval '24 hours', span.hours_since) \
-               and c.until <> date_trunc('day', c.until, 'UTC')), \
-         last as ( \
-             select o.*, not exists (select from ledger_closing l \
-                                     where l.owner_kind = o.owner_kind and l.owner = o.owner and l.part = o.part \
-                                       and l.asset = o.asset and l.until > o.until and l.until <= o.day_end) as is_last \
-             from older o), \
-         thinned as ( \
-             delete from ledger_closing c using last \
-             where not last.is_last and c.owner_kind = last.owner_kind and c.owner = last.owner \
-               and c.part = last.part and c.asset = last.asset and c.until = last.until), \
-         days as ( \
-             update ledger_closing c set until = last.day_end from last \
-             where last.is_last and c.owner_kind = last.owner_kind and c.owner = last.owner \
-               and c.part = last.part and c.asset = last.asset and c.until = last.until) \
+                 entries = d.entries + excluded.entries) \
          update ledger_closed set until = span.announced, announced_at = null from span returning span.announced",
     ));
     Ok(closed.fetch_optional(conn).await?)
@@ -252,13 +235,12 @@ macro_rules! is_asked_for {
         concat!(
             "(",
             $all,
-            " or part in ('reserved', 'claim', 'owed') or owner_kind in ('escrow', 'clearing', 'debt') \
-              or (owner_kind = 'external' and owner like 'transit:%'))"
+            " or part in ('reserved', 'claim', 'owed') or owner_kind in ('escrow', 'clearing', 'debt', 'position'))"
         )
     };
 }
 
-/// Every account's balance before a time. Recipients and debts of single orders are summed up as `recipients` and
+/// Every account's balance before a time. Recipients, debts and positions of single orders are summed up as `recipients` and
 /// `executions`, wallets outside as `wallets`. Reads the last closings and the entries since.
 pub async fn list_balances_before(
     conn: &mut PgConnection,
@@ -268,7 +250,7 @@ pub async fn list_balances_before(
 }
 
 /// The same of what is reserved, in progress or owed: reserved balances, claims, debts of providers, funds in the escrow
-/// and in clearing, debts of orders, and what went to other cells less what came from them. Recipients of single orders
+/// and in clearing, debts and positions of orders, and what went to other cells less what came from them. Recipients of single orders
 /// are not among them, so that their entries are not looked up.
 pub async fn list_exposure_before(
     conn: &mut PgConnection,
@@ -299,7 +281,7 @@ async fn list_before(
          select owner_kind, owner, part, asset, \
                 trim_scale(coalesce(c.amount, 0) + coalesce(s.amount, 0))::text as amount, \
                 case when (owner_kind, owner) in (('external', 'recipients'), ('external', 'wallets'), \
-                                                  ('debt', 'executions')) \
+                                                  ('debt', 'executions'), ('position', 'executions')) \
                      then coalesce(c.accounts, 0) + coalesce(s.opened, 0) else 1 end as accounts \
          from closed c full join since s using (owner_kind, owner, part, asset) \
          where coalesce(c.amount, 0) + coalesce(s.amount, 0) <> 0 and ",
@@ -310,18 +292,11 @@ async fn list_before(
     Ok(sums.bind(at).bind(since).bind(all).persistent(false).fetch_all(conn).await?)
 }
 
-/// A time up to which every account's entries are in its closings, before a given time: the last closed hour, or the
-/// beginning of a day whose hours are not kept. The beginning of time when nothing is closed.
+/// A time up to which every account's entries are in its closings, before a given time: the last closed hour. The
+/// beginning of time when nothing is closed.
 async fn find_closed_before(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<DateTime<Utc>, StoreError> {
-    let closed: Option<(DateTime<Utc>, DateTime<Utc>)> =
-        sqlx::query_as("select until, greatest(hours_since, 'epoch') from ledger_closed")
-            .fetch_optional(conn)
-            .await?;
-    let Some((until, hours_since)) = closed else { return Ok(DateTime::UNIX_EPOCH) };
-    let midnight = |time: DateTime<Utc>| time.date_naive().and_time(NaiveTime::MIN).and_utc();
-    let has_hours = at >= midnight(until) || midnight(at) >= hours_since;
-    let hour = at.duration_trunc(TimeDelta::hours(1)).ok().filter(|_| has_hours);
-    Ok(until.min(hour.unwrap_or_else(|| midnight(at))))
+    let Some(until) = find_closed_until(conn).await? else { return Ok(DateTime::UNIX_EPOCH) };
+    Ok(until.min(at.duration_trunc(TimeDelta::hours(1)).unwrap_or(DateTime::UNIX_EPOCH)))
 }
 
 /// What an account held before a time: its last closing, and its entries since. A single order or wallet has no closing

@@ -3,9 +3,10 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use dvp_domain::payment::{PaymentStanding, PaymentStatus, PaymentSubject};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::StoreError;
+use crate::{StoreError, read};
 
 /// A payment order.
 #[derive(Debug, Clone)]
@@ -38,6 +39,8 @@ pub struct BankPayment {
     /// When it was booked after it had been refused, and before its order was recorded as paid.
     pub booked_late_at: Option<DateTime<Utc>>,
     pub returned_at: Option<DateTime<Utc>>,
+    /// When the bank took a return back.
+    pub taken_back_at: Option<DateTime<Utc>>,
     /// Its debt was recorded as paid while it was not booked.
     pub is_debt_paid: bool,
     pub reason: Option<String>,
@@ -49,48 +52,28 @@ pub struct BankPayment {
     pub is_giving: bool,
 }
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    end_to_end_id: String,
-    execution: String,
-    amount: String,
-    currency: String,
-    exponent: i32,
-    status: String,
-    staged_file: String,
-    bank_reference: Option<String>,
-    paid_at: Option<DateTime<Utc>>,
-    booked_late_at: Option<DateTime<Utc>>,
-    returned_at: Option<DateTime<Utc>>,
-    is_debt_paid: bool,
-    reason: Option<String>,
-    reason_text: Option<String>,
-    alarm: Option<String>,
-    is_alarm_cleared: bool,
-    is_giving: bool,
-}
-
-impl Row {
-    fn payment(self) -> Result<BankPayment, StoreError> {
-        let corrupt = |what: &str| StoreError::corrupt("bank_payment", what);
-        Ok(BankPayment {
-            amount: Minor::parse(&self.amount).map_err(|error| StoreError::corrupt("bank_payment", error))?,
-            exponent: u8::try_from(self.exponent).map_err(|_| corrupt("exponent"))?,
-            status: PaymentStatus::parse(&self.status).ok_or_else(|| corrupt("status"))?,
-            end_to_end_id: self.end_to_end_id,
-            execution: self.execution,
-            currency: self.currency,
-            staged_file: self.staged_file,
-            bank_reference: self.bank_reference,
-            paid_at: self.paid_at,
-            booked_late_at: self.booked_late_at,
-            returned_at: self.returned_at,
-            is_debt_paid: self.is_debt_paid,
-            reason: self.reason,
-            reason_text: self.reason_text,
-            alarm: self.alarm,
-            is_alarm_cleared: self.is_alarm_cleared,
-            is_giving: self.is_giving,
+impl FromRow<'_, PgRow> for BankPayment {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let status = |text: &str| PaymentStatus::parse(text).ok_or("is unknown");
+        Ok(Self {
+            end_to_end_id: row.try_get("end_to_end_id")?,
+            execution: row.try_get("execution")?,
+            amount: read(row, ("bank_payment", "amount"), Minor::parse)?,
+            currency: row.try_get("currency")?,
+            exponent: read(row, ("bank_payment", "exponent"), |value: i32| u8::try_from(value))?,
+            status: read(row, ("bank_payment", "status"), status)?,
+            staged_file: row.try_get("staged_file")?,
+            bank_reference: row.try_get("bank_reference")?,
+            paid_at: row.try_get("paid_at")?,
+            booked_late_at: row.try_get("booked_late_at")?,
+            returned_at: row.try_get("returned_at")?,
+            taken_back_at: row.try_get("taken_back_at")?,
+            is_debt_paid: row.try_get("is_debt_paid")?,
+            reason: row.try_get("reason")?,
+            reason_text: row.try_get("reason_text")?,
+            alarm: row.try_get("alarm")?,
+            is_alarm_cleared: row.try_get("is_alarm_cleared")?,
+            is_giving: row.try_get("is_giving")?,
         })
     }
 }
@@ -119,20 +102,27 @@ pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Re
     Ok(inserted.rows_affected() > 0)
 }
 
+const PAYMENT: &str = "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
+            bank_reference, paid_at, booked_late_at, returned_at, taken_back_at, debt_paid_at is not null as is_debt_paid, \
+            reason, reason_text, alarm, alarm_cleared_at is not null as is_alarm_cleared, \
+            giving_at is not null as is_giving \
+     from bank_payment where ";
+
+async fn select_payment(
+    conn: &mut PgConnection,
+    condition: &str,
+    id: &str,
+) -> Result<Option<BankPayment>, StoreError> {
+    // The texts are constants of this module.
+    let statement = sqlx::AssertSqlSafe(format!("{PAYMENT}{condition}"));
+    Ok(sqlx::query_as(statement).bind(id).fetch_optional(conn).await?)
+}
+
 pub async fn find_payment(
     conn: &mut PgConnection,
     end_to_end_id: &str,
 ) -> Result<Option<BankPayment>, StoreError> {
-    let row: Option<Row> = sqlx::query_as(
-        "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
-                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
-         from bank_payment where end_to_end_id = $1",
-    )
-    .bind(end_to_end_id)
-    .fetch_optional(conn)
-    .await?;
-    row.map(Row::payment).transpose()
+    select_payment(conn, "end_to_end_id = $1", end_to_end_id).await
 }
 
 /// The payment of an execution, if one was ordered.
@@ -140,24 +130,53 @@ pub async fn find_standing(
     conn: &mut PgConnection,
     execution: &str,
 ) -> Result<Option<PaymentStanding>, StoreError> {
-    let found: Option<(String, Option<String>, bool, bool)> = sqlx::query_as(
-        "select status, contradicting, closed_at is not null, returned_at is not null from bank_payment \
-         where execution = $1",
+    // A file that is being moved may be at the bank.
+    let found: Option<(String, Option<String>, bool, bool, bool, bool)> = sqlx::query_as(
+        "select case when status = 'staged' and giving_at is not null then 'sent' \
+                     when status = 'returned' and coalesce(taken_back_at >= returned_at, false) then 'paid' \
+                     else status end, contradicting, closed_at is not null, \
+                returned_at is not null and not coalesce(taken_back_at >= returned_at, false), \
+                debt_paid_at is not null, \
+                exists (select from bank_recall r where r.end_to_end_id = b.end_to_end_id \
+                          and r.status in ('accepted', 'recalled') and (r.contradicting is null or r.closed_at is not null)) \
+         from bank_payment b where execution = $1",
     )
     .bind(execution)
     .fetch_optional(conn)
     .await?;
-    let Some((status, contradicting, is_closed, came_back)) = found else { return Ok(None) };
+    let Some((status, contradicting, is_closed, came_back, is_debt_paid, is_recalled)) = found else {
+        return Ok(None);
+    };
     let parse =
         |text: &str| PaymentStatus::parse(text).ok_or_else(|| StoreError::corrupt("bank_payment", "status"));
     let contradicting = contradicting.as_deref().map(parse).transpose()?;
-    Ok(Some(PaymentStanding { status: parse(&status)?, contradicting, is_closed, came_back }))
+    let status = parse(&status)?;
+    Ok(Some(PaymentStanding { status, contradicting, is_closed, came_back, is_debt_paid, is_recalled }))
 }
 
-/// Records that the debt of an execution's payment is recorded as paid, and that the bank has not booked the payment.
-pub async fn mark_debt_paid(conn: &mut PgConnection, execution: &str) -> Result<(), StoreError> {
-    sqlx::query("update bank_payment set debt_paid_at = now() where execution = $1")
+/// Whether a reference is one of an execution's payment itself, ours or the bank's.
+pub async fn is_reference(
+    conn: &mut PgConnection,
+    execution: &str,
+    reference: &str,
+) -> Result<bool, StoreError> {
+    let is = sqlx::query_scalar(
+        "select exists (select from bank_payment where execution = $1 \
+           and $2 in (lower(execution), lower(reference), lower(end_to_end_id), lower(message_id), lower(block_id), \
+                      lower(bank_reference)))",
+    );
+    Ok(is.bind(execution).bind(reference.trim().to_lowercase()).fetch_one(conn).await?)
+}
+
+/// Records that the debt of an execution's payment is recorded as paid, by another payment (`another`) or by this one.
+pub async fn mark_debt_paid(
+    conn: &mut PgConnection,
+    execution: &str,
+    another: bool,
+) -> Result<(), StoreError> {
+    sqlx::query("update bank_payment set debt_paid_at = case when $2 then now() end where execution = $1")
         .bind(execution)
+        .bind(another)
         .execute(conn)
         .await?;
     Ok(())
@@ -201,6 +220,20 @@ pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result
                         where execution = $1 and contradicting is not null and closed_at is null)",
     );
     Ok(open.bind(execution).fetch_one(conn).await?)
+}
+
+/// The payments whose bank contradicts how their orders ended, until operators have put that right: recorded a payment
+/// that was made, or closed the contradiction.
+pub async fn count_contradicted(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    let count = sqlx::query_scalar(
+        "select count(*) from bank_payment b join execution e on e.reference = b.execution \
+         where b.contradicting is not null and b.closed_at is null \
+           and not (b.contradicting = 'paid' and b.debt_paid_at is null \
+                    and (e.state_name in ('releasing', 'completed') \
+                         or e.state_name = 'reversed' and (b.taken_back_at is null \
+                              or coalesce(e.state #>> '{reversal,resolved,remedy}' = 'stands', false))))",
+    );
+    Ok(count.fetch_one(conn).await?)
 }
 
 /// Records that from now on the staged file may be at the bank. `false`: it is later than `not_after` by the database's
@@ -302,31 +335,12 @@ pub async fn lock_payment(
     conn: &mut PgConnection,
     of: &PaymentSubject,
 ) -> Result<Option<BankPayment>, StoreError> {
-    let (sql, id) = match of {
-        PaymentSubject::Payment(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
-                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
-             from bank_payment where end_to_end_id = $1 for update",
-            id,
-        ),
-        PaymentSubject::Block(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
-                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
-             from bank_payment where block_id = $1 for update",
-            id,
-        ),
-        PaymentSubject::Message(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, booked_late_at, returned_at, debt_paid_at is not null as is_debt_paid, reason, reason_text, alarm, \
-                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
-             from bank_payment where message_id = $1 for update",
-            id,
-        ),
+    let (condition, id) = match of {
+        PaymentSubject::Payment(id) => ("end_to_end_id = $1 for update", id),
+        PaymentSubject::Block(id) => ("block_id = $1 for update", id),
+        PaymentSubject::Message(id) => ("message_id = $1 for update", id),
     };
-    let row: Option<Row> = sqlx::query_as(sql).bind(id).fetch_optional(conn).await?;
-    row.map(Row::payment).transpose()
+    select_payment(conn, condition, id).await
 }
 
 /// Updates a payment's status, and makes its effect due.
@@ -334,7 +348,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     sqlx::query(
         "update bank_payment set status = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
                 alarm = $7, alarm_cleared_at = case when $8 then alarm_cleared_at end, booked_late_at = $9, \
-                returned_at = $10, updated_at = now() where end_to_end_id = $1",
+                returned_at = $10, taken_back_at = $11, updated_at = now() where end_to_end_id = $1",
     )
     .bind(&payment.end_to_end_id)
     .bind(payment.status.as_str())
@@ -346,6 +360,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     .bind(payment.is_alarm_cleared)
     .bind(payment.booked_late_at)
     .bind(payment.returned_at)
+    .bind(payment.taken_back_at)
     .execute(&mut *conn)
     .await?;
     // A worker that has claimed it may have asked before this answer was here.

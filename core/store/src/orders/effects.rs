@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
 use dvp_domain::settlement::{LegDone, RailAnswer, Remedy};
+use dvp_domain::text::{TEXT_MAX, clean};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
@@ -15,7 +17,7 @@ pub enum EffectKind {
     Lock,
     Offramp,
     Payout,
-    /// A returned payment, or its resolution: applied once the settlement is completed.
+    /// A returned payment, or its resolution, or that of an unused conversion: applied once the settlement has ended.
     Reversal,
     /// The time at which a payout on another chain without a final answer is settled.
     Timelock,
@@ -69,6 +71,9 @@ pub enum ManualResolution {
     PaymentReturned {
         provider_reference: String,
         occurred_at: DateTime<Utc>,
+        /// Less than was paid, when the bank has deducted its charge.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        came: Option<Minor>,
         code: String,
         message: String,
     },
@@ -78,6 +83,8 @@ pub enum ManualResolution {
         provider_reference: String,
         occurred_at: DateTime<Utc>,
     },
+    /// The trade that ends the position of an unused conversion is recorded.
+    ConversionClosed,
     /// The input of a debt was returned.
     Returned {
         provider_reference: String,
@@ -105,6 +112,7 @@ impl ManualResolution {
             }
             Self::PaymentReturned { .. }
             | Self::ReversalResolved { .. }
+            | Self::ConversionClosed
             | Self::Returned { .. }
             | Self::Cancel
             | Self::Released
@@ -296,12 +304,36 @@ pub async fn insert_verdict(
     Ok(done.rows_affected() > 0)
 }
 
-/// Takes the claim of a payout's decision away, so that it is compared with what the caller's transaction writes. Waits
+/// Makes the timelock due of each failed order whose payment the bank has made, on which operators have not decided in
+/// time, and whose funds can still be released. Returns their number.
+pub async fn insert_timelocks(conn: &mut PgConnection) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "insert into effect (reference, kind, run_at, called) \
+         select e.reference, 'timelock', now(), false \
+         from bank_payment b join execution e on e.reference = b.execution \
+         where b.contradicting is not null and b.closed_at is null \
+           and (b.returned_at is null or b.taken_back_at >= b.returned_at) \
+           and e.state_name = 'payout_failed' and e.held_until > extract(epoch from now()) * 1000 \
+           and e.state #>> '{lock,filled}' = 'true' \
+           and (e.state #>> '{lock,deadlines,settle_at}')::int8 <= extract(epoch from now()) * 1000 \
+         on conflict on constraint effect_reference_kind_key do nothing",
+    )
+    .execute(&mut *conn)
+    .await?
+    .rows_affected();
+    if done > 0 {
+        notify_workers(conn).await?;
+    }
+    Ok(done)
+}
+
+/// Takes the claim of a decision about a payout, or its return, away, so that it is compared with what the caller's transaction writes. Waits
 /// for a step of the decision that is being written.
 pub async fn retract_decision(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
     sqlx::query(
         "update effect set fence = fence + 1, lease_until = null, run_at = least(run_at, now()) \
-         where reference = $1 and kind = 'payout' and verdict is not null",
+         where reference = $1 and kind in ('payout', 'reversal') \
+           and verdict ->> 'verdict' is distinct from 'payment_returned' and verdict is not null",
     )
     .bind(reference)
     .execute(conn)
@@ -337,7 +369,8 @@ pub async fn list_standing(conn: &mut PgConnection, claims: &[&Claimed]) -> Resu
 }
 
 /// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others. The calls
-/// that were made under them are recorded in any case.
+/// that were made under them are recorded in any case. A decision about a conversion has had its effect, though the desk
+/// is still asked.
 pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
     let (done, again): (Vec<&EndedEffect>, Vec<&EndedEffect>) =
         ended.iter().partition(|one| matches!(one.end, EffectEnd::Done));
@@ -356,7 +389,9 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
         let statement = concat!(
             "with ended as ( \
                  update effect e set run_at = case when e.woken then least(u.at, now()) else u.at end, woken = false, \
-                        called = u.called, last_result = u.last_result, lease_until = null, unwritten = 0 \
+                        called = u.called, last_result = u.last_result, lease_until = null, unwritten = 0, \
+                        failing_since = null, \
+                        verdict = case when e.kind = 'offramp' then null else e.verdict end \
                  from unnest($10::int8[], $11::int8[], $12::timestamptz[], $13::bool[], $14::text[]) \
                       as u (id, fence, at, called, last_result) \
                  where e.id = u.id and e.fence = u.fence) ",
@@ -394,26 +429,16 @@ pub async fn put_off(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
-                unwritten = unwritten + 1, last_result = $4 \
+                unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), last_result = $4 \
          where id = $1 and fence = $2",
     )
     .bind(id)
     .bind(fence)
     .bind(wait.as_secs_f64())
-    .bind(why)
+    .bind(clean(why, TEXT_MAX))
     .execute(conn)
     .await?;
     Ok(())
-}
-
-/// The number of effects and of facts that are postponed because they could not be written.
-pub async fn count_unwritten(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
-    let counts = sqlx::query_as(
-        "select (select count(*) from effect where unwritten > 0), \
-                (select count(*) from chain_fact \
-                 where unwritten > 0 and consumed_at is null and retracted_at is null)",
-    );
-    Ok(counts.fetch_one(conn).await?)
 }
 
 /// Deletes the timers of settlements that left the accepted state.

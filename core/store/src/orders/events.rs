@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::StoreError;
 use crate::orders::intents::Tenant;
@@ -39,43 +40,29 @@ pub struct EventFilter {
     pub limit: i64,
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct Row {
-    position: i64,
-    event_id: String,
-    partner_id: String,
-    livemode: bool,
-    reference: String,
-    intent_id: String,
-    client_reference: Option<String>,
-    sequence: i64,
-    #[sqlx(rename = "type")]
-    kind: String,
-    occurred_at: DateTime<Utc>,
-    observed_at: DateTime<Utc>,
-    object: Value,
-}
-
 pub(crate) fn kind(text: &str) -> Result<EventType, StoreError> {
     EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
 }
 
-impl Row {
-    pub(crate) fn into_event(self) -> Result<StoredEvent, StoreError> {
-        let kind = kind(&self.kind)?;
+pub(crate) fn read_kind(row: &PgRow) -> sqlx::Result<EventType> {
+    kind(row.try_get("type")?).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+impl FromRow<'_, PgRow> for StoredEvent {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         let event = NewEvent {
-            event_id: self.event_id,
-            tenant: Tenant { partner_id: self.partner_id, livemode: self.livemode },
-            reference: self.reference,
-            intent_id: self.intent_id,
-            client_reference: self.client_reference,
-            sequence: self.sequence,
-            kind,
-            occurred_at: self.occurred_at,
-            observed_at: self.observed_at,
-            object: self.object,
+            event_id: row.try_get("event_id")?,
+            tenant: Tenant { partner_id: row.try_get("partner_id")?, livemode: row.try_get("livemode")? },
+            reference: row.try_get("reference")?,
+            intent_id: row.try_get("intent_id")?,
+            client_reference: row.try_get("client_reference")?,
+            sequence: row.try_get("sequence")?,
+            kind: read_kind(row)?,
+            occurred_at: row.try_get("occurred_at")?,
+            observed_at: row.try_get("observed_at")?,
+            object: row.try_get("object")?,
         };
-        Ok(StoredEvent { position: self.position, event })
+        Ok(Self { position: row.try_get("position")?, event })
     }
 }
 
@@ -121,7 +108,7 @@ pub async fn list_for_tenant(
     tenant: &Tenant,
     filter: &EventFilter,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(page_query(filter))
+    let rows = sqlx::query_as(page_query(filter))
         .bind(&tenant.partner_id)
         .bind(tenant.livemode)
         .bind(filter.after)
@@ -131,7 +118,7 @@ pub async fn list_for_tenant(
         .bind(filter.limit)
         .fetch_all(conn)
         .await?;
-    rows.into_iter().map(Row::into_event).collect()
+    Ok(rows)
 }
 
 /// A tenant's event by its id, unless it has left the feed.
@@ -140,7 +127,7 @@ pub async fn find_for_tenant(
     tenant: &Tenant,
     event_id: &str,
 ) -> Result<Option<StoredEvent>, StoreError> {
-    let row: Option<Row> = sqlx::query_as(
+    let event = sqlx::query_as(
         "select * from event where event_id = $1 and partner_id = $2 and livemode = $3 \
            and observed_at > now() - make_interval(days => $4)",
     )
@@ -150,7 +137,7 @@ pub async fn find_for_tenant(
     .bind(RETENTION_DAYS)
     .fetch_optional(conn)
     .await?;
-    row.map(Row::into_event).transpose()
+    Ok(event)
 }
 
 /// A page of the feed's events of one partner's executions in one environment, for the service's own readers.
@@ -161,7 +148,7 @@ pub async fn list_after(
     after: i64,
     limit: i64,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select * from event where partner_id = $1 and livemode = $2 and position > $3 order by position limit $4",
     )
     .bind(partner_id)
@@ -170,7 +157,7 @@ pub async fn list_after(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(Row::into_event).collect()
+    Ok(rows)
 }
 
 /// The same with events that have left the feed, for readers that may not have read for longer than its retention.
@@ -183,7 +170,7 @@ pub async fn list_recorded_after(
 ) -> Result<Vec<StoredEvent>, StoreError> {
     // The comparison of rows fits only the index that begins with the partner. With one condition for each column the
     // planner may read the primary key, and with it what all other partners have had since that position.
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select * from event_record \
          where (partner_id, livemode, position) > ($1, $2, $3) \
            and (partner_id, livemode, position) <= ($1, $2, 9223372036854775807) \
@@ -195,13 +182,7 @@ pub async fn list_recorded_after(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(Row::into_event).collect()
-}
-
-/// The newest position of the feed.
-pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
-    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
-    Ok(row.0)
+    Ok(rows)
 }
 
 /// The feed's epoch: cursors of another epoch are refused.

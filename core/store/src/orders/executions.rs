@@ -77,7 +77,7 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
              where id = any($8) and (select count(*) from locked) > 0 order by id for update) \
          update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
                 last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
-                terminal_at = coalesce(e.terminal_at, case when c.terminal then now() end) \
+                terminal_at = case when c.terminal then coalesce(e.terminal_at, now()) end \
          from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[], \
                      $8::int8[], $9::int8[]) \
               as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at, effect, fence) \

@@ -1,33 +1,20 @@
 //! The service's own reads of the feed: for deliveries, for replays, and for its retention.
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgTransaction};
+use sqlx::{FromRow as _, PgConnection, PgTransaction, Row as _};
 
 use crate::StoreError;
-use crate::orders::events::{RETENTION_DAYS, Row, StoredEvent};
+use crate::orders::events::{RETENTION_DAYS, StoredEvent};
 use crate::orders::intents::Tenant;
 
 /// An event and an endpoint that subscribes to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Routed {
     pub endpoint_id: String,
+    #[sqlx(rename = "endpoint_version")]
     pub api_version: String,
-    pub stored: StoredEvent,
-}
-
-#[derive(sqlx::FromRow)]
-pub(crate) struct RoutedRow {
-    endpoint_id: String,
-    endpoint_version: String,
     #[sqlx(flatten)]
-    event: Row,
-}
-
-impl RoutedRow {
-    pub(crate) fn into_routed(self) -> Result<Routed, StoreError> {
-        let Self { endpoint_id, endpoint_version, event } = self;
-        Ok(Routed { endpoint_id, api_version: endpoint_version, stored: event.into_event()? })
-    }
+    pub stored: StoredEvent,
 }
 
 /// The last position of the feed. All positions up to it are visible.
@@ -67,9 +54,22 @@ pub async fn update_dispatcher(conn: &mut PgConnection, position: i64) -> Result
     Ok(())
 }
 
-/// Events of positions `after < position <= until`, once for each active endpoint that subscribes to them.
-pub async fn list_routed(conn: &mut PgConnection, after: i64, until: i64) -> Result<Vec<Routed>, StoreError> {
-    let rows: Vec<RoutedRow> = sqlx::query_as(
+/// An event for an endpoint that cannot be read, and why.
+#[derive(Debug)]
+pub struct Unrouted {
+    pub position: i64,
+    pub endpoint_id: String,
+    pub error: StoreError,
+}
+
+/// Events of positions `after < position <= until`, once for each active endpoint that subscribes to them. An event that
+/// cannot be read takes none of the others along.
+pub async fn list_routed(
+    conn: &mut PgConnection,
+    after: i64,
+    until: i64,
+) -> Result<Vec<Result<Routed, Unrouted>>, StoreError> {
+    let rows = sqlx::query(
         "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
          from event e join webhook_endpoint w on w.partner_id = e.partner_id and w.livemode = e.livemode \
          where e.position > $1 and e.position <= $2 and w.is_active and e.position > w.from_position \
@@ -80,7 +80,14 @@ pub async fn list_routed(conn: &mut PgConnection, after: i64, until: i64) -> Res
     .bind(until)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(RoutedRow::into_routed).collect()
+    let routed = |row| match Routed::from_row(row) {
+        Ok(routed) => Ok(Ok(routed)),
+        Err(error) => {
+            let (position, endpoint_id) = (row.try_get("position")?, row.try_get("endpoint_id")?);
+            Ok(Err(Unrouted { position, endpoint_id, error: error.into() }))
+        }
+    };
+    rows.iter().map(routed).collect()
 }
 
 /// The last position recorded before `at`; zero without any. Positions are in the order of time except for differences

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
 use super::intents::{self, Tenant};
-use crate::StoreError;
+use crate::{StoreError, read};
 
 /// A new legacy order.
 #[derive(Debug, Clone)]
@@ -69,7 +70,7 @@ pub enum Turn {
     Submitting {
         attempt: i32,
     },
-    /// Found executed: by a release that did not end the order in the commit of its execution.
+    /// Found executed: its attempt's intent has an execution.
     Submitted {
         reference: String,
     },
@@ -140,22 +141,25 @@ pub async fn insert(conn: &mut PgConnection, new: &NewLegacyIntent) -> Result<()
     Ok(())
 }
 
-#[derive(sqlx::FromRow)]
-struct ClaimedRow {
-    partner_id: String,
-    livemode: bool,
-    intent_id: String,
-    request: Value,
-    source: String,
-    target: String,
-    strategy: String,
-    account: String,
-    stage: String,
-    attempt: i32,
-    best_output: Option<String>,
-    created_at: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
-    version: i64,
+impl FromRow<'_, PgRow> for ClaimedLegacyIntent {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let best = |text: Option<&str>| text.map(Minor::parse).transpose();
+        Ok(Self {
+            tenant: Tenant { partner_id: row.try_get("partner_id")?, livemode: row.try_get("livemode")? },
+            intent_id: row.try_get("intent_id")?,
+            request: row.try_get("request")?,
+            source: row.try_get("source")?,
+            target: row.try_get("target")?,
+            strategy: row.try_get("strategy")?,
+            account: row.try_get("account")?,
+            submitting: row.try_get::<&str, _>("stage")? == "submitting",
+            attempt: row.try_get("attempt")?,
+            best_output: read(row, ("legacy_intent", "best_output"), best)?,
+            created_at: row.try_get("created_at")?,
+            expires_at: row.try_get("expires_at")?,
+            version: row.try_get("version")?,
+        })
+    }
 }
 
 /// Due orders of each tenant in turn, a tenant's instant ones first. The first of each tenant are read by an index of the
@@ -203,27 +207,7 @@ pub async fn claim(
     lease_secs: f64,
     limit: i64,
 ) -> Result<Vec<ClaimedLegacyIntent>, StoreError> {
-    let rows: Vec<ClaimedRow> = sqlx::query_as(CLAIM).bind(lease_secs).bind(limit).fetch_all(conn).await?;
-    rows.into_iter()
-        .map(|row| {
-            let best = row.best_output.map(|text| Minor::parse(&text)).transpose();
-            Ok(ClaimedLegacyIntent {
-                tenant: Tenant { partner_id: row.partner_id, livemode: row.livemode },
-                intent_id: row.intent_id,
-                request: row.request,
-                source: row.source,
-                target: row.target,
-                strategy: row.strategy,
-                account: row.account,
-                submitting: row.stage == "submitting",
-                attempt: row.attempt,
-                best_output: best.map_err(|error| StoreError::corrupt("legacy_intent", error))?,
-                created_at: row.created_at,
-                expires_at: row.expires_at,
-                version: row.version,
-            })
-        })
-        .collect()
+    Ok(sqlx::query_as(CLAIM).bind(lease_secs).bind(limit).fetch_all(conn).await?)
 }
 
 /// When the first open order is due, or the lease of its evaluation ends. `None`: no order is open.
@@ -490,31 +474,6 @@ pub async fn find_instruction(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| row.0))
-}
-
-/// Waiting orders of a partner that this cell will pay to one account.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct WaitingPayee {
-    pub livemode: bool,
-    pub asset: String,
-    pub account: String,
-    pub orders: i64,
-}
-
-/// The accounts of a partner's waiting orders, without the orders that a replaced instruction will reject here.
-pub async fn list_waiting_payees(
-    conn: &mut PgConnection,
-    partner_id: &str,
-) -> Result<Vec<WaitingPayee>, StoreError> {
-    let rows = sqlx::query_as(
-        "select l.livemode, l.target as asset, l.account, count(*) as orders from legacy_intent l \
-         where l.partner_id = $1 and l.stage in ('pending', 'solving', 'queued', 'submitting') \
-           and not exists (select from settlement_instruction i \
-                           where (i.partner_id, i.livemode, i.asset) = (l.partner_id, l.livemode, l.target) \
-                             and i.account <> l.account) \
-         group by 1, 2, 3 order by 1, 2, 3",
-    );
-    Ok(rows.bind(partner_id).fetch_all(conn).await?)
 }
 
 /// The operator who sets a standing instruction.

@@ -148,7 +148,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                       from ledger_entry where reference = $1), \
            'bank', (select coalesce(jsonb_agg(jsonb_build_object('endToEndId', end_to_end_id, \
                          'status', status, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
-                         'paidAt', paid_at, 'returnedAt', returned_at, 'reason', reason, 'alarm', alarm, \
+                         'paidAt', paid_at, 'returnedAt', returned_at, 'takenBackAt', taken_back_at, 'reason', reason, 'alarm', alarm, \
                          'amount', amount::text, 'currency', currency, 'exponent', exponent, \
                          'file', staged_file, 'messageId', message_id)), '[]') \
                     from bank_payment where execution = $1), \

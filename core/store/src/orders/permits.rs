@@ -1,7 +1,9 @@
 //! The holds of live settlements on the paying wallets: permit nonces, and amounts of tokens.
 
 use dvp_domain::terms::Terms;
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres};
 
 use crate::StoreError;
 
@@ -71,71 +73,47 @@ pub async fn list_held(
 
 /// Deletes the holds of settlements that ended without a lock. A hold that now belongs to another settlement stays.
 pub async fn delete(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
-    let keys = Keys::of(held);
-    sqlx::query(
+    let delete = of_holds(
         "delete from permit_use p \
          using unnest($1::int8[], $2::text[], $3::text[], $4::text[]) as u (chain, owner, nonce, reference) \
          where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
-    )
-    .bind(keys.chains)
-    .bind(keys.owners)
-    .bind(keys.nonces)
-    .bind(keys.references)
-    .execute(conn)
-    .await?;
+        held,
+    );
+    delete.execute(conn).await?;
     Ok(())
 }
 
 /// Sets what the holds of filled range orders lock: they held the order's cap.
 pub async fn set_amounts(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
-    let keys = Keys::of(held);
-    sqlx::query(
+    let update = of_holds(
         "update permit_use p set amount = u.amount::numeric \
          from unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[]) \
               as u (chain, owner, nonce, reference, amount) \
          where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
-    )
-    .bind(keys.chains)
-    .bind(keys.owners)
-    .bind(keys.nonces)
-    .bind(keys.references)
-    .bind(held.iter().map(|hold| hold.amount.to_string()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
+        held,
+    );
+    let amounts = held.iter().map(|hold| hold.amount.to_string()).collect::<Vec<_>>();
+    update.bind(amounts).execute(conn).await?;
     Ok(())
 }
 
 /// Marks the holds of settlements whose lock was indexed.
 pub async fn mark_locked(conn: &mut PgConnection, held: &[PermitHold]) -> Result<(), StoreError> {
-    let keys = Keys::of(held);
-    sqlx::query(
+    let update = of_holds(
         "update permit_use p set locked_at = now() \
          from unnest($1::int8[], $2::text[], $3::text[], $4::text[]) as u (chain, owner, nonce, reference) \
          where p.chain_id = u.chain and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
-    )
-    .bind(keys.chains)
-    .bind(keys.owners)
-    .bind(keys.nonces)
-    .bind(keys.references)
-    .execute(conn)
-    .await?;
+        held,
+    );
+    update.execute(conn).await?;
     Ok(())
 }
 
-struct Keys<'a> {
-    chains: Vec<i64>,
-    owners: Vec<&'a str>,
-    nonces: Vec<String>,
-    references: Vec<&'a str>,
-}
-
-impl<'a> Keys<'a> {
-    fn of(held: &'a [PermitHold]) -> Self {
-        Self {
-            chains: held.iter().map(|hold| hold.chain_id).collect(),
-            owners: held.iter().map(|hold| hold.owner.as_str()).collect(),
-            nonces: held.iter().map(|hold| hold.nonce.to_string()).collect(),
-            references: held.iter().map(|hold| hold.reference.as_str()).collect(),
-        }
-    }
+/// A statement whose first parameters are the keys of holds: chains, owners, nonces and references.
+fn of_holds<'a>(sql: &'static str, held: &'a [PermitHold]) -> Query<'a, Postgres, PgArguments> {
+    sqlx::query(sql)
+        .bind(held.iter().map(|hold| hold.chain_id).collect::<Vec<_>>())
+        .bind(held.iter().map(|hold| hold.owner.as_str()).collect::<Vec<_>>())
+        .bind(held.iter().map(|hold| hold.nonce.to_string()).collect::<Vec<_>>())
+        .bind(held.iter().map(|hold| hold.reference.as_str()).collect::<Vec<_>>())
 }

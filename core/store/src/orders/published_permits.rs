@@ -1,4 +1,11 @@
 //! Permits that a transaction made public and that may still be valid, since their order has no lock.
+//!
+//! A permit says who pays and how much, not to whom: until its deadline its signature is refused for another partner,
+//! beneficiary or recipient. The holds are read before these rows, because an order that ends meanwhile leaves one of
+//! the two.
+//!
+//! Kept by `core/tests/it/acceptance.rs::a_permit_that_a_failed_lock_made_public_is_its_partners_and_its_payees` and
+//! `core/tests/it/acceptance.rs::a_permit_whose_lock_a_reorganization_removed_is_its_partners`.
 
 use std::collections::HashMap;
 

@@ -3,26 +3,33 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::hold::{QuoteHolds, providers, share};
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::orders::abandonments::seconds;
 use crate::orders::quotes::NewFirmQuote;
 
-/// Stores the holds of a quote.
-pub async fn insert(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(), StoreError> {
+/// Stores the holds of a quote, and counts them as unused until it is used.
+pub async fn insert(conn: &mut PgConnection, quote: &NewFirmQuote, now: Timestamp) -> Result<(), StoreError> {
     let terms = &quote.terms;
     let ids: Vec<&str> = providers(&terms.slices).collect();
     let amounts: Vec<String> = ids.iter().map(|id| share(&terms.slices, id).to_string()).collect();
     sqlx::query(
-        "insert into quote_hold (quote_id, partner_id, livemode, provider_id, asset, amount, valid_until) \
-         select $1, $2, $3, provider_id, $4, amount::numeric, $5 \
-         from unnest($6::text[], $7::text[]) as held (provider_id, amount)",
+        "with held as ( \
+             insert into quote_hold (quote_id, partner_id, livemode, provider_id, asset, amount, valid_until, held) \
+             select $1, $2, $3, provider_id, $4, amount::numeric, $5, amount::numeric * $6::numeric \
+             from unnest($7::text[], $8::text[]) as held (provider_id, amount) returning *) \
+         insert into unused_hold as u (partner_id, provider_id, asset, lapsed_in, held) \
+         select partner_id, provider_id, asset, date_trunc('minute', valid_until), held from held \
+         on conflict on constraint unused_hold_pkey do update set held = u.held + excluded.held",
     )
     .bind(terms.quote_id.as_str())
     .bind(&quote.tenant.partner_id)
     .bind(quote.tenant.livemode)
     .bind(&terms.output_asset)
     .bind(terms.valid_until.to_utc())
+    .bind(seconds(terms, now))
     .bind(ids)
     .bind(amounts)
     .execute(conn)
@@ -80,9 +87,19 @@ pub async fn list_held(conn: &mut PgConnection) -> Result<Vec<((String, String),
     rows.into_iter().map(|(provider, asset, amount)| Ok(((provider, asset), minor(&amount)?))).collect()
 }
 
-/// Ends the holds of used quotes.
+/// Ends the holds of used quotes, which count as unused no more.
 pub async fn delete(conn: &mut PgConnection, quotes: &[&str]) -> Result<(), StoreError> {
-    sqlx::query("delete from quote_hold where quote_id = any($1::text[])").bind(quotes).execute(conn).await?;
+    sqlx::query(
+        "with used as (delete from quote_hold where quote_id = any($1::text[]) returning *), \
+         sums as (select partner_id, provider_id, asset, date_trunc('minute', valid_until) as lapsed_in, sum(held) as held \
+                  from used group by 1, 2, 3, 4) \
+         update unused_hold u set held = greatest(u.held - s.held, 0) from sums s \
+         where (u.partner_id, u.provider_id, u.asset, u.lapsed_in) \
+               = (s.partner_id, s.provider_id, s.asset, s.lapsed_in)",
+    )
+    .bind(quotes)
+    .execute(conn)
+    .await?;
     Ok(())
 }
 

@@ -31,7 +31,8 @@ pub struct NewFirmQuote {
 pub struct FirmQuote {
     pub tenant: Tenant,
     pub terms: FirmTerms,
-    pub used: bool,
+    /// The execution that has used it.
+    pub used_by: Option<String>,
 }
 
 pub async fn upsert_context(conn: &mut PgConnection, context: &QuoteContext) -> Result<(), StoreError> {
@@ -107,16 +108,17 @@ pub async fn lock_firm(
     conn: &mut PgConnection,
     ids: &[&str],
 ) -> Result<HashMap<String, FirmQuote>, StoreError> {
-    let rows: Vec<(String, String, bool, Value, bool)> = sqlx::query_as(
-        "select quote_id, partner_id, livemode, terms, used_by is not null from firm_quote \
+    let rows: Vec<(String, String, bool, Value, Option<String>)> = sqlx::query_as(
+        "select quote_id, partner_id, livemode, terms, used_by from firm_quote \
          where quote_id = any($1::text[]) order by quote_id for update",
     )
     .bind(ids)
     .fetch_all(conn)
     .await?;
     let mut quotes = HashMap::with_capacity(rows.len());
-    for (id, partner_id, livemode, terms, used) in rows {
-        quotes.insert(id, FirmQuote { tenant: Tenant { partner_id, livemode }, terms: parse(terms)?, used });
+    for (id, partner_id, livemode, terms, used_by) in rows {
+        let tenant = Tenant { partner_id, livemode };
+        quotes.insert(id, FirmQuote { tenant, terms: parse(terms)?, used_by });
     }
     Ok(quotes)
 }

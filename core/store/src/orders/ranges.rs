@@ -7,10 +7,12 @@ use dvp_domain::intent::ActorType;
 use dvp_domain::money::Minor;
 use dvp_domain::range::Range;
 use dvp_domain::terms::Terms;
-use sqlx::PgConnection;
+use dvp_domain::time::Timestamp;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
 use super::intents::{self, Tenant};
-use crate::StoreError;
+use crate::{StoreError, read};
 
 /// The orders of a tenant that may rest: nothing is reserved for them, and each is in memory.
 pub const RESTING_MAX: i64 = 10_000;
@@ -61,39 +63,52 @@ const fn actor_text(actor: ActorType) -> &'static str {
     }
 }
 
-/// Columns in the order of [`Row`].
 const COLUMNS: &str = "number, reference, input_asset, output_asset, actor, max_input::text, target_output::text, \
                        min_output::text, received_at, deadline";
 
-type Row = (i64, String, String, String, String, String, String, String, DateTime<Utc>, DateTime<Utc>);
-
-fn resting(row: Row) -> Result<RestingRange, StoreError> {
-    let (
-        number,
-        reference,
-        input_asset,
-        output_asset,
-        actor,
-        max_input,
-        target,
-        limit,
-        received_at,
-        deadline,
-    ) = row;
-    let amount = |text: &str| Minor::parse(text).map_err(|error| StoreError::corrupt("resting_range", error));
-    let actor = if actor == "retail" { ActorType::Retail } else { ActorType::Institution };
-    let range = Range {
-        max_input: amount(&max_input)?,
-        target_output: amount(&target)?,
-        min_output: amount(&limit)?,
-        received_at: received_at.into(),
-        deadline: deadline.into(),
-    };
-    let rested = NewRestingRange { reference, input_asset, output_asset, actor, range };
-    Ok(RestingRange { number, rested })
+impl FromRow<'_, PgRow> for RestingRange {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let amount = |column| read(row, ("resting_range", column), Minor::parse);
+        let time = |column| row.try_get::<DateTime<Utc>, _>(column).map(Timestamp::from);
+        let is_retail = row.try_get::<&str, _>("actor")? == "retail";
+        let rested = NewRestingRange {
+            reference: row.try_get("reference")?,
+            input_asset: row.try_get("input_asset")?,
+            output_asset: row.try_get("output_asset")?,
+            actor: if is_retail { ActorType::Retail } else { ActorType::Institution },
+            range: Range {
+                max_input: amount("max_input")?,
+                target_output: amount("target_output")?,
+                min_output: amount("min_output")?,
+                received_at: time("received_at")?,
+                deadline: time("deadline")?,
+            },
+        };
+        Ok(Self { number: row.try_get("number")?, rested })
+    }
 }
 
-/// How many orders of tenants rest, counted up to [`RESTING_MAX`].
+/// A resting order whose row cannot be read.
+#[derive(Debug)]
+pub struct UnreadableRange {
+    pub number: i64,
+    pub reference: String,
+    pub error: StoreError,
+}
+
+/// A row that cannot be read takes none of the others along.
+fn each(rows: &[PgRow]) -> Result<Vec<Result<RestingRange, UnreadableRange>>, StoreError> {
+    let read = |row| match RestingRange::from_row(row) {
+        Ok(resting) => Ok(Ok(resting)),
+        Err(error) => {
+            let (number, reference) = (row.try_get("number")?, row.try_get("reference")?);
+            Ok(Err(UnreadableRange { number, reference, error: error.into() }))
+        }
+    };
+    rows.iter().map(read).collect()
+}
+
+/// How many orders of tenants rest, those that wait for a deposit among them, each kind counted up to [`RESTING_MAX`].
 pub async fn count_of_tenants(
     conn: &mut PgConnection,
     tenants: &BTreeSet<&Tenant>,
@@ -102,8 +117,9 @@ pub async fn count_of_tenants(
     let rows: Vec<(String, bool, i64)> = sqlx::query_as(
         "select t.p, t.m, c.resting from unnest($1::text[], $2::bool[]) as t (p, m) \
          cross join lateral (select count(*) as resting \
-                             from (select from resting_range where partner_id = t.p and livemode = t.m \
-                                   limit $3) r) c",
+                             from ((select from resting_range where partner_id = t.p and livemode = t.m limit $3) \
+                                   union all \
+                                   (select from deposit_wait where partner_id = t.p and livemode = t.m limit $3)) r) c",
     )
     .bind(partners)
     .bind(modes)
@@ -148,10 +164,13 @@ pub async fn insert(conn: &mut PgConnection, rested: &[(Tenant, NewRestingRange)
 
 /// Removes orders that were filled or have ended.
 pub async fn delete(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
-    sqlx::query("delete from resting_range where reference = any($1::text[])")
-        .bind(references)
-        .execute(conn)
-        .await?;
+    sqlx::query(
+        "with waiting as (delete from deposit_wait where reference = any($1::text[])) \
+         delete from resting_range where reference = any($1::text[])",
+    )
+    .bind(references)
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -180,18 +199,35 @@ pub async fn horizon(conn: &mut PgConnection) -> Result<Horizon, StoreError> {
 }
 
 /// A page of all resting orders, by their numbers.
-pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<RestingRange>, StoreError> {
+pub async fn list(
+    conn: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Result<RestingRange, UnreadableRange>>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where number > $1 order by number limit $2");
-    let rows: Vec<Row> =
-        sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(after).bind(limit).fetch_all(conn).await?;
-    rows.into_iter().map(resting).collect()
+    each(&sqlx::query(sqlx::AssertSqlSafe(sql)).bind(after).bind(limit).fetch_all(conn).await?)
 }
 
 /// The orders that were added since, some of which may have been read before.
-pub async fn list_added(conn: &mut PgConnection, since: &Horizon) -> Result<Vec<RestingRange>, StoreError> {
+pub async fn list_added(
+    conn: &mut PgConnection,
+    since: &Horizon,
+) -> Result<Vec<Result<RestingRange, UnreadableRange>>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where added_by >= $1::text::xid8 order by number");
-    let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&since.0).fetch_all(conn).await?;
-    rows.into_iter().map(resting).collect()
+    each(&sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&since.0).fetch_all(conn).await?)
+}
+
+/// Orders that rest here, for the market or for a deposit, and have begun on their chain.
+pub async fn list_begun(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    let begun = sqlx::query_scalar(
+        "select e.reference from (select reference from resting_range union all select reference from deposit_wait) r \
+         join execution e using (reference) \
+         where e.state_name = 'resting' \
+           and exists (select from chain_log log \
+                       where log.entity = e.entity and log.canonical and log.fact is not null) \
+         order by e.reference",
+    );
+    Ok(begun.fetch_all(conn).await?)
 }
 
 /// Of these orders those that rest.
@@ -200,6 +236,5 @@ pub async fn list_resting(
     references: &[&str],
 ) -> Result<Vec<RestingRange>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where reference = any($1::text[])");
-    let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(references).fetch_all(conn).await?;
-    rows.into_iter().map(resting).collect()
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(references).fetch_all(conn).await?)
 }

@@ -5,10 +5,11 @@ use dvp_domain::ids::RecallId;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use dvp_domain::recall::{RecallAnswer, RecallReason, RecallStatus, RecallSubject};
-use sqlx::{PgConnection, PgTransaction};
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, PgTransaction, Row as _};
 
 use super::bank::{self, BankPayment};
-use crate::StoreError;
+use crate::{StoreError, read};
 
 /// A recall that two operators want.
 #[derive(Debug, Clone)]
@@ -26,7 +27,8 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool
         "insert into bank_recall (id, end_to_end_id, execution, reason, information, status) \
          select $1, end_to_end_id, execution, $3, $4, 'approved' from bank_payment \
          where execution = $2 and (status in ('sent', 'pending', 'paid') \
-                                   or status = 'refused' and contradicting = 'paid' and returned_at is null) \
+                                   or status in ('refused', 'returned') and contradicting = 'paid' \
+                                      and (returned_at is null and status = 'refused' or taken_back_at >= returned_at)) \
          for update \
          on conflict do nothing",
     )
@@ -41,7 +43,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool
 
 /// The recall of an execution's payment whose end is not known, or that has a contradiction.
 pub async fn find_open(conn: &mut PgConnection, execution: &str) -> Result<Option<Recall>, StoreError> {
-    let row: Option<Row> = sqlx::query_as(
+    let recall = sqlx::query_as(
         "select * from bank_recall where execution = $1 and closed_at is null \
            and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
          order by approved_at, id limit 1",
@@ -49,7 +51,7 @@ pub async fn find_open(conn: &mut PgConnection, execution: &str) -> Result<Optio
     .bind(execution)
     .fetch_optional(conn)
     .await?;
-    row.map(Row::recall).transpose()
+    Ok(recall)
 }
 
 /// Closes the open recalls of an execution's payment. One that was not sent is withdrawn. `false`: none is open.
@@ -85,58 +87,47 @@ pub struct DueRecall {
     pub exponent: u8,
 }
 
-#[derive(sqlx::FromRow)]
-struct DueRow {
-    id: String,
-    end_to_end_id: String,
-    execution: String,
-    reason: String,
-    information: Option<String>,
-    approved_at: DateTime<Utc>,
-    staged_file: Option<String>,
-    is_giving: bool,
-    message_id: String,
-    amount: String,
-    currency: String,
-    exponent: i32,
-}
+const TABLE: &str = "bank_recall";
 
-fn corrupt(reason: impl std::fmt::Display) -> StoreError {
-    StoreError::corrupt("bank_recall", reason)
-}
-
-impl DueRow {
-    fn recall(self) -> Result<DueRecall, StoreError> {
-        Ok(DueRecall {
-            id: self.id.parse().map_err(corrupt)?,
-            reason: self.reason.parse().map_err(corrupt)?,
-            amount: Minor::parse(&self.amount).map_err(corrupt)?,
-            exponent: u8::try_from(self.exponent).map_err(corrupt)?,
-            end_to_end_id: self.end_to_end_id,
-            execution: self.execution,
-            information: self.information,
-            approved_at: self.approved_at,
-            staged_file: self.staged_file,
-            is_giving: self.is_giving,
-            message_id: self.message_id,
-            currency: self.currency,
+impl FromRow<'_, PgRow> for DueRecall {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            id: read(row, (TABLE, "id"), str::parse)?,
+            end_to_end_id: row.try_get("end_to_end_id")?,
+            execution: row.try_get("execution")?,
+            reason: read(row, (TABLE, "reason"), str::parse)?,
+            information: row.try_get("information")?,
+            approved_at: row.try_get("approved_at")?,
+            staged_file: row.try_get("staged_file")?,
+            is_giving: row.try_get("is_giving")?,
+            message_id: row.try_get("message_id")?,
+            amount: read(row, (TABLE, "amount"), Minor::parse)?,
+            currency: row.try_get("currency")?,
+            exponent: read(row, (TABLE, "exponent"), |value: i32| u8::try_from(value))?,
         })
     }
 }
 
-/// Recalls that are not known to be with the bank, the oldest first.
-pub async fn list_due(conn: &mut PgConnection, limit: i64) -> Result<Vec<DueRecall>, StoreError> {
-    let rows: Vec<DueRow> = sqlx::query_as(
+/// Recalls that are not known to be with the bank, the oldest first, after the approval and the id of one.
+pub async fn list_due(
+    conn: &mut PgConnection,
+    after: Option<&(DateTime<Utc>, String)>,
+    limit: i64,
+) -> Result<Vec<DueRecall>, StoreError> {
+    let rows = sqlx::query_as(
         "select r.id, r.end_to_end_id, r.execution, r.reason, r.information, r.approved_at, r.staged_file, \
                 r.giving_at is not null as is_giving, p.message_id, p.amount::text as amount, p.currency, p.exponent \
          from bank_recall r join bank_payment p using (end_to_end_id) \
          where r.status = 'approved' and (r.closed_at is null or r.giving_at is not null) \
-         order by r.approved_at, r.id limit $1",
+           and (r.approved_at, r.id) > (coalesce($1, '-infinity'), $2) \
+         order by r.approved_at, r.id limit $3",
     )
+    .bind(after.map(|(at, _)| *at))
+    .bind(after.map_or("", |(_, id)| id.as_str()))
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(DueRow::recall).collect()
+    Ok(rows)
 }
 
 /// Names the file of a recall in place of `before`. `false`: another process has named one, the file may be with the
@@ -240,39 +231,23 @@ pub struct Recall {
     pub closed_at: Option<DateTime<Utc>>,
 }
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    id: String,
-    end_to_end_id: String,
-    execution: String,
-    reason: Option<String>,
-    information: Option<String>,
-    status: String,
-    approved_at: DateTime<Utc>,
-    sent_at: Option<DateTime<Utc>>,
-    answered_at: Option<DateTime<Utc>>,
-    answer_reason: Option<String>,
-    answer_text: Option<String>,
-    contradicting: Option<String>,
-    closed_at: Option<DateTime<Utc>>,
-}
-
-impl Row {
-    fn recall(self) -> Result<Recall, StoreError> {
-        Ok(Recall {
-            id: self.id.parse().map_err(corrupt)?,
-            reason: self.reason.map(|code| code.parse().map_err(corrupt)).transpose()?,
-            status: RecallStatus::parse(&self.status).ok_or_else(|| corrupt("status"))?,
-            end_to_end_id: self.end_to_end_id,
-            execution: self.execution,
-            information: self.information,
-            approved_at: self.approved_at,
-            sent_at: self.sent_at,
-            answered_at: self.answered_at,
-            answer_reason: self.answer_reason,
-            answer_text: self.answer_text,
-            contradicting: self.contradicting,
-            closed_at: self.closed_at,
+impl FromRow<'_, PgRow> for Recall {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let status = |text: &str| RecallStatus::parse(text).ok_or("is unknown");
+        Ok(Self {
+            id: read(row, (TABLE, "id"), str::parse)?,
+            end_to_end_id: row.try_get("end_to_end_id")?,
+            execution: row.try_get("execution")?,
+            reason: read(row, (TABLE, "reason"), |code: Option<&str>| code.map(str::parse).transpose())?,
+            information: row.try_get("information")?,
+            status: read(row, (TABLE, "status"), status)?,
+            approved_at: row.try_get("approved_at")?,
+            sent_at: row.try_get("sent_at")?,
+            answered_at: row.try_get("answered_at")?,
+            answer_reason: row.try_get("answer_reason")?,
+            answer_text: row.try_get("answer_text")?,
+            contradicting: row.try_get("contradicting")?,
+            closed_at: row.try_get("closed_at")?,
         })
     }
 }
@@ -310,7 +285,7 @@ pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Re
         return Ok(Answered::Unknown);
     }
     let known = of.case.as_deref().filter(|_| case.is_some());
-    let row: Option<Row> = sqlx::query_as(
+    let recall: Option<Recall> = sqlx::query_as(
         "select * from bank_recall \
          where end_to_end_id = $1 and giving_at is not null and ($2::text is null or id = $2) \
          order by approved_at desc, id desc limit 1 for update",
@@ -319,9 +294,9 @@ pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Re
     .bind(known)
     .fetch_optional(&mut **tx)
     .await?;
-    Ok(match row {
+    Ok(match recall {
         // A case of the bank's own about a payment that we recall under another one.
-        Some(row) => Answered::Recall(Box::new(row.recall()?)),
+        Some(recall) => Answered::Recall(Box::new(recall)),
         None => Answered::Unrequested(Box::new(payment)),
     })
 }
@@ -402,9 +377,7 @@ pub async fn mark_recalled(conn: &mut PgConnection, end_to_end_id: &str) -> Resu
 }
 
 pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Recall>, StoreError> {
-    let row: Option<Row> =
-        sqlx::query_as("select * from bank_recall where id = $1").bind(id).fetch_optional(conn).await?;
-    row.map(Row::recall).transpose()
+    Ok(sqlx::query_as("select * from bank_recall where id = $1").bind(id).fetch_optional(conn).await?)
 }
 
 /// The filter of a list, newest first.
@@ -419,7 +392,7 @@ pub struct RecallFilter<'a> {
 }
 
 pub async fn list(conn: &mut PgConnection, filter: &RecallFilter<'_>) -> Result<Vec<Recall>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select * from bank_recall \
          where (not $1 or (closed_at is null and (contradicting is not null \
                            or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')))) \
@@ -434,5 +407,5 @@ pub async fn list(conn: &mut PgConnection, filter: &RecallFilter<'_>) -> Result<
     .bind(filter.limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(Row::recall).collect()
+    Ok(rows)
 }

@@ -14,11 +14,13 @@ use dvp_domain::snapshot::IntentSnapshot;
 use dvp_domain::status::{ExecutionStatus, Recorded};
 use dvp_domain::terms::Terms;
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::StoreError;
+use crate::orders::events;
 use crate::orders::executions::RefType;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, read};
 
 /// An execution with the requested identifier.
 #[derive(Debug, Clone)]
@@ -81,15 +83,11 @@ pub async fn list_recorded(
     .await?;
     let mut recorded: HashMap<String, Vec<Recorded>> = HashMap::new();
     for (reference, kind, occurred, observed) in rows {
-        let kind = event_type(&kind)?;
+        let kind = events::kind(&kind)?;
         let one = Recorded { kind, occurred_at: occurred.into(), observed_at: observed.into() };
         recorded.entry(reference).or_default().push(one);
     }
     Ok(recorded)
-}
-
-fn event_type(text: &str) -> Result<EventType, StoreError> {
-    EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
 }
 
 /// The position of a tenant's newest event; zero when there is none.
@@ -150,16 +148,20 @@ pub struct ReportedExecution {
     pub breaks: Vec<String>,
 }
 
-#[derive(sqlx::FromRow)]
-struct Row {
-    terms: Value,
-    state: Value,
-    kind: String,
-    observed_at: DateTime<Utc>,
-    object: Value,
-    content_hash: Option<Vec<u8>>,
-    chain_events: Option<Vec<String>>,
-    breaks: Option<Vec<String>>,
+impl FromRow<'_, PgRow> for ReportedExecution {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let strings = |column| row.try_get::<Option<Vec<String>>, _>(column);
+        Ok(Self {
+            terms: read(row, ("execution", "terms"), serde_json::from_value)?,
+            state: read(row, ("execution", "state"), serde_json::from_value)?,
+            last: events::read_kind(row)?,
+            last_observed_at: row.try_get("observed_at")?,
+            snapshot: read(row, ("event", "object"), serde_json::from_value)?,
+            receipt_hash: row.try_get("content_hash")?,
+            chain_events: strings("chain_events")?.unwrap_or_default(),
+            breaks: strings("breaks")?.unwrap_or_default(),
+        })
+    }
 }
 
 /// A page of a report, by time of acceptance and reference, after `after`.
@@ -169,8 +171,8 @@ pub async fn list_range(
     after: Option<&(DateTime<Utc>, String)>,
     limit: i64,
 ) -> Result<Vec<ReportedExecution>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "select e.terms, e.state, last.type as kind, last.observed_at, last.object, r.content_hash, \
+    let rows = sqlx::query_as(
+        "select e.terms, e.state, last.type, last.observed_at, last.object, r.content_hash, \
                 (select array_agg(l.event order by l.block_number, l.log_index) from chain_log l \
                  where l.entity = e.entity and l.canonical) as chain_events, \
                 (select array_agg(distinct b.kind order by b.kind) from reconciliation_break b \
@@ -195,21 +197,7 @@ pub async fn list_range(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(ReportedExecution {
-                terms: serde_json::from_value(row.terms).map_err(corrupt)?,
-                state: serde_json::from_value(row.state).map_err(corrupt)?,
-                last: event_type(&row.kind)?,
-                last_observed_at: row.observed_at,
-                snapshot: serde_json::from_value(row.object)
-                    .map_err(|error| StoreError::corrupt("event", error))?,
-                receipt_hash: row.content_hash,
-                chain_events: row.chain_events.unwrap_or_default(),
-                breaks: row.breaks.unwrap_or_default(),
-            })
-        })
-        .collect()
+    Ok(rows)
 }
 
 /// The amounts of one currency in one status of a report's executions. Amounts are decimal integers.

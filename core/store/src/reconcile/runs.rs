@@ -78,6 +78,36 @@ pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64,
     Ok(id)
 }
 
+/// Keeps these breaks of a run open in a later one that could not compare everything, unless it has found them, too.
+pub async fn keep_breaks(
+    conn: &mut PgConnection,
+    from: i64,
+    to: i64,
+    ordinals: &[i64],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, account, asset, \
+                                           difference, first_seen_at) \
+         select $2, (select coalesce(max(ordinal), 0) from reconciliation_break where run_id = $2) \
+                    + row_number() over (order by b.ordinal), \
+                kind, reference, entity, detail, action, account, asset, difference, first_seen_at \
+         from reconciliation_break b \
+         where b.run_id = $1 and b.ordinal = any($3) \
+           and not exists (select from reconciliation_break found \
+                           where found.run_id = $2 and found.kind = b.kind \
+                             and found.reference is not distinct from b.reference \
+                             and found.entity is not distinct from b.entity \
+                             and found.account is not distinct from b.account \
+                             and found.asset is not distinct from b.asset)",
+    )
+    .bind(from)
+    .bind(to)
+    .bind(ordinals)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Deletes all but the last `keep` runs of a chain, or of the bank's accounts.
 pub async fn delete_old_runs(
     conn: &mut PgConnection,

@@ -31,6 +31,29 @@ pub struct Scope {
     pub ended_since: DateTime<Utc>,
 }
 
+/// A page of subjects, without those that cannot be read.
+#[derive(Debug)]
+pub struct SubjectPage<L> {
+    pub subjects: Vec<Subject>,
+    /// What cannot be read, and why.
+    pub unread: Vec<(String, String)>,
+    /// The last one read or not. `None`: there is none after the one before.
+    pub last: Option<L>,
+}
+
+impl<L> SubjectPage<L> {
+    fn of(read: impl Iterator<Item = (String, Result<Subject, StoreError>)>, last: Option<L>) -> Self {
+        let (mut subjects, mut unread) = (Vec::new(), Vec::new());
+        for (name, subject) in read {
+            match subject {
+                Ok(subject) => subjects.push(subject),
+                Err(error) => unread.push((name, error.to_string())),
+            }
+        }
+        Self { subjects, unread, last }
+    }
+}
+
 /// A read-only transaction with one snapshot. It stays open while the chain is queried, which may take minutes; it
 /// locks no row.
 pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
@@ -79,7 +102,7 @@ macro_rules! is_of_chain {
     };
 }
 
-/// A page of executions after `after` by reference, with the last reference read: those that have not ended or ended
+/// A page of executions after `after` by reference: those that have not ended or ended
 /// lately, those with open funds in the escrow (`open`, ids), and those with a return, a contradiction or a recall
 /// that is not resolved. Those of other chains are left out; one of two chains is read for each. The commands say
 /// which: events may be foreign.
@@ -89,7 +112,7 @@ pub async fn list_booked(
     open: &[Vec<u8>],
     after: &str,
     limit: i64,
-) -> Result<(Vec<Subject>, Option<String>), StoreError> {
+) -> Result<SubjectPage<String>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(concat!(
         "with due as ( \
              select reference from execution where terminal_at is null and reference > $5 \
@@ -119,10 +142,12 @@ pub async fn list_booked(
                     (select max(f.consumed_at) from chain_fact f where f.entity = e.entity)) as changed_at, \
                 a.tx_hash as anchor_tx, a.contract as anchor_contract, \
                 (select c.kind from chain_command c where c.reference = e.reference and c.state = 'failed' \
+                   and c.kind not in ('refund', 'return_filled') \
                  order by c.id limit 1) as failed_command, \
                 (select f.differs from chain_fact f where f.entity = e.entity and f.differs is not null \
                    and f.retracted_at is null order by f.id limit 1) as differing_fact, \
                 (select case when b.contradicting = 'paid' and b.debt_paid_at is not null then 'paid again' \
+                             when b.contradicting = 'paid' and b.taken_back_at >= b.returned_at then 'taken back' \
                              else coalesce(b.contradicting, \
                                            case when b.status = 'paid' \
                                                   or b.status = 'refused' and b.debt_paid_at is null then b.status end) \
@@ -167,8 +192,8 @@ pub async fn list_booked(
     .fetch_all(conn)
     .await?;
     let last = rows.last().map(|row| row.reference.clone());
-    let subjects = rows.into_iter().map(|row| subject(row, scope)).collect::<Result<_, _>>()?;
-    Ok((subjects, last))
+    let read = rows.into_iter().map(|row| (row.reference.clone(), subject(row, scope)));
+    Ok(SubjectPage::of(read, last))
 }
 
 fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
@@ -194,6 +219,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         bank: row.bank.map(|word| match word.as_str() {
             "paid" => BankWord::Paid,
             "paid again" => BankWord::PaidAgain,
+            "taken back" => BankWord::TakenBack,
             _ => BankWord::Refused,
         }),
         with_bank_since: row.with_bank_since.map(Into::into),
@@ -268,7 +294,7 @@ pub async fn list_lone_entities(
     scope: &Scope,
     after: &[u8],
     limit: i64,
-) -> Result<Vec<Subject>, StoreError> {
+) -> Result<SubjectPage<Vec<u8>>, StoreError> {
     let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(since(
         scope,
         "with seen as ( \
@@ -298,12 +324,15 @@ pub async fn list_lone_entities(
     .bind(scope.since.unwrap_or(BEGINNING))
     .fetch_all(conn)
     .await?;
-    rows.into_iter()
-        .map(|(id, events)| {
+    let last = rows.last().map(|(id, _)| id.clone());
+    let read = rows.into_iter().map(|(id, events)| {
+        let subject = || {
             let kept = kept(events, scope)?;
             Ok(Subject { entity: entity(&id)?, booked: None, kept, contracts: None })
-        })
-        .collect()
+        };
+        (format!("0x{}", hex::encode(&id)), subject())
+    });
+    Ok(SubjectPage::of(read, last))
 }
 
 /// Hashes that one of the service's relayers anchored and no receipt has, after `after`, in order.
@@ -360,12 +389,12 @@ pub async fn list_open_entities(
     Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
-/// The data of `Created` for each of these ids up to the final block, by id.
+/// The data of `Created` for each of these ids up to the final block, by id. `None`: it cannot be read.
 pub async fn list_lock_facts(
     conn: &mut PgConnection,
     scope: &Scope,
     entities: &[Vec<u8>],
-) -> Result<HashMap<Vec<u8>, ChainFact>, StoreError> {
+) -> Result<HashMap<Vec<u8>, Option<ChainFact>>, StoreError> {
     let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
         "select l.entity, l.fact from chain_log l \
          where l.chain_id = $1 and l.canonical and l.event = 'Created' and l.fact is not null \
@@ -376,12 +405,7 @@ pub async fn list_lock_facts(
     .bind(entities)
     .fetch_all(conn)
     .await?;
-    rows.into_iter()
-        .map(|(id, fact)| {
-            let fact = serde_json::from_value(fact).map_err(|e| StoreError::corrupt("chain_log", e))?;
-            Ok((id, fact))
-        })
-        .collect()
+    Ok(rows.into_iter().map(|(id, fact)| (id, serde_json::from_value(fact).ok())).collect())
 }
 
 /// A contract's stored events up to the final block.

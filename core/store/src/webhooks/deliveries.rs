@@ -12,8 +12,8 @@ use dvp_domain::envelope::BODY_BYTES_MAX;
 use sqlx::PgConnection;
 
 use crate::StoreError;
+use crate::database::partitions::{self, DayTable};
 use crate::orders::events::RETENTION_DAYS;
-use crate::partitions::{self, DayTable};
 use crate::webhooks::leases::EndpointLease;
 
 /// Why a delivery exists.

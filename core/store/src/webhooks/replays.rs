@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
-use crate::orders::feed::{Routed, RoutedRow};
+use crate::orders::feed::Routed;
 
 /// A replay in progress: events after `position` up to `until`, observed within the times.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -38,7 +38,7 @@ pub async fn insert(conn: &mut PgConnection, replay: &Replay) -> Result<i64, Sto
     Ok(row.0)
 }
 
-/// The endpoint's replay in progress; the oldest, if a release before let it have several.
+/// The endpoint's replay in progress.
 pub async fn find_open(conn: &mut PgConnection, endpoint_id: &str) -> Result<Option<Replay>, StoreError> {
     let row = sqlx::query_as(
         "select id, endpoint_id, position, until, from_time, to_time, types from webhook_replay \
@@ -50,12 +50,21 @@ pub async fn find_open(conn: &mut PgConnection, endpoint_id: &str) -> Result<Opt
     Ok(row)
 }
 
-/// The due replay that was served least recently and that no process works on, locked until the transaction ends.
-pub async fn lock_due(tx: &mut PgTransaction<'_>) -> Result<Option<Replay>, StoreError> {
+/// The due replays with their endpoints, the one that was served least recently first.
+pub async fn list_due(conn: &mut PgConnection, limit: i64) -> Result<Vec<(i64, String)>, StoreError> {
+    let rows = sqlx::query_as(
+        "select id, endpoint_id from webhook_replay where due_at <= clock_timestamp() order by due_at, id limit $1",
+    );
+    Ok(rows.bind(limit).fetch_all(conn).await?)
+}
+
+/// A due replay that no process works on, locked until the transaction ends.
+pub async fn lock_due(tx: &mut PgTransaction<'_>, id: i64) -> Result<Option<Replay>, StoreError> {
     let row = sqlx::query_as(
         "select id, endpoint_id, position, until, from_time, to_time, types from webhook_replay \
-         where due_at <= clock_timestamp() order by due_at, id limit 1 for update skip locked",
+         where id = $1 and due_at <= clock_timestamp() for update skip locked",
     )
+    .bind(id)
     .fetch_optional(&mut **tx)
     .await?;
     Ok(row)
@@ -94,7 +103,7 @@ pub async fn list_routed(
     replay: &Replay,
     until: i64,
 ) -> Result<Vec<Routed>, StoreError> {
-    let rows: Vec<RoutedRow> = sqlx::query_as(
+    let rows = sqlx::query_as(
         "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
          from webhook_endpoint w join event e on e.partner_id = w.partner_id and e.livemode = w.livemode \
          where w.id = $1 and e.position > $2 and e.position <= $3 \
@@ -109,5 +118,5 @@ pub async fn list_routed(
     .bind(&replay.types)
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(RoutedRow::into_routed).collect()
+    Ok(rows)
 }

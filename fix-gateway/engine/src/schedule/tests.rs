@@ -25,9 +25,10 @@ fn open(schedule: &Schedule, at: &str) -> Option<i64> {
     }
 }
 
-/// The windows that follow `from`.
-fn check(text: &str, from: &str, windows: usize, expected: Expect) {
+/// The windows that follow `from`: as many as are expected.
+fn check(text: &str, from: &str, expected: Expect) {
     let schedule = schedule(text);
+    let windows = expected.data().lines().filter(|line| !line.trim().is_empty()).count();
     let (mut now, mut said, mut seen) = (utc(from), String::new(), 0);
     while seen < windows {
         match schedule.position(now) {
@@ -52,7 +53,6 @@ fn a_daily_session_follows_the_local_time_of_its_zone() {
     check(
         "daily 08:00 Europe/London to 17:30 Europe/London",
         "20260328-00:00:00",
-        3,
         expect![[r#"
             20260328-08:00:00 to 20260328-17:30:00 09:30 2026-03-28
             20260329-07:00:00 to 20260329-16:30:00 09:30 2026-03-29
@@ -66,7 +66,6 @@ fn an_overnight_session_changes_length_with_daylight_saving() {
     check(
         "daily 17:00 America/New_York to 16:45 America/New_York",
         "20260306-21:45:00",
-        3,
         expect![[r#"
             20260306-22:00:00 to 20260307-21:45:00 23:45 2026-03-06
             20260307-22:00:00 to 20260308-20:45:00 22:45 2026-03-07
@@ -76,7 +75,6 @@ fn an_overnight_session_changes_length_with_daylight_saving() {
     check(
         "daily 17:00 America/New_York to 16:45 America/New_York",
         "20261030-20:45:00",
-        3,
         expect![[r#"
             20261030-21:00:00 to 20261031-20:45:00 23:45 2026-10-30
             20261031-21:00:00 to 20261101-21:45:00 24:45 2026-10-31
@@ -91,7 +89,6 @@ fn start_and_end_each_keep_the_time_of_their_own_zone() {
     check(
         "daily 09:00 Asia/Tokyo to 17:00 America/New_York",
         "20260306-23:00:00",
-        3,
         expect![[r#"
             20260307-00:00:00 to 20260307-22:00:00 22:00 2026-03-07
             20260308-00:00:00 to 20260308-21:00:00 21:00 2026-03-08
@@ -101,7 +98,6 @@ fn start_and_end_each_keep_the_time_of_their_own_zone() {
     check(
         "daily 07:00 Europe/London to 17:00 America/New_York",
         "20260328-00:00:00",
-        2,
         expect![[r#"
             20260328-07:00:00 to 20260328-21:00:00 14:00 2026-03-28
             20260329-06:00:00 to 20260329-21:00:00 15:00 2026-03-29
@@ -114,7 +110,6 @@ fn a_weekly_session_is_one_window_across_a_clock_change() {
     check(
         "weekly sun 17:05 America/New_York to fri 16:55 America/New_York",
         "20260220-23:00:00",
-        3,
         expect![[r#"
             20260222-22:05:00 to 20260227-21:55:00 119:50 2026-02-22
             20260301-22:05:00 to 20260306-21:55:00 119:50 2026-03-01
@@ -125,7 +120,6 @@ fn a_weekly_session_is_one_window_across_a_clock_change() {
     check(
         "weekly fri 12:00 America/New_York to thu 12:00 America/New_York",
         "20261029-16:00:00",
-        2,
         expect![[r#"
             20261030-16:00:00 to 20261105-17:00:00 145:00 2026-10-30
             20261106-17:00:00 to 20261112-17:00:00 144:00 2026-11-06
@@ -138,7 +132,6 @@ fn a_week_may_end_on_the_day_on_which_it_starts() {
     check(
         "weekly sun 18:00 UTC to sun 17:00 UTC",
         "20260301-17:30:00",
-        2,
         expect![[r#"
             20260301-18:00:00 to 20260308-17:00:00 167:00 2026-03-01
             20260308-18:00:00 to 20260315-17:00:00 167:00 2026-03-08
@@ -147,7 +140,6 @@ fn a_week_may_end_on_the_day_on_which_it_starts() {
     check(
         "weekly sun 17:00 UTC to sun 18:00 UTC",
         "20260301-10:30:00",
-        2,
         expect![[r#"
             20260301-17:00:00 to 20260301-18:00:00 01:00 2026-03-01
             20260308-17:00:00 to 20260308-18:00:00 01:00 2026-03-08
@@ -177,7 +169,6 @@ fn a_reset_without_a_pause_is_configured_explicitly() {
     check(
         "daily reset 17:00 America/New_York",
         "20260306-22:00:00",
-        3,
         expect![[r#"
             20260306-22:00:00 to 20260307-22:00:00 24:00 2026-03-06
             20260307-22:00:00 to 20260308-21:00:00 23:00 2026-03-07
@@ -187,7 +178,6 @@ fn a_reset_without_a_pause_is_configured_explicitly() {
     check(
         "weekly reset sat 13:00 America/New_York",
         "20261024-17:00:00",
-        3,
         expect![[r#"
             20261024-17:00:00 to 20261031-17:00:00 168:00 2026-10-24
             20261031-17:00:00 to 20261107-18:00:00 169:00 2026-10-31
@@ -215,7 +205,6 @@ fn a_repeated_local_time_takes_effect_once_at_the_first() {
     check(
         "daily 01:30 America/New_York to 23:00 America/New_York",
         "20261101-04:00:00",
-        2,
         expect![[r#"
             20261101-05:30:00 to 20261102-04:00:00 22:30 2026-11-01
             20261102-06:30:00 to 20261103-04:00:00 21:30 2026-11-02
@@ -224,7 +213,6 @@ fn a_repeated_local_time_takes_effect_once_at_the_first() {
     check(
         "daily 22:00 America/New_York to 01:30 America/New_York",
         "20261101-01:00:00",
-        2,
         expect![[r#"
             20261101-02:00:00 to 20261101-05:30:00 03:30 2026-10-31
             20261102-03:00:00 to 20261102-06:30:00 03:30 2026-11-01
@@ -238,7 +226,6 @@ fn a_zone_may_change_at_midnight_or_lose_a_whole_day() {
     check(
         "daily 00:00 America/Santiago to 23:00 America/Santiago",
         "20260905-03:30:00",
-        3,
         expect![[r#"
             20260905-04:00:00 to 20260906-03:00:00 23:00 2026-09-05
             20260906-04:00:00 to 20260907-02:00:00 22:00 2026-09-06
@@ -249,7 +236,6 @@ fn a_zone_may_change_at_midnight_or_lose_a_whole_day() {
     check(
         "daily 08:00 Pacific/Apia to 17:00 Pacific/Apia",
         "20111228-04:00:00",
-        3,
         expect![[r#"
             20111228-18:00:00 to 20111229-03:00:00 09:00 2011-12-28
             20111229-18:00:00 to 20111230-03:00:00 09:00 2011-12-29
@@ -263,7 +249,6 @@ fn days_without_a_start_have_no_session() {
     check(
         "daily on mon,tue,wed,thu,fri 18:00 America/New_York to 17:00 America/New_York",
         "20260604-20:00:00",
-        4,
         expect![[r#"
             20260604-20:00:00 to 20260604-21:00:00 01:00 2026-06-03
             20260604-22:00:00 to 20260605-21:00:00 23:00 2026-06-04

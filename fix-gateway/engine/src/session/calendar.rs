@@ -84,8 +84,7 @@ impl Session {
 
     fn end_window(&mut self) {
         self.calendar.is_open = false;
-        let text = self.config.texts.session_over;
-        self.begin_logout(Some(text), Some(super::Status::LogoutComplete));
+        self.begin_logout(Some("End of session"), Some(super::Status::LogoutComplete));
     }
 
     /// The connection has ended: carries out a pending reset.

@@ -4,6 +4,19 @@ use std::time::Duration;
 
 use crate::{codec::MsgType, dictionary::Rules, schedule::Schedule};
 
+/// How long we wait for the answer to our Logout.
+pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Silence, in thousandths of HeartBtInt(108), after which a TestRequest goes out.
+pub(super) const TEST_REQUEST_AFTER_PERMILLE: u32 = 1200;
+/// Silence, in thousandths of HeartBtInt(108), after which the connection is given up.
+pub(super) const GIVE_UP_AFTER_PERMILLE: u32 = 2400;
+/// The longest HeartBtInt(108) that is accepted.
+pub(super) const HEARTBEAT_MAX: Duration = Duration::from_secs(3600);
+/// A gap without progress for this time ends the session.
+pub(super) const GAP_PATIENCE: Duration = Duration::from_secs(60);
+/// How often the same missing message is requested before the session ends, by us and by the peer.
+pub(super) const SAME_REQUEST_MAX: u32 = 3;
+
 /// One session's rules of engagement.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -23,22 +36,10 @@ pub struct SessionConfig {
     pub reset_allowed: bool,
     /// How far SendingTime(52) may be from our clock, either way.
     pub max_latency: Duration,
-    /// How long we wait for the answer to our Logout.
-    pub logout_timeout: Duration,
-    /// Silence, in thousandths of HeartBtInt(108), after which a TestRequest goes out.
-    pub test_request_after_permille: u32,
-    /// Silence, in thousandths of HeartBtInt(108), after which the connection is given up.
-    pub give_up_after_permille: u32,
-    /// Longest HeartBtInt(108) that is taken.
-    pub heartbeat_max: Duration,
     /// Messages kept while a gap is open; messages beyond this number are requested again later.
     pub queue_max: usize,
     /// Bytes of such messages.
     pub queue_bytes_max: usize,
-    /// A gap without progress for this time ends the session.
-    pub gap_patience: Duration,
-    /// How often the same missing message is requested before the session ends, by us and by the peer.
-    pub same_request_max: u32,
     /// A ResendRequest(2) equal to the one before is ignored when it comes within this time of it, or while that is
     /// still being answered. Zero answers every one.
     pub same_request_window: Duration,
@@ -55,46 +56,12 @@ pub struct SessionConfig {
     pub last_msg_seq_num_processed: bool,
     /// Send and process NextExpectedMsgSeqNum(789) in Logons? Not before FIX 4.4: earlier versions lack the field.
     pub next_expected_msg_seq_num: bool,
-    /// Must a possible duplicate of a session message carry OrigSendingTime(122)? Some engines leave it out there.
-    pub require_122_on_admin: bool,
     /// Send SessionStatus(1409) in Logouts? Not before FIXT.1.1: earlier versions lack the field.
     pub session_status: bool,
-    pub texts: Texts,
-}
-
-/// The texts that we send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Texts {
-    /// TestReqID(112) of our TestRequests.
-    pub test_request_id: &'static str,
-    /// Text(58) of Logouts.
-    pub incorrect_begin_string: &'static str,
-    pub no_seq_num: &'static str,
-    pub unexpected_logon: &'static str,
-    /// A gap without progress, or that was requested too often.
-    pub gap_given_up: &'static str,
-    /// The peer requests the same messages repeatedly.
-    pub same_request: &'static str,
-    /// The schedule's window has ended.
-    pub session_over: &'static str,
-}
-
-impl Texts {
-    /// The texts that most engines use and counterparties' tools recognize.
-    pub const COMMON: Self = Self {
-        test_request_id: "TEST",
-        incorrect_begin_string: "Incorrect BeginString",
-        no_seq_num: "Received message without MsgSeqNum",
-        unexpected_logon: "Unexpected Logon",
-        gap_given_up: "Missing messages were not resent",
-        same_request: "Same messages requested too often",
-        session_over: "End of session",
-    };
 }
 
 impl SessionConfig {
-    /// Common rules for a pair of CompIDs: 120 s of latency, a TestRequest after 1.2 heartbeats of silence, the end
-    /// after 2.4, no schedule.
+    /// Common rules for a pair of CompIDs: 120 s of latency, no schedule.
     pub fn new(begin_string: &str, sender_comp_id: &str, target_comp_id: &str, rules: Rules) -> Self {
         Self {
             begin_string: begin_string.to_owned(),
@@ -106,14 +73,8 @@ impl SessionConfig {
             reset_on_logon: false,
             reset_allowed: true,
             max_latency: Duration::from_secs(120),
-            logout_timeout: Duration::from_secs(2),
-            test_request_after_permille: 1200,
-            give_up_after_permille: 2400,
-            heartbeat_max: Duration::from_secs(3600),
             queue_max: 4096,
             queue_bytes_max: 4 * 1024 * 1024,
-            gap_patience: Duration::from_secs(60),
-            same_request_max: 3,
             same_request_window: Duration::ZERO,
             resend_request_chunk: None,
             resend_slice: 256,
@@ -121,9 +82,7 @@ impl SessionConfig {
             held_max: 4096,
             last_msg_seq_num_processed: false,
             next_expected_msg_seq_num: false,
-            require_122_on_admin: true,
             session_status: false,
-            texts: Texts::COMMON,
         }
     }
 

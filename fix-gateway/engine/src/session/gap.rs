@@ -13,7 +13,7 @@ use crate::{
     tag,
 };
 
-use super::{Output, Session, Violation};
+use super::{Output, Session, Violation, config::SAME_REQUEST_MAX};
 
 /// Messages that were requested, or that the peer sends without a request. Closed when `until` has been processed.
 #[derive(Debug, Clone, Copy)]
@@ -156,7 +156,7 @@ impl Session {
     }
 
     fn request_resend(&mut self, until: SeqNum, requests: u32, passed: SeqNum) {
-        if requests >= self.config.same_request_max {
+        if requests >= SAME_REQUEST_MAX {
             return self.give_gap_up();
         }
         let (begin, moved_at) = (self.next_in, self.now.mono);
@@ -182,8 +182,7 @@ impl Session {
         if let Some(link) = self.link_mut() {
             link.gap = None;
         }
-        let text = self.config.texts.gap_given_up;
-        self.begin_logout(Some(text), None);
+        self.begin_logout(Some("Missing messages were not resent"), None);
     }
 
     /// `seq` has been processed: closes the gap when that was its end, or notes that its next chunk is due.

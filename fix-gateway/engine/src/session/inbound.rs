@@ -132,9 +132,7 @@ impl Session {
             return self.respond(message, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
         // Received before: nothing to do.
-        let is_admin = matches!(message.msg_type(), b"0" | b"1" | b"2" | b"3" | b"4" | b"5" | b"A");
-        let may_lack_122 = message.msg_type() == b"4" || is_admin && !self.config.require_122_on_admin;
-        if message.get(tag::ORIG_SENDING_TIME).is_none() && !may_lack_122 {
+        if message.get(tag::ORIG_SENDING_TIME).is_none() && message.msg_type() != b"4" {
             self.respond(message, Violation::PossDupWithoutOrigSendingTime);
         }
     }
@@ -154,7 +152,7 @@ impl Session {
 
     /// Answers a violation according to [`Violation::response`].
     pub(super) fn respond(&mut self, message: MessageRef<'_>, violation: Violation) {
-        match violation.response(&self.config.texts) {
+        match violation.response() {
             WireResponse::Hangup => self.hang_up(),
             WireResponse::Reject(fault) => self.reject(message, &fault),
             WireResponse::RejectThenLogout(fault) => {

@@ -11,7 +11,7 @@ use crate::{
     tag,
 };
 
-use super::{Credentials, Link, Output, Session, State, Violation, gap, resend};
+use super::{Credentials, Link, Output, Session, State, Violation, config::HEARTBEAT_MAX, gap, resend};
 
 impl Session {
     /// Looks at the first message of a connection.
@@ -62,7 +62,7 @@ impl Session {
             && config.rules.check(message).is_ok()
             && self.is_recent(message)
             && message.get(tag::ENCRYPT_METHOD) == Some(b"0")
-            && self.heartbeat_of(message).is_some()
+            && Self::heartbeat_of(message).is_some()
             && (config.default_appl_ver_id.is_none()
                 || message
                     .get(tag::DEFAULT_APPL_VER_ID)
@@ -77,9 +77,9 @@ impl Session {
     }
 
     /// `None`: HeartBtInt(108) is negative or too large. `Some(ZERO)`: no heartbeats.
-    fn heartbeat_of(&self, message: MessageRef<'_>) -> Option<Duration> {
+    fn heartbeat_of(message: MessageRef<'_>) -> Option<Duration> {
         let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
-        Some(Duration::from_secs(seconds)).filter(|interval| *interval <= self.config.heartbeat_max)
+        Some(Duration::from_secs(seconds)).filter(|interval| *interval <= HEARTBEAT_MAX)
     }
 
     fn ask_who_it_is(&mut self, logon: MessageRef<'_>, link: Option<Box<Link>>) {
@@ -116,7 +116,7 @@ impl Session {
 
     /// `kept`: the numbers were reset, and this number of messages is kept under new ones.
     fn agree_on(&mut self, logon: MessageRef<'_>, kept: Option<u64>) {
-        let (Some(seq), Some(heartbeat)) = (logon.seq(), self.heartbeat_of(logon)) else {
+        let (Some(seq), Some(heartbeat)) = (logon.seq(), Self::heartbeat_of(logon)) else {
             return self.respond(logon, Violation::NoProperLogon);
         };
         let reset = logon.is_yes(tag::RESET_SEQ_NUM_FLAG);

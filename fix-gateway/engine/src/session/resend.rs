@@ -12,7 +12,7 @@ use crate::{
     tag,
 };
 
-use super::{Now, Output, ResendSlice, Session, Stored, Transmit, Violation};
+use super::{Now, Output, ResendSlice, Session, Stored, Transmit, Violation, config::SAME_REQUEST_MAX};
 
 /// A resend under way.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +86,7 @@ impl Session {
 
     /// Is this another request than the one before, or the same put again for a reason?
     fn is_wanted(&mut self, range: (SeqNum, SeqNum)) -> Result<bool, Violation> {
-        let (now, max, window) =
-            (self.now.mono, self.config.same_request_max, self.config.same_request_window);
+        let (now, window) = (self.now.mono, self.config.same_request_window);
         let Some(link) = self.link_mut() else { return Ok(false) };
         let is_active = link.resends.active.is_some();
         match &mut link.resends.latest {
@@ -96,7 +95,7 @@ impl Session {
                 if is_soon || is_active && !window.is_zero() {
                     return Ok(false);
                 }
-                if latest.times >= max {
+                if latest.times >= SAME_REQUEST_MAX {
                     return Err(Violation::SameRequestTooOften);
                 }
                 latest.times += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{SeqNum, codec::MsgType, tag};
 
-use super::{NotLoggedOn, Now, Session};
+use super::{NotLoggedOn, Now, Session, config::TEST_REQUEST_AFTER_PERMILLE};
 
 /// Silence that makes a peer suspect when no heartbeats were agreed upon.
 const SUSPECT_WITHOUT_HEARTBEAT: Duration = Duration::from_secs(30);
@@ -25,11 +25,10 @@ impl Session {
     /// `true`: it has been silent for longer than its heartbeats allow; a TestRequest is out, and a
     /// peer that does not answer it is gone.
     pub fn probe(&mut self, now: Now) -> bool {
-        let permille = self.config.test_request_after_permille;
         let Some(link) = self.link() else { return false };
-        let allowed = link
-            .heartbeat
-            .map_or(SUSPECT_WITHOUT_HEARTBEAT, |interval| interval.saturating_mul(permille) / 1000);
+        let allowed = link.heartbeat.map_or(SUSPECT_WITHOUT_HEARTBEAT, |interval| {
+            interval.saturating_mul(TEST_REQUEST_AFTER_PERMILLE) / 1000
+        });
         if now.mono.saturating_duration_since(link.last_received) < allowed {
             return false;
         }
@@ -52,8 +51,7 @@ impl Session {
     }
 
     pub(super) fn send_test_request(&mut self) {
-        let id = self.config.texts.test_request_id;
-        let body = self.body().field(tag::TEST_REQ_ID, id);
+        let body = self.body().field(tag::TEST_REQ_ID, "TEST");
         self.emit(MsgType::TEST_REQUEST, body);
         if let Some(link) = self.link_mut() {
             link.test_request_is_out = true;

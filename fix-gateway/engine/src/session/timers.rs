@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::codec::MsgType;
 
-use super::{Now, Session, State};
+use super::{
+    Now, Session, State,
+    config::{GAP_PATIENCE, GIVE_UP_AFTER_PERMILLE, TEST_REQUEST_AFTER_PERMILLE},
+};
 
 /// When something is due on a link.
 #[derive(Default)]
@@ -85,14 +88,14 @@ impl Session {
             // The driver reads nothing meanwhile, and the resent messages prove that we are alive.
             return Deadlines::default();
         }
-        let gap = link.gap.map(|gap| gap.moved_at + self.config.gap_patience);
+        let gap = link.gap.map(|gap| gap.moved_at + GAP_PATIENCE);
         let Some(interval) = link.heartbeat else { return Deadlines { gap, ..Deadlines::default() } };
         let times = |permille: u32| -> Duration { interval.saturating_mul(permille) / 1000 };
         let unless_probed = |deadline| (!link.test_request_is_out).then_some(deadline);
         Deadlines {
             heartbeat: unless_probed(link.last_sent + interval),
-            test_request: unless_probed(link.last_received + times(self.config.test_request_after_permille)),
-            give_up: Some(link.last_received + times(self.config.give_up_after_permille)),
+            test_request: unless_probed(link.last_received + times(TEST_REQUEST_AFTER_PERMILLE)),
+            give_up: Some(link.last_received + times(GIVE_UP_AFTER_PERMILLE)),
             gap,
         }
     }

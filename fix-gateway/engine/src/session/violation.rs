@@ -8,8 +8,6 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::Texts;
-
 /// Something a peer must not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
@@ -68,12 +66,12 @@ pub enum WireResponse {
 
 impl Violation {
     /// The response to each violation.
-    pub fn response(self, texts: &Texts) -> WireResponse {
+    pub fn response(self) -> WireResponse {
         match self {
             // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; a text would help only an attacker.
             Self::NoProperLogon | Self::NotAuthenticated => WireResponse::Hangup,
-            Self::UnexpectedLogon => WireResponse::LogoutThenHangup(texts.unexpected_logon.into()),
-            Self::IncorrectBeginString => WireResponse::Logout(texts.incorrect_begin_string.into()),
+            Self::UnexpectedLogon => WireResponse::LogoutThenHangup("Unexpected Logon".into()),
+            Self::IncorrectBeginString => WireResponse::Logout("Incorrect BeginString".into()),
             Self::CompIdMissing { tag } => {
                 WireResponse::Reject(Fault::at(RejectReason::RequiredTagMissing, tag))
             }
@@ -81,7 +79,7 @@ impl Violation {
             Self::SendingTimeOff | Self::PossDupFromTheFuture => {
                 WireResponse::RejectThenLogout(Fault::whole(RejectReason::SendingTimeAccuracy))
             }
-            Self::NoSeqNum => WireResponse::LogoutThenHangup(texts.no_seq_num.into()),
+            Self::NoSeqNum => WireResponse::LogoutThenHangup("Received message without MsgSeqNum".into()),
             Self::SeqTooLow { expected, received } => WireResponse::LogoutThenHangup(
                 format!("MsgSeqNum too low, expecting {expected} but received {received}").into(),
             ),
@@ -89,7 +87,7 @@ impl Violation {
                 format!("NextExpectedMsgSeqNum too high, expecting {expected} but received {received}")
                     .into(),
             ),
-            Self::SameRequestTooOften => WireResponse::Logout(texts.same_request.into()),
+            Self::SameRequestTooOften => WireResponse::Logout("Same messages requested too often".into()),
             Self::WrongApplVerId => {
                 WireResponse::Reject(Fault::at(RejectReason::ApplicationVersion, tag::APPL_VER_ID))
             }

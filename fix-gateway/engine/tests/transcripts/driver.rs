@@ -117,6 +117,7 @@ impl Driver {
         match option {
             "reset_on_logon" => self.config.reset_on_logon = true,
             "369" => self.config.last_msg_seq_num_processed = true,
+            "1409" => self.config.session_status = true,
             "789" => self.config.next_expected_msg_seq_num = true,
             "chunk" => self.config.resend_request_chunk = Some(2),
             "empty values" => self.config.rules.require_values = false,

@@ -13,7 +13,7 @@ use dvp_sandbox::bank::statement::{Line, StatementOf};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use sqlx::PgPool;
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// Payments to this account are refused.
 pub(super) const REFUSED: &str = "000123450002";
@@ -86,13 +86,19 @@ pub(super) struct Bank {
     books: Mutex<Books>,
 }
 
-fn minor(amount: u128) -> i128 {
+pub(super) fn minor(amount: u128) -> i128 {
     i128::try_from(amount).expect("an amount of money")
 }
 
 impl Bank {
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, books: Mutex::default() }
+    }
+
+    /// An entry that another part of the bank has made.
+    pub(super) fn note(&self, about: &str, currency: &str, amount: i128, at: DateTime<Utc>) {
+        let entry = Entry { currency: currency.to_owned(), amount, about: about.to_owned(), at };
+        self.books.lock().unwrap().statement.push(entry);
     }
 
     fn book(&self, about: &str, currency: &str, amount: i128) {
@@ -192,6 +198,7 @@ impl Bank {
                 let verdict = ManualResolution::PaymentReturned {
                     provider_reference: format!("R-{execution}"),
                     occurred_at: at,
+                    came: None,
                     code: "beneficiary_account_closed".into(),
                     message: "the bank returned the payment".into(),
                 };

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use dvp_core::chain::expected::goal;
-use dvp_core::reconciliation::wallets::TokenBalances;
+use dvp_core::ledger::reconciliation::wallets::TokenBalances;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_domain::reconcile::{EscrowState, OnChain, SettlerState};
 use dvp_store::StoreError;
 use sqlx::PgPool;
 use sqlx::types::Json;
 
-use super::dice::Dice;
 use crate::chain::report_all;
+use crate::dice::Dice;
 use crate::market::{CHAIN_ID, ESCROW, TOKEN, WETH};
 
 /// The contract of an asset, if it is a token.
@@ -108,7 +108,7 @@ impl Chain {
             let done = self.carry_out(reference, entity, command, now, dice);
             let fact = done.map_or_else(
                 |code| ChainFact::CommandFailed {
-                    command: command.kind().name().to_owned(),
+                    command: command.kind().as_str().to_owned(),
                     code: code.to_owned(),
                     message: "reverted".into(),
                 },

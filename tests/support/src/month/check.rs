@@ -3,23 +3,27 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::reconciliation::wallets::{InFlight, compare_wallets};
-use dvp_core::reconciliation::{PATIENCE, compare_bank};
-use dvp_core::statements::{
+use dvp_core::ledger::reconciliation::wallets::{InFlight, compare_wallets};
+use dvp_core::ledger::reconciliation::{PATIENCE, compare_bank};
+use dvp_core::ledger::statements::{
     Heading, Line, Sink, StatementAccount, TimeRange, account_name, accounts_of, balances, parse_account,
     write_statements,
 };
 use dvp_domain::ledger::Owner;
 use dvp_domain::reconcile::OnChain;
+use dvp_domain::settlement::{Remedy, State};
 use dvp_domain::terms::Terms;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::folder::drop_into;
 use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::outage::stamp;
 use sqlx::Connection as _;
 use sqlx::types::Json;
 
+use super::bank::minor;
 use super::chain::token;
 use super::office::TREASURY;
+use super::words::{Said, Word};
 use super::{Month, START};
 
 type Sums = BTreeMap<(String, String, String, String), String>;
@@ -70,6 +74,8 @@ pub(super) async fn check(month: &mut Month) {
     bank_agrees(month).await;
     assert_eq!(month.bank.repeated(), 0, "no payment is ordered twice");
     statements_agree(month).await;
+    nobody_from_both_sides(month).await;
+    positions_agree(month, &sums).await;
     month.report.ended = sqlx::query_as("select state_name, count(*) from execution group by 1 order by 1")
         .fetch_all(&pool)
         .await
@@ -81,6 +87,83 @@ pub(super) async fn check(month: &mut Month) {
     month.report.chain_commands = month.chain.commands;
     let start: DateTime<Utc> = START.parse().unwrap();
     month.report.days = month.now().signed_duration_since(start).num_days();
+}
+
+/// Of the payments about which the bank changed its word: the beneficiary has the output, or the user the input, and never
+/// both nor neither, unless the bank made the payment when the service could not settle any more.
+async fn nobody_from_both_sides(month: &mut Month) {
+    let rows: Vec<(String, Json<State>)> = sqlx::query_as(
+        "select e.reference, e.state from execution e join bank_payment b on b.execution = e.reference",
+    )
+    .fetch_all(month.harness.pool())
+    .await
+    .unwrap();
+    for (reference, Json(state)) in rows {
+        let said: Vec<&Said> = month.fickle.said.iter().filter(|one| one.execution == reference).collect();
+        let is_with_beneficiary = said.iter().fold(false, |_, one| match one.word {
+            Word::Booked | Word::BookedLate | Word::TakenBack => true,
+            Word::Refused | Word::Returned | Word::ReturnedShort => false,
+        });
+        let remedy = match &state {
+            State::Completed { reversal: Some(open), .. } => open.resolved.as_ref().map(|one| one.remedy),
+            _ => None,
+        };
+        let is_refunded = state.lock().is_some_and(|lock| lock.refunded);
+        let debt_returned = matches!(&state, State::PayoutFailed { debt_returned: Some(_), .. });
+        let has_output = is_with_beneficiary || remedy == Some(Remedy::PaidAgain);
+        let has_input =
+            is_refunded || debt_returned || remedy == Some(Remedy::GivenBack) && !state.was_paid_by_house();
+        let settle_at = state.lock().map(|lock| lock.deadlines.settle_at.to_utc());
+        let was_late = said.iter().any(|one| {
+            one.word == Word::BookedLate && settle_at.is_some_and(|settle_at| one.at >= settle_at)
+        });
+        let is_the_banks = has_output && has_input && was_late;
+        assert!(has_output != has_input || is_the_banks, "{reference}: {state:?}, the bank said {said:?}");
+        month.report.fickle += 1;
+        month.report.both_by_the_bank += usize::from(is_the_banks);
+    }
+}
+
+/// The positions are the conversions in the desk's own books that no order has used, less those that were closed.
+async fn positions_agree(month: &mut Month, sums: &Sums) {
+    let rows: Vec<(String, Json<State>)> = sqlx::query_as("select reference, state from execution")
+        .fetch_all(month.harness.pool())
+        .await
+        .unwrap();
+    let states: BTreeMap<String, State> =
+        rows.into_iter().map(|(reference, Json(state))| (reference, state)).collect();
+    let mut house: BTreeMap<String, i128> = BTreeMap::new();
+    for (reference, trade) in month.desk.trades() {
+        let is_used = match &states[&reference] {
+            State::Completed { reversal: Some(open), .. } => {
+                open.resolved.as_ref().is_none_or(|one| one.remedy != Remedy::GivenBack)
+            }
+            State::Completed { .. } => true,
+            _ => false,
+        };
+        let is_closed = month.closed.contains(&reference);
+        let (sold, bought) =
+            ((&trade.sold.0, -minor(trade.sold.1)), (&trade.bought.0, minor(trade.bought.1)));
+        for (asset, amount) in [sold, bought] {
+            let taken_over = if is_closed { amount } else { 0 };
+            let expected = if is_used { 0 } else { amount } - taken_over;
+            assert_eq!(held(sums, "position", &reference, "total", asset), expected, "{reference} {asset}");
+            *house.entry(asset.clone()).or_default() += taken_over;
+        }
+        month.report.unused += usize::from(!is_used);
+    }
+    month.report.closed = month.closed.len();
+    for (asset, amount) in house {
+        let desk: i128 = sums
+            .iter()
+            .filter(|((kind, .., of), _)| kind == "position" && *of == asset)
+            .map(|(_, sum)| whole(sum))
+            .sum();
+        assert_eq!(held(sums, "desk", "", "total", &asset), -desk - amount, "the desk's {asset}");
+    }
+    let owners = sums.keys().filter(|(kind, ..)| kind == "position").map(|(_, owner, ..)| owner);
+    let trades = month.desk.trades();
+    assert!(owners.into_iter().all(|owner| trades.contains_key(owner)), "no position without a trade");
 }
 
 /// Every order has ended and every return is resolved: nothing is reserved, on its way or owed.
@@ -113,6 +196,7 @@ pub(super) async fn wallets_agree(month: &mut Month, with_orders: bool) {
     let report = compare_wallets(&mut tx, &month.chain, &in_flight, now).await.unwrap();
     tx.rollback().await.unwrap();
     // The escrow and two wallets, each with two tokens.
+    assert!(report.unread.is_empty(), "{:?}", report.unread);
     assert_eq!(report.balances.len(), 6);
     for balance in &report.balances {
         assert_eq!(balance.differs_since, None, "{balance:?}");
@@ -124,11 +208,12 @@ pub(super) async fn wallets_agree(month: &mut Month, with_orders: bool) {
 async fn chain_agrees(month: &Month, sums: &Sums) {
     for asset in ["USDC", "WETH"] {
         let token = token(asset).unwrap();
-        // The treasury has what was settled of the house's claims, and gave users their inputs back.
+        // The treasury has what was settled of the house's claims, and gave users their inputs back. What is owed to the desk
+        // and what it owes moves no tokens here.
         let house: String = sqlx::query_scalar(
             "select trim_scale(coalesce(sum(case when part = 'claim' then -amount else amount end), 0))::text \
              from ledger_entry \
-             where asset = $1 and (owner_kind in ('fees', 'house', 'residual') or part = 'owed' \
+             where asset = $1 and (owner_kind in ('fees', 'house', 'position', 'desk', 'residual') or part = 'owed' \
                                    or (owner_kind = 'external' and owner in ('network', 'treasury')))",
         )
         .bind(asset)
@@ -181,6 +266,7 @@ async fn bank_agrees(month: &Month) {
         country: "DE".into(),
     };
     let pool = month.harness.pool().clone();
+    stamp(&mut pool.acquire().await.unwrap(), dir.path(), "jo", true).await.unwrap();
     let files = BankFiles::open(pool.clone(), dir.path(), ACCOUNTS.map(debtor).to_vec()).await.unwrap();
     let mut sent = 0;
     for (currency, account) in ACCOUNTS {

@@ -3,17 +3,19 @@
 //! money on the chain or at the bank as well.
 
 use chrono::{DateTime, Datelike as _, Utc, Weekday};
-use dvp_core::approvals::approve;
-use dvp_core::ledger_operations::request;
-use dvp_core::operations::{Action, Resolution, resolve};
-use dvp_core::requests::Maker;
+use dvp_core::operators::approvals::approve;
+use dvp_core::operators::ledger_operations::request;
+use dvp_core::operators::operations::Action;
+use dvp_core::operators::requests::Maker;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::ledger::{Account, Claimant, Owner};
 use dvp_domain::money::Minor;
-use dvp_domain::settlement::{Remedy, State};
+use dvp_domain::settlement::{Position, Remedy, State};
 use dvp_domain::terms::Terms;
+use dvp_rails::LegKind;
 use dvp_store::ledger::statements::StatementAccount;
 use dvp_store::ledger::{balances, closings};
+use dvp_store::orders::bank;
 use sqlx::types::Json;
 
 use super::Month;
@@ -24,7 +26,11 @@ pub(super) const TREASURY: &str = "0x00000000000000000000000000000000000000f0";
 const PROVIDERS: [&str; 2] = ["north", "south"];
 
 pub(super) async fn noon(month: &mut Month) {
+    resolve_contradictions(month).await;
+    month.settle_down().await;
     resolve_returns(month).await;
+    give_up_conversions(month).await;
+    close_conversions(month).await;
     // The reversal moves fees, too.
     month.settle_down().await;
     bring_and_take(month).await;
@@ -134,6 +140,100 @@ async fn settle_claims(month: &mut Month, asset: &str) {
     }
 }
 
+async fn is_booked(month: &Month, reference: &str) -> bool {
+    let mut conn = month.harness.pool().acquire().await.unwrap();
+    let standing = bank::find_standing(&mut conn, reference).await.unwrap();
+    standing.is_some_and(|standing| standing.against_unpaid().is_some())
+}
+
+/// Payments about which the bank has changed its word: operators record what it has done, or close what has come back;
+/// on some days they get to nothing. The return of a payment that nobody has recorded as paid waits beside its debt.
+async fn resolve_contradictions(month: &mut Month) {
+    let rows: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
+        "select e.reference, e.terms, e.state from bank_payment b join execution e on e.reference = b.execution \
+         where b.contradicting is not null and b.closed_at is null \
+           and not exists (select from effect where reference = e.reference \
+                             and not (kind = 'reversal' and e.state_name = 'owing')) order by e.reference",
+    )
+    .fetch_all(month.harness.pool())
+    .await
+    .unwrap();
+    for (reference, Json(terms), Json(state)) in rows {
+        if month.dice.throw(3) == 0 {
+            continue;
+        }
+        let is_booked = is_booked(month, &reference).await;
+        let is_unresolved = match &state {
+            State::PayoutFailed { .. } | State::Owing { .. } => true,
+            State::Completed { reversal: Some(open), .. } => open.resolved.is_none(),
+            _ => false,
+        };
+        // The bank knows the payment by the order's reference alone.
+        let at = month.now();
+        if is_booked && is_unresolved {
+            let provider_reference = reference.clone();
+            month
+                .harness
+                .both_decide(&reference, Action::MarkPaid { leg: LegKind::Payout, provider_reference, at })
+                .await;
+        } else if matches!(state, State::Releasing { .. }) || month.fickle.will_say_more(&reference) {
+            continue;
+        } else if matches!(state, State::Owing { .. }) {
+            if !state.is_released_debt() {
+                continue;
+            }
+            let provider_reference = format!("S-{reference}");
+            month.harness.both_decide(&reference, Action::ReturnDebt { provider_reference, at }).await;
+            let amount = i128::try_from(terms.input.amount.get()).unwrap();
+            let token = token(&terms.input.asset).unwrap();
+            month.chain.transfer(TREASURY, &terms.request.user, token, amount);
+        } else {
+            month.harness.both_decide(&reference, Action::CloseContradiction).await;
+        }
+        month.report.operations += 1;
+    }
+}
+
+/// Operators fail conversions about which the desk is silent, which it carries out all the same; on some days they wait.
+async fn give_up_conversions(month: &mut Month) {
+    let silent = "select e.reference from execution e join effect f on f.reference = e.reference \
+                  where e.state_name = 'converting' and f.called_at < now() - interval '1 minute' order by 1";
+    let silent: Vec<String> = sqlx::query_scalar(silent).fetch_all(month.harness.pool()).await.unwrap();
+    for reference in silent {
+        if month.dice.throw(2) == 0 {
+            let (leg, code) = (LegKind::Offramp, "desk_silent".to_owned());
+            month.harness.both_decide(&reference, Action::Fail { leg, code }).await;
+            month.report.given_up += 1;
+        }
+    }
+}
+
+/// Treasury unwinds some of the conversions that no order has used; the others stay open.
+async fn close_conversions(month: &mut Month) {
+    let open: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
+        "select reference, terms, state from execution e where unresolved \
+           and not exists (select from effect where reference = e.reference) order by reference",
+    )
+    .fetch_all(month.harness.pool())
+    .await
+    .unwrap();
+    for (reference, Json(terms), Json(state)) in open {
+        // Operators wait for what the bank may still say.
+        let Some(position) = state.open_position().filter(|_| !month.fickle.will_say_more(&reference)) else {
+            continue;
+        };
+        if !terms.plan.priced.gross_output.get().is_multiple_of(3) {
+            let provider_reference = format!("T-{reference}");
+            month.harness.both_decide(&reference, Action::CloseConversion { provider_reference }).await;
+            if position == Position::Short {
+                month.closed.remove(&reference);
+            } else {
+                month.closed.insert(reference);
+            }
+        }
+    }
+}
+
 /// A payment that came back is made another way, or the input is given back.
 async fn resolve_returns(month: &mut Month) {
     let rows: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
@@ -146,19 +246,16 @@ async fn resolve_returns(month: &mut Month) {
     .await
     .unwrap();
     for (reference, Json(terms), Json(state)) in rows {
+        // Operators have asked the bank, which says that it is not done with the payment.
+        if month.fickle.will_say_more(&reference) || is_booked(month, &reference).await {
+            continue;
+        }
         let pays_again = month.dice.throw(2) == 0 && !state.was_paid_by_house();
         let remedy = if pays_again { Remedy::PaidAgain } else { Remedy::GivenBack };
         // The bank knows the payment by this reference alone.
         let by_hand = format!("W{}", month.report.operations);
         let action = Action::ResolveReturn { remedy, provider_reference: by_hand.clone(), at: month.now() };
-        for operator in ["jo", "mika"] {
-            let mut conn = month.harness.pool().acquire().await.unwrap();
-            let (reason, evidence) = ("the bank sent it back", "statement 18");
-            let resolution =
-                Resolution { reference: &reference, action: action.clone(), operator, reason, evidence };
-            let decided = resolve(&mut conn, &resolution).await.unwrap();
-            assert_eq!(decided.is_proposal, operator == "jo", "two operators decide");
-        }
+        month.harness.both_decide(&reference, action).await;
         month.report.operations += 1;
         match (remedy, token(&terms.input.asset)) {
             (Remedy::PaidAgain, _) => {
@@ -171,7 +268,7 @@ async fn resolve_returns(month: &mut Month) {
                 month.chain.transfer(TREASURY, &terms.request.user, token, amount);
             }
             // A prefunded input is the partner's again, and stays where it is.
-            (Remedy::GivenBack, None) => {}
+            (Remedy::GivenBack, None) | (Remedy::Stands, _) => {}
         }
     }
 }

@@ -1,11 +1,10 @@
-use serde_json::Map;
-
 use super::*;
-use crate::asset::{AssetKind, Pair};
+use crate::asset::AssetKind;
+use crate::decision::tests::pair;
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
-use crate::liquidity::route::Want;
-use crate::liquidity::{Ask, Deliverer, Market, Policy, Rung, Unlimited, Venue};
+use crate::liquidity::route::{Want, tests as route_tests};
+use crate::liquidity::{Ask, Deliverer, Market, Rung, Unlimited, Venue};
 use crate::money::Minor;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -16,17 +15,8 @@ fn token(symbol: &str, exponent: u8) -> Asset {
 }
 
 fn registry() -> Registry {
-    let fees =
-        FeeSchedule { protocol_fee_bps: 0, payout_fee_minor: Minor::ZERO, network_fee_minor: Minor::ZERO };
-    let pair = Pair {
-        base: "A".into(),
-        quote: "B".into(),
-        reference_price: None,
-        fees,
-        min_input: Minor::ZERO,
-        max_input: None,
-    };
-    Registry { assets: vec![token("A", 6), token("B", 6)], pairs: vec![pair] }
+    let pairs = vec![pair("A", "B", FeeSchedule::default())];
+    Registry { assets: vec![token("A", 6), token("B", 6)], pairs }
 }
 
 fn price(text: &str, good_for_ms: i64) -> Reference {
@@ -38,19 +28,7 @@ fn desk() -> Deliverer {
 }
 
 fn offer(source: &str, curve: Curve) -> Offer {
-    Offer {
-        source: source.into(),
-        venue: Venue::OrderBook,
-        curve,
-        policy: Policy::default(),
-        full_depth_bps: 0,
-        valid_until: NOW.plus_millis(60_000),
-        ttl_sec: 5,
-        firm_ttl_sec: None,
-        latency_ms: None,
-        answer: None,
-        metadata: Map::new(),
-    }
+    Offer { valid_until: NOW.plus_millis(60_000), ..route_tests::offer(source, Venue::OrderBook, curve) }
 }
 
 fn ladder(source: &str, rates: &[&str]) -> Offer {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::asset::{AssetKind, Pair};
+use crate::asset::AssetKind;
+use crate::decision::tests::pair;
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::liquidity::{Ask, Market, Unlimited};
@@ -90,14 +91,7 @@ const PAIRS: [(&str, &str); 9] = [
 ];
 
 fn registry() -> Registry {
-    let pair = |(base, quote): (&str, &str)| Pair {
-        base: base.into(),
-        quote: quote.into(),
-        reference_price: None,
-        fees: FeeSchedule { network_fee_minor: CONFIGURED, ..FeeSchedule::default() },
-        min_input: Minor::ZERO,
-        max_input: None,
-    };
+    let fees = FeeSchedule { network_fee_minor: CONFIGURED, ..FeeSchedule::default() };
     Registry {
         assets: vec![
             asset("USDC", Some("anvil"), 6),
@@ -108,7 +102,7 @@ fn registry() -> Registry {
             asset("USD", None, 2),
             asset("EUR", None, 2),
         ],
-        pairs: PAIRS.map(pair).into(),
+        pairs: PAIRS.map(|(base, quote)| pair(base, quote, fees)).into(),
     }
 }
 

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 use serde_json::Map;
 
 use super::*;
-use crate::asset::{Asset, AssetKind, Pair, Registry};
+use crate::asset::{Asset, AssetKind, Registry};
+use crate::decision::tests::{Each, pair};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::liquidity::band::POOL_DEVIATION_BPS;
@@ -21,22 +22,14 @@ fn asset(symbol: &str, exponent: u8) -> Asset {
 
 /// A registry of one pair.
 fn registry(input: u8, output: u8, fees: FeeSchedule) -> Registry {
-    let pair = Pair {
-        base: "IN".into(),
-        quote: "OUT".into(),
-        reference_price: None,
-        fees,
-        min_input: Minor::ZERO,
-        max_input: None,
-    };
-    Registry { assets: vec![asset("IN", input), asset("OUT", output)], pairs: vec![pair] }
+    Registry { assets: vec![asset("IN", input), asset("OUT", output)], pairs: vec![pair("IN", "OUT", fees)] }
 }
 
 fn deliverer(id: &str) -> Deliverer {
     Deliverer { provider_id: id.into(), wallet: format!("0x{id}") }
 }
 
-fn offer(source: &str, venue: Venue, curve: Curve) -> Offer {
+pub(crate) fn offer(source: &str, venue: Venue, curve: Curve) -> Offer {
     Offer {
         source: source.into(),
         venue,
@@ -93,15 +86,6 @@ impl World {
 
     fn best(&self, want: Want) -> Option<Fill> {
         self.market(&Unlimited).best(&self.ask(), want).map(|(_, fill)| fill)
-    }
-}
-
-/// Every provider holds this amount.
-struct Each(u128);
-
-impl Holdings for Each {
-    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
-        Minor::new(self.0)
     }
 }
 
@@ -177,8 +161,9 @@ fn the_parts_of_a_fill_have_their_residuals_whichever_amount_is_fixed() {
         ladder(&registry, "best", &[(rate("0.999"), 10_050)]),
     ];
     let world = World::new(registry, offers);
-    let residuals =
-        |fill: &Fill| -> Vec<u64> { fill.slices.iter().map(|slice| slice.residual_e18).collect() };
+    let residuals = |fill: &Fill| -> Vec<u64> {
+        fill.slices.iter().map(|slice| slice.residual_e18.split().unwrap().1).collect()
+    };
     // 100,600,601 × 0.0000999 = 10,050.0000399.
     let target = world.best(Want::Output(Minor::new(10_000))).unwrap();
     assert_eq!(
@@ -190,20 +175,38 @@ fn the_parts_of_a_fill_have_their_residuals_whichever_amount_is_fixed() {
     let split = world.best(Want::Output(Minor::new(11_000))).unwrap();
     assert_eq!(given(&split), [("best", 10_050), ("near", 1_000)]);
     assert_eq!(residuals(&split), [39_900_000_000_000, 91_800_000_000_000]);
-    assert_eq!(split.priced.residual_e18, 131_700_000_000_000);
+    assert_eq!(split.priced.residual_e18, 131_700_000_000_000.into());
     assert_eq!(world.best(Want::Input(split.priced.input)), Some(split));
 }
 
 #[test]
-fn residuals_beyond_their_number_do_not_prevent_a_fill() {
+fn residuals_of_many_pieces_are_summed() {
     let registry = registry(2, 2, FeeSchedule::default());
     // Two units of input give one of output, and 0.998 of another, 0.996, and so on.
     let rungs: Vec<(Decimal, u128)> = (1..=40).map(|n| (Decimal::new(1_000 - n, 3), 1)).collect();
     let offers = vec![ladder(&registry, "deep", &rungs)];
     let fill = World::new(registry, offers).best(Want::Output(Minor::new(40))).unwrap();
     assert_eq!(given(&fill), [("deep", 40)]);
-    assert_eq!(fill.slices[0].residual_e18, 17_658_000_000_000_000_000);
-    assert_eq!(fill.priced.residual_e18, 17_658_000_000_000_000_000);
+    // 0.998 + 0.996 + … + 0.92.
+    assert_eq!(fill.priced.residual_e18, Residual::of(Minor::new(38), 360_000_000_000_000_000));
+    assert_eq!(fill.slices[0].residual_e18, fill.priced.residual_e18);
+}
+
+#[test]
+fn an_exact_output_of_an_input_whose_unit_is_worth_many_leaves_its_surplus() {
+    let fees = FeeSchedule { protocol_fee_bps: 5, ..FeeSchedule::default() };
+    // A yen is 600 tokens of eighteen places.
+    let registry = registry(0, 18, fees);
+    let offers = vec![ladder(&registry, "lp", &[(rate("600"), u128::MAX)])];
+    let world = World::new(registry, offers);
+    let unit = 1_000_000_000_000_000_000_u128;
+    let fill = world.best(Want::Output(Minor::new(5_000 * unit + 1))).unwrap();
+    assert_eq!((fill.priced.input, fill.priced.protocol_fee), (Minor::new(9), Minor::ZERO));
+    assert_eq!(fill.priced.residual_e18, Residual::of(Minor::new(400 * unit - 1), 0));
+    assert_eq!(fill.priced.fee_residual_e18, Residual::of(Minor::ZERO, 4_500_000_000_000_000));
+    assert!(fill.priced.is_exact(0, 18), "the receipt adds up");
+    let stored = serde_json::to_string(&fill.priced).unwrap();
+    assert_eq!(serde_json::from_str::<crate::pricing::Priced>(&stored).unwrap(), fill.priced);
 }
 
 #[test]
@@ -399,8 +402,8 @@ proptest! {
         let offers = vec![ladder(&registry, "lp", &[(rate, u128::MAX)])];
         if let Some(fill) = World::new(registry, offers).best(Want::Output(Minor::new(target))) {
             let forward = Ratio::from_rate(rate, paid, given).unwrap().forward(fill.priced.net_input());
-            let exact = forward.filter(|floored| floored.amount == fill.priced.gross_output);
-            prop_assert_eq!(fill.priced.residual_e18, exact.map_or(0, |floored| floored.residual_e18));
+            let rest = forward.and_then(|floored| floored.cut_to(fill.priced.gross_output));
+            prop_assert_eq!(Some(fill.priced.residual_e18), rest.map(|floored| floored.residual_e18));
             prop_assert_eq!(fill.slices[0].residual_e18, fill.priced.residual_e18);
         }
     }

@@ -345,20 +345,3 @@ fn a_fee_that_names_its_payment_is_the_operation_under_its_reference() {
     let posted = account(vec![ours(), posting(2, "operation:FEE-1", -3, NOW)], vec![fee(-3), payment()]);
     expect!["pairs [1, 2] [1, 2], in transit 0"].assert_eq(&found(&posted));
 }
-
-#[test]
-fn a_transfer_of_another_cell_is_on_its_way_before_its_posting_and_a_pair_after_it() {
-    let arrived = |posting_at: Option<Timestamp>, booked_at| {
-        let posted = posting_at.map(|at| posting(1, "trf_1", 70, at));
-        found(&BankAccount {
-            ledger_balance: if posting_at.is_some() { 70 } else { 0 },
-            ..account(posted.into_iter().collect(), vec![entry(1, "trf_1", 70, booked_at)])
-        })
-    };
-    assert_eq!(arrived(None, JUST_IN_TIME), "pairs [] [], in transit 1");
-    assert_eq!(arrived(Some(NOW), JUST_IN_TIME), "pairs [1] [1], in transit 0");
-    let late = arrived(None, LATE);
-    assert!(late.starts_with("missing_in_ledger post trf_1 70: "), "{late}");
-    let other = found(&account(vec![posting(1, "trf_1", 70, NOW)], vec![entry(1, "trf_1", 71, NOW)]));
-    assert!(other.starts_with("amount_differs page trf_1 1: "), "{other}");
-}

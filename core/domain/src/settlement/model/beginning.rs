@@ -11,6 +11,13 @@ impl World {
     pub(super) fn begin(&mut self, worker: &mut Worker, beginning: Beginning) -> bool {
         let (now, deadline) = (at(self.now), self.terms.request.deadline);
         let happened = match beginning {
+            // A restored database has forgotten that it began.
+            Beginning::Hold | Beginning::Cancel | Beginning::Refuse | Beginning::Expire
+                if self.has_begun_there() =>
+            {
+                worker.is_cleared = true;
+                Happened::LockDue
+            }
             Beginning::Screen => {
                 assert!(now < deadline, "the order is screened after its deadline");
                 worker.stage = At::Ask;
@@ -34,12 +41,20 @@ impl World {
         true
     }
 
+    /// What the events of its chain and the rail of its first leg show.
+    pub(super) fn has_begun_there(&self) -> bool {
+        let is_called = self.rails.values().any(|rail| rail.is_ahead && rail.arrived > 0);
+        let is_paid = self.terms.pays_on_chain() && self.chain.paid > 0;
+        self.chain.created.is_some() || self.terms.swaps() && self.chain.settled || is_called || is_paid
+    }
+
     /// What must be true of a beginning, however it was decided.
     pub(super) fn check_beginning(&self, worker: &Worker, happened: &Happened) {
         match happened {
             Happened::LockDue => {
                 assert!(worker.is_cleared, "the order begins, and nobody has passed or released it");
-                assert!(!self.office.refused, "the order begins, and operators have refused it");
+                let is_refused = self.office.refused && !self.has_begun_there();
+                assert!(!is_refused, "the order begins, and operators have refused it");
             }
             Happened::Refused { .. } => {
                 assert!(worker.is_refused, "the order is refused, and nobody has refused it");

@@ -5,7 +5,7 @@ use super::*;
 /// Milliseconds until a reverted commitment is sent again.
 const RESENT_AFTER: i64 = 30_000;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Chain {
     pub(super) created: Option<i64>,
     pub(super) filled: bool,
@@ -20,6 +20,8 @@ pub(super) struct Chain {
     pub(super) there: super::there::There,
     /// Facts of blocks that are not deep enough yet.
     pub(super) facts: Vec<Happened>,
+    /// Facts that the index has told, in their order.
+    pub(super) told: Vec<Happened>,
 }
 
 impl World {
@@ -45,6 +47,10 @@ impl World {
         let held = since.is_some() && !chain.gone && !chain.lost;
         let (code, message, at_now) = failed();
         let fact = match command {
+            // The event was there before the command.
+            Command::Create if chain.created.is_some() => return Some(None),
+            Command::Swap | Command::Settle if chain.settled => return Some(None),
+            Command::Transfer if chain.paid > 0 => return Some(None),
             Command::Create | Command::Swap if fails => Happened::LockFailed { code, message, at: at_now },
             Command::Create => {
                 chain.created = Some(now);

@@ -3,7 +3,7 @@
 
 use super::*;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct There {
     stands_still: bool,
     /// The last second of the payment that was sent.
@@ -20,6 +20,9 @@ impl World {
     pub(super) fn transfer_there(&mut self) -> Option<Option<Happened>> {
         let pay_before = self.db.state.lock().map_or(0, |lock| lock.deadlines.pay_before.millis());
         let there = &mut self.chain.there;
+        if there.is_final {
+            return Some(None);
+        }
         let not_after = *there.not_after.get_or_insert(pay_before);
         if there.is_paid || there.final_time <= not_after {
             return None;

@@ -42,7 +42,9 @@ impl World {
         let Some(task) = free.get(pick % free.len().max(1)).copied() else { return };
         let Some(row) = self.db.effects.get_mut(&task) else { return };
         let in_flight = row.called && now - row.called_at < IN_FLIGHT;
-        let claim = CallRecord { called_before: row.called, in_flight };
+        // A restored database has forgotten later calls.
+        let is_older = self.rails.values().any(|rail| rail.is_ahead);
+        let claim = CallRecord { called_before: row.called || is_older, in_flight };
         if !row.called {
             row.called_at = now;
         }
@@ -152,7 +154,7 @@ impl World {
             return self.begin(worker, first);
         }
         if worker.task == Some(Task::Timelock) {
-            let end = match worker.seen.0.timer(at(self.now)) {
+            let end = match worker.seen.0.timer(at(self.now), self.office.is_booked) {
                 Timer::Settle => {
                     worker.stage = At::Commit(Happened::TimelockNear, End::Done);
                     return true;
@@ -166,7 +168,11 @@ impl World {
         if let Some(answer) = self.office.verdicts.get(&leg)
             && worker.seen.0.awaits(leg)
         {
-            return self.then(worker, leg, Then::Take(answer.clone()));
+            let happened = worker.seen.0.decided(leg, answer.clone(), at(self.now));
+            let is_given_up = matches!(happened, Happened::ConversionGivenUp { .. });
+            let end = if is_given_up { End::Again { called: true } } else { End::Done };
+            worker.stage = At::Commit(happened, end);
+            return true;
         }
         match worker.seen.0.first(leg, worker.claim, at(self.now)) {
             First::Call if self.office.is_paused(leg) => {
@@ -183,10 +189,6 @@ impl World {
                 self.end(worker, End::Again { called: false });
                 return false;
             }
-            First::Withhold(why) => {
-                let at = at(self.now);
-                worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
-            }
         }
         true
     }
@@ -197,11 +199,7 @@ impl World {
             Then::Take(answer) => {
                 let waits = matches!(answer, RailAnswer::InProgress { .. });
                 let end = if waits { End::Again { called: true } } else { End::Done };
-                let happened = match leg {
-                    LegKind::Offramp => Happened::Offramp { answer, at },
-                    LegKind::Payout => Happened::Payout { answer, at },
-                };
-                worker.stage = At::Commit(happened, end);
+                worker.stage = At::Commit(leg.answered(answer, at), end);
             }
             Then::Call if self.office.is_paused(leg) => {
                 self.end(worker, End::Again { called: false });
@@ -212,6 +210,10 @@ impl World {
                 let Some(row) = row.filter(|row| row.fence == worker.fence) else { return false };
                 (row.called_at, worker.called_at) = (self.now, self.now);
                 worker.stage = At::Call;
+            }
+            Then::Withhold(_) if self.has_open_facts() => {
+                self.end(worker, End::Again { called: true });
+                return false;
             }
             Then::Withhold(why) => {
                 worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
@@ -225,6 +227,11 @@ impl World {
             }
         }
         true
+    }
+
+    /// What the chain had when the process began may say that it is not too late.
+    fn has_open_facts(&self) -> bool {
+        !self.db.facts.is_empty() || !self.db.early.is_empty()
     }
 
     /// Ends a claim whose fence is still valid.
@@ -261,10 +268,22 @@ impl World {
         }
         let consumed = worker.fact.as_ref();
         if let Some(open) = consumed.and_then(|fact| self.db.facts.iter().position(|open| open == fact)) {
+            let is_early = step.is_none() && worker.seen.0.takes_later(&self.terms, &self.db.facts[open]);
+            match (is_early, version == self.db.version) {
+                (true, true) => self.db.early.push(self.db.facts[open].clone()),
+                // The settlement has changed: it is offered again at once.
+                (true, false) => return false,
+                (false, _) => {}
+            }
             self.db.facts.remove(open);
         }
+        let is_given_up = matches!(happened, Happened::ConversionGivenUp { .. });
         if let Some(step) = step {
             self.write(step);
+            if is_given_up {
+                self.office.verdicts.remove(&LegKind::Offramp);
+                self.office.has_given_up = true;
+            }
         }
         self.end(worker, end);
         false

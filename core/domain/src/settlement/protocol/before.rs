@@ -1,9 +1,9 @@
 //! The former protocol: the bank is called once the funds are locked, and `fill` follows its payment.
 
-use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
 use super::super::{Happened, RailAnswer, Withheld};
 use super::service::Service;
-use super::world::{Clock, Command};
+use super::service::{Clock, Command};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Before {
@@ -77,7 +77,7 @@ impl Service for Before {
         if claim.called_before {
             return First::Ask;
         }
-        self.begins(clock).map_or(First::Call, First::Withhold)
+        self.begins(clock).map_or(First::Call, |_| First::Ask)
     }
 
     fn requested(&self, claim: CallRecord, response: RailResponse, clock: Clock) -> Then {
@@ -88,6 +88,20 @@ impl Service for Before {
             RailResponse::Answer(answer) => Then::Take(answer),
             RailResponse::NeverSeen | RailResponse::Down | RailResponse::Silence => {
                 Then::Later { called: true }
+            }
+        }
+    }
+
+    fn timer(&self, _clock: Clock, _is_booked: bool) -> Timer {
+        Timer::Nothing
+    }
+
+    fn taken_for_paid(&self) -> Option<bool> {
+        match self.state {
+            State::Releasing | State::Completed => Some(true),
+            State::PayoutFailed => Some(false),
+            State::Locking | State::Converting | State::Paying | State::ConversionFailed | State::Failed => {
+                None
             }
         }
     }

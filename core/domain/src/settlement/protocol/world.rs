@@ -2,49 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
-use super::super::{Happened, LegDone, RailAnswer};
-use super::service::{Service, at, lock};
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
+use super::super::{Happened, LegDone, RailAnswer, Remedy};
+use super::service::{Clock, Command, Service, at, lock};
+use crate::payment::PaymentStanding;
 
-/// The positions of the chain's clock that matter to an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Clock {
-    /// The order may be locked.
-    LockBy,
-    TooLateToBegin,
-    /// Nothing is filled any more, and anyone may cancel an unfilled lock.
-    FillDeadline,
-    /// No payout begins any more.
-    TooLateToPay,
-    /// A payout without a final answer is settled.
-    TimelockNear,
-    /// Nothing is released any more, and anyone may refund.
-    Timelock,
-}
-
-impl Clock {
-    pub(super) const fn index(self) -> i64 {
-        match self {
-            Self::LockBy => 0,
-            Self::TooLateToBegin => 1,
-            Self::FillDeadline => 2,
-            Self::TooLateToPay => 3,
-            Self::TimelockNear => 4,
-            Self::Timelock => 5,
-        }
-    }
-
-    pub(super) const fn next(self) -> Option<Self> {
-        match self {
-            Self::LockBy => Some(Self::TooLateToBegin),
-            Self::TooLateToBegin => Some(Self::FillDeadline),
-            Self::FillDeadline => Some(Self::TooLateToPay),
-            Self::TooLateToPay => Some(Self::TimelockNear),
-            Self::TimelockNear => Some(Self::Timelock),
-            Self::Timelock => None,
-        }
-    }
-}
+mod bank;
 
 /// The escrow's state of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,16 +18,6 @@ pub(super) enum Slot {
     Settled,
     /// The maker has the funds back.
     Returned,
-}
-
-/// The commands to the relayer, and to two operators together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Command {
-    Create,
-    Fill,
-    Settle,
-    GiveBack,
-    ReturnFilled,
 }
 
 /// The reports of the indexer.
@@ -79,14 +32,74 @@ pub(super) enum Fact {
     Refunded,
 }
 
+impl Fact {
+    pub(super) fn happened(self, clock: Clock) -> Happened {
+        let (code, message, tx_hash, at) = ("c".to_owned(), "m".to_owned(), "0xt".to_owned(), at(clock));
+        match self {
+            Fact::Locked => Happened::Locked { lock: lock(), at },
+            Fact::LockFailed => Happened::LockFailed { code, message, at },
+            Fact::LockLost => Happened::LockLost { at },
+            Fact::Filled => Happened::Filled { at },
+            Fact::FillFailed => Happened::FillFailed { code, message, at },
+            Fact::Settled => Happened::Settled { tx_hash, at },
+            Fact::Refunded => Happened::Refunded { tx_hash, at },
+        }
+    }
+}
+
+/// Applies the contract's rules to a transaction.
+pub(super) fn mined(command: Command, slot: Slot, clock: Clock) -> Option<(Slot, Fact)> {
+    match (command, slot) {
+        (Command::Create, Slot::None) if clock == Clock::LockBy => Some((Slot::Locked, Fact::Locked)),
+        (Command::Fill, Slot::Locked) if clock < Clock::FillDeadline => Some((Slot::Filled, Fact::Filled)),
+        (Command::Settle, Slot::Filled) if clock < Clock::Timelock => Some((Slot::Settled, Fact::Settled)),
+        (Command::GiveBack, Slot::Locked) | (Command::ReturnFilled, Slot::Filled) => {
+            Some((Slot::Returned, Fact::Refunded))
+        }
+        _ => None,
+    }
+}
+
+/// Takes the last transaction back. A reported commitment is past its payout gate, and is not reverted.
+pub(super) fn reverted(slot: Slot, facts: &mut Vec<Fact>) -> Option<Slot> {
+    let unreported = |fact| facts.iter().rposition(|one| *one == fact);
+    match slot {
+        Slot::Locked => {
+            match unreported(Fact::Locked) {
+                Some(at) => drop(facts.remove(at)),
+                None => facts.push(Fact::LockLost),
+            }
+            Some(Slot::None)
+        }
+        Slot::Filled => {
+            let at = unreported(Fact::Filled)?;
+            facts.remove(at);
+            Some(Slot::Locked)
+        }
+        Slot::None | Slot::Settled | Slot::Returned => None,
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Bank {
     /// The bank has not received the payment.
     Idle,
     Working,
     Paid,
-    /// Refused, returned, or stopped by an operator before it was paid.
+    /// Refused, or stopped by an operator before it was paid.
     Failed,
+    /// It was paid, and has come back.
+    Returned,
+}
+
+/// What the bank tells of the payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Word {
+    Refused,
+    Booked,
+    Returned,
+    /// It took the return back.
+    TakenBack,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +120,8 @@ pub(super) enum ModelAction {
     ConversionEnds {
         well: bool,
     },
+    /// Operators fail a conversion that the desk has not answered.
+    ConversionGivenUp,
     /// A worker claims the payout. Its query to the bank, if it makes one, is answered or not.
     Claimed {
         is_answered: bool,
@@ -120,8 +135,18 @@ pub(super) enum ModelAction {
     BankReceives,
     BankPays,
     BankFails,
-    /// An operator has the bank stop the payment.
+    /// It makes a payment that it had refused, gives one back that it had made, or takes that back.
+    BankChangesItsWord,
+    /// Its oldest word that was not heard is heard.
+    BankIsHeard,
+    /// An operator has the bank stop the payment, which it confirms.
     OperatorStops,
+    /// Two operators record as failed what the bank has and has not refused.
+    OperatorsFail,
+    /// Two operators record that a payment which had failed was made.
+    OperatorsFindPaid,
+    /// The timer of such a payment rings.
+    Rings,
     /// One of them signs for the return of the funds once the beneficiary can no longer be paid; the other one signs
     /// whenever requested.
     CarefulOperatorSigns,
@@ -129,11 +154,16 @@ pub(super) enum ModelAction {
     DebtGivenBack,
     /// Operators pay the output of a failed payout another way, when they may.
     DebtPaid,
+    /// Operators resolve a return: the payment is made another way, or the input is given back.
+    PaidAgain,
+    GivenBack,
+    /// The user empties the wallet, or fills it again.
+    UserMovesFunds,
     UserCancels,
     AnybodyRefunds,
 }
 
-const ACTIONS: [ModelAction; 33] = [
+const ACTIONS: [ModelAction; 42] = [
     ModelAction::Tick,
     ModelAction::Mined(Command::Create),
     ModelAction::Mined(Command::Fill),
@@ -149,6 +179,7 @@ const ACTIONS: [ModelAction; 33] = [
     ModelAction::ConversionBegins,
     ModelAction::ConversionEnds { well: true },
     ModelAction::ConversionEnds { well: false },
+    ModelAction::ConversionGivenUp,
     ModelAction::Claimed { is_answered: true },
     ModelAction::Claimed { is_answered: false },
     ModelAction::CallSent,
@@ -158,11 +189,19 @@ const ACTIONS: [ModelAction; 33] = [
     ModelAction::BankReceives,
     ModelAction::BankPays,
     ModelAction::BankFails,
+    ModelAction::BankChangesItsWord,
+    ModelAction::BankIsHeard,
     ModelAction::OperatorStops,
+    ModelAction::OperatorsFail,
+    ModelAction::OperatorsFindPaid,
+    ModelAction::Rings,
     ModelAction::CarefulOperatorSigns,
     ModelAction::CarelessOperatorSigns,
     ModelAction::DebtGivenBack,
     ModelAction::DebtPaid,
+    ModelAction::PaidAgain,
+    ModelAction::GivenBack,
+    ModelAction::UserMovesFunds,
     ModelAction::UserCancels,
     ModelAction::AnybodyRefunds,
     ModelAction::GivenUp(Command::Settle),
@@ -174,6 +213,8 @@ const ACTIONS: [ModelAction; 33] = [
 pub(super) struct ExplorationBounds {
     pub(super) reorgs: u8,
     pub(super) restores: u8,
+    /// How often the bank changes its word.
+    pub(super) changes: u8,
     /// The timelock leaves time for a worker's turn and a transaction.
     pub(super) has_margin: bool,
 }
@@ -184,6 +225,8 @@ pub(super) struct World<S> {
     pub(super) service: S,
     /// The conversion was called.
     is_converting: bool,
+    /// The desk has: its answer is the moment.
+    has_converted: bool,
     /// The payout's row shows that a call may have reached the bank.
     is_called: bool,
     /// The row has forgotten a call. The bank's own memory has not.
@@ -193,6 +236,22 @@ pub(super) struct World<S> {
     calls: u8,
     pub(super) bank: Bank,
     pub(super) bank_received: u8,
+    /// Not heard yet, oldest first.
+    words: Vec<Word>,
+    /// The payment's row: what was heard.
+    row: PaymentStanding,
+    /// Its last word that was heard says that the payment is made.
+    is_said_paid: bool,
+    /// A return was heard that the settlement has not taken.
+    is_return_open: bool,
+    is_heard_at_once: bool,
+    /// The bank has changed its word.
+    pub(super) has_changed: bool,
+    /// It was heard before the timelock that the payment is made.
+    is_known_in_time: bool,
+    /// The input went back, or the output was paid another way, although it was known that the payment is made.
+    pub(super) is_blamed: bool,
+    is_wallet_empty: bool,
     pub(super) slot: Slot,
     commands: BTreeSet<Command>,
     /// Not applied yet, oldest first.
@@ -207,6 +266,8 @@ pub(super) struct World<S> {
     pub(super) debt_returned: bool,
     /// Beside the bank's payment.
     pub(super) debt_paid: bool,
+    /// The input of a payment that came back.
+    is_given_back: bool,
 }
 
 impl<S: Service> World<S> {
@@ -215,12 +276,22 @@ impl<S: Service> World<S> {
             clock: Clock::LockBy,
             service: S::begin(),
             is_converting: false,
+            has_converted: false,
             is_called: false,
             was_restored: false,
             callers: 0,
             calls: 0,
             bank: Bank::Idle,
             bank_received: 0,
+            words: Vec::new(),
+            row: bank::UNHEARD,
+            is_said_paid: false,
+            is_return_open: false,
+            is_heard_at_once: bounds.changes == 0,
+            has_changed: false,
+            is_known_in_time: false,
+            is_blamed: false,
+            is_wallet_empty: false,
             slot: Slot::None,
             commands: BTreeSet::from([Command::Create]),
             facts: Vec::new(),
@@ -233,6 +304,7 @@ impl<S: Service> World<S> {
             returned_by_operators: false,
             debt_returned: false,
             debt_paid: false,
+            is_given_back: false,
         }
     }
 
@@ -260,15 +332,36 @@ impl<S: Service> World<S> {
         self.bank == Bank::Paid && self.debt_paid
     }
 
-    /// No action remains: what was owed is paid, or is a debt in the books and pages an operator.
+    /// The bank changed its word, and the service could not know it when it did its part.
+    pub(super) const fn is_the_banks(&self) -> bool {
+        self.has_changed && !self.is_blamed
+    }
+
+    /// No action remains: what was owed is paid, or is a debt in the books and pages an operator. What the bank has done
+    /// to both sides pages, too.
     pub(super) fn is_settled_up(&self) -> bool {
-        match (self.bank, self.slot) {
-            (Bank::Paid, slot) => slot == Slot::Settled && self.service.name() == "completed",
-            (_, slot) if self.debt_paid => slot == Slot::Settled && self.service.name() == "completed",
-            (_, Slot::None | Slot::Returned) => true,
-            (_, Slot::Settled) => self.service.is_owing() || self.debt_returned,
-            (_, Slot::Locked | Slot::Filled) => false,
+        let is_paid = self.bank == Bank::Paid || self.debt_paid;
+        match self.slot {
+            // Paid again, or given back, and then the bank took its return back.
+            _ if self.maker_has_both() || self.beneficiary_is_paid_twice() => {
+                self.is_the_banks() && self.is_contradicted()
+            }
+            Slot::Settled if is_paid => matches!(self.service.name(), "completed" | "reversed"),
+            _ if is_paid => self.is_the_banks() && self.is_contradicted(),
+            Slot::None | Slot::Returned => true,
+            Slot::Settled => self.service.is_owing() || self.debt_returned,
+            Slot::Locked | Slot::Filled => false,
         }
+    }
+
+    /// The desk has converted, and the order has ended without it.
+    pub(super) fn has_unused_conversion(&self) -> bool {
+        let has_ended = match self.service.name() {
+            "conversion_failed" | "payout_failed" => true,
+            "reversed" => self.is_given_back,
+            _ => false,
+        };
+        self.has_converted && has_ended
     }
 
     pub(super) fn is_end(&self, name: &str, slot: Slot) -> bool {
@@ -284,7 +377,9 @@ impl<S: Service> World<S> {
             ModelAction::ReportedAgain => self.last_reported.and_then(|fact| self.take_in(fact)),
             ModelAction::Reorganized => self.reorganize(),
             ModelAction::Restored => self.restore(),
-            ModelAction::ConversionBegins | ModelAction::ConversionEnds { .. } => self.convert(action),
+            ModelAction::ConversionBegins
+            | ModelAction::ConversionEnds { .. }
+            | ModelAction::ConversionGivenUp => self.convert(action),
             ModelAction::Claimed { is_answered } => self.claim(is_answered),
             ModelAction::CallSent
             | ModelAction::CallRefused
@@ -293,11 +388,19 @@ impl<S: Service> World<S> {
             | ModelAction::BankReceives
             | ModelAction::BankPays
             | ModelAction::BankFails
+            | ModelAction::BankChangesItsWord
+            | ModelAction::BankIsHeard
             | ModelAction::OperatorStops => self.bank(action),
+            ModelAction::OperatorsFail
+            | ModelAction::OperatorsFindPaid
+            | ModelAction::Rings
+            | ModelAction::PaidAgain
+            | ModelAction::GivenBack => self.office(action),
             ModelAction::CarefulOperatorSigns
             | ModelAction::CarelessOperatorSigns
             | ModelAction::DebtGivenBack
             | ModelAction::DebtPaid
+            | ModelAction::UserMovesFunds
             | ModelAction::UserCancels
             | ModelAction::AnybodyRefunds => self.people(action),
         }
@@ -322,7 +425,7 @@ impl<S: Service> World<S> {
         let is_unanswered =
             self.service.requested(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
         let is_asked = self.service.first(LegKind::Payout, self.taken(), self.clock) == First::Ask;
-        self.commands.contains(&Command::Settle) || is_asked && is_unanswered
+        self.commands.contains(&Command::Settle) || is_asked && is_unanswered || self.rings()
     }
 
     fn is_filling(&self) -> bool {
@@ -330,18 +433,12 @@ impl<S: Service> World<S> {
         self.commands.contains(&Command::Fill) || is_unheard
     }
 
-    /// Applies the contract's rules.
     fn mine(&mut self, command: Command) -> Option<()> {
         let is_requested = self.commands.contains(&command);
-        let (slot, fact) = match (command, self.slot) {
-            (Command::Create, Slot::None) if self.clock == Clock::LockBy => (Slot::Locked, Fact::Locked),
-            (Command::Fill, Slot::Locked) if self.clock < Clock::FillDeadline => (Slot::Filled, Fact::Filled),
-            (Command::Settle, Slot::Filled) if self.clock < Clock::Timelock => (Slot::Settled, Fact::Settled),
-            (Command::GiveBack, Slot::Locked) | (Command::ReturnFilled, Slot::Filled) => {
-                (Slot::Returned, Fact::Refunded)
-            }
-            _ => return None,
-        };
+        if command == Command::Create && self.is_wallet_empty {
+            return None;
+        }
+        let (slot, fact) = mined(command, self.slot, self.clock)?;
         self.was_filled |= slot == Slot::Filled;
         self.returned_by_operators |= command == Command::ReturnFilled;
         self.happens(slot, fact);
@@ -349,6 +446,7 @@ impl<S: Service> World<S> {
     }
 
     fn happens(&mut self, slot: Slot, fact: Fact) {
+        self.is_blamed |= slot == Slot::Returned && self.is_known_in_time;
         self.slot = slot;
         self.facts.push(fact);
     }
@@ -384,46 +482,20 @@ impl<S: Service> World<S> {
     }
 
     fn take_in(&mut self, fact: Fact) -> Option<()> {
-        let text = || ("c".to_owned(), "m".to_owned());
-        let at = at(self.clock);
-        let ((code, message), tx_hash) = (text(), "0xt".to_owned());
-        self.step(match fact {
-            Fact::Locked => Happened::Locked { lock: lock(), at },
-            Fact::LockFailed => Happened::LockFailed { code, message, at },
-            Fact::LockLost => Happened::LockLost { at },
-            Fact::Filled => Happened::Filled { at },
-            Fact::FillFailed => Happened::FillFailed { code, message, at },
-            Fact::Settled => Happened::Settled { tx_hash, at },
-            Fact::Refunded => Happened::Refunded { tx_hash, at },
-        })
+        self.step(fact.happened(self.clock))
     }
 
     fn step(&mut self, happened: Happened) -> Option<()> {
         let (next, commands) = self.service.step(happened)?;
         self.service = next;
         self.commands.extend(commands);
+        self.take_return();
         Some(())
     }
 
-    /// A reported commitment is past its payout gate, and is not reverted.
     fn reorganize(&mut self) -> Option<()> {
         self.left.reorgs = self.left.reorgs.checked_sub(1)?;
-        let unreported = |facts: &[Fact], fact| facts.iter().rposition(|one| *one == fact);
-        match self.slot {
-            Slot::Locked => {
-                self.slot = Slot::None;
-                match unreported(&self.facts, Fact::Locked) {
-                    Some(at) => drop(self.facts.remove(at)),
-                    None => self.facts.push(Fact::LockLost),
-                }
-            }
-            Slot::Filled => {
-                let at = unreported(&self.facts, Fact::Filled)?;
-                self.facts.remove(at);
-                self.slot = Slot::Locked;
-            }
-            Slot::None | Slot::Settled | Slot::Returned => return None,
-        }
+        self.slot = reverted(self.slot, &mut self.facts)?;
         Some(())
     }
 
@@ -448,115 +520,44 @@ impl<S: Service> World<S> {
                 self.is_converting = true;
                 return Some(());
             }
-            (ModelAction::ConversionBegins, First::Withhold(why)) => {
-                return self.step(Happened::Withheld { why, at });
+            // The desk has never seen it.
+            (ModelAction::ConversionBegins, First::Ask) if !self.is_converting => {
+                return match self.service.requested(claim, RailResponse::NeverSeen, self.clock) {
+                    Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
+                    Then::Take(_) | Then::Call | Then::Settle | Then::Later { .. } => None,
+                };
             }
-            (ModelAction::ConversionEnds { well: true }, First::Ask) => RailAnswer::Done(done()),
-            (ModelAction::ConversionEnds { well: false }, First::Ask) => refused(),
+            (ModelAction::ConversionEnds { well }, First::Ask) if self.is_converting => {
+                self.has_converted = well;
+                if well { RailAnswer::Done(done()) } else { refused() }
+            }
+            (ModelAction::ConversionGivenUp, First::Call | First::Ask) => {
+                let (code, message) = ("c".to_owned(), "m".to_owned());
+                return self.step(Happened::ConversionGivenUp { code, message, at });
+            }
             _ => return None,
         };
         self.step(Happened::Offramp { answer, at })
-    }
-
-    /// The record of earlier calls of the bank.
-    const fn taken(&self) -> CallRecord {
-        CallRecord { called_before: self.is_called, in_flight: self.callers + self.calls > 0 }
-    }
-
-    /// A worker decides by the state it has loaded. If the state has changed by the commit, nothing is written and the
-    /// worker decides again; only a call leaves without that check, see [`ModelAction::CallSent`].
-    fn claim(&mut self, is_answered: bool) -> Option<()> {
-        let at = at(self.clock);
-        let claim = self.taken();
-        let then = match self.service.first(LegKind::Payout, claim, self.clock) {
-            First::Nothing | First::Wait => return None,
-            First::Call => Then::Call,
-            First::Withhold(why) => Then::Withhold(why),
-            First::Ask => {
-                let response = if is_answered { self.requested_bank() } else { RailResponse::Silence };
-                self.service.requested(claim, response, self.clock)
-            }
-        };
-        match then {
-            Then::Take(answer) => {
-                self.is_called = true;
-                self.step(Happened::Payout { answer, at })
-            }
-            Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
-            Then::Settle => {
-                self.is_called = true;
-                self.step(Happened::TimelockNear)
-            }
-            Then::Later { called } => {
-                self.is_called = called;
-                Some(())
-            }
-            Then::Call => {
-                self.is_called = true;
-                self.callers = (self.callers + 1).min(2);
-                Some(())
-            }
-        }
-    }
-
-    fn requested_bank(&self) -> RailResponse {
-        match self.bank {
-            Bank::Idle => RailResponse::NeverSeen,
-            Bank::Working => {
-                RailResponse::Answer(RailAnswer::InProgress { provider_reference: "r".to_owned() })
-            }
-            Bank::Paid => RailResponse::Answer(RailAnswer::Done(done())),
-            Bank::Failed => RailResponse::Answer(refused()),
-        }
-    }
-
-    fn bank(&mut self, action: ModelAction) -> Option<()> {
-        match action {
-            ModelAction::CallSent => {
-                self.callers = self.callers.checked_sub(1)?;
-                self.calls += 1;
-            }
-            ModelAction::CallRefused => {
-                self.callers = self.callers.checked_sub(1)?;
-                self.is_called = false;
-            }
-            ModelAction::WorkerStops => self.callers = self.callers.checked_sub(1)?,
-            ModelAction::CallLost => self.calls = self.calls.checked_sub(1)?,
-            ModelAction::BankReceives => {
-                self.calls = self.calls.checked_sub(1)?;
-                // A stopped or refused payment remains so, and a forgotten one is not ordered again.
-                let is_remembered = self.was_restored && self.bank != Bank::Idle;
-                if self.bank != Bank::Failed && !is_remembered {
-                    self.bank_received += 1;
-                    self.bank = if self.bank == Bank::Idle { Bank::Working } else { self.bank };
-                }
-            }
-            ModelAction::BankPays if self.bank == Bank::Working => self.bank = Bank::Paid,
-            ModelAction::BankFails if self.bank == Bank::Working => self.bank = Bank::Failed,
-            ModelAction::OperatorStops
-                if self.is_called && matches!(self.bank, Bank::Idle | Bank::Working) =>
-            {
-                self.bank = Bank::Failed;
-            }
-            _ => return None,
-        }
-        Some(())
     }
 
     fn people(&mut self, action: ModelAction) -> Option<()> {
         match action {
             ModelAction::CarefulOperatorSigns => {
                 let is_stopped = self.bank == Bank::Failed || self.service.name() == "payout_failed";
-                self.signatures[0] |= is_stopped;
+                self.signatures[0] |= is_stopped && !self.is_booked();
             }
             ModelAction::CarelessOperatorSigns => self.signatures[1] = true,
-            ModelAction::DebtGivenBack => {
+            ModelAction::DebtGivenBack if !self.is_booked() => {
                 self.step(Happened::DebtReturned { done: done(), at: at(self.clock) })?;
                 self.debt_returned = true;
             }
-            ModelAction::DebtPaid if self.service.is_released_debt() => {
+            ModelAction::DebtPaid if self.may_pay_another_way() => {
                 self.step(Happened::Payout { answer: RailAnswer::Done(done()), at: at(self.clock) })?;
                 self.debt_paid = true;
+            }
+            // It matters before the lock only.
+            ModelAction::UserMovesFunds if self.slot == Slot::None && self.clock == Clock::LockBy => {
+                self.is_wallet_empty ^= true;
             }
             ModelAction::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
                 self.cancelled_by_user = true;
@@ -569,7 +570,7 @@ impl<S: Service> World<S> {
             }
             _ => return None,
         }
-        if self.signatures == [true; 2] {
+        if self.signatures == [true; 2] && !self.is_booked() {
             self.commands.insert(Command::ReturnFilled);
         }
         Some(())

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::ChainFact;
+use dvp_domain::text::{TEXT_MAX, clean};
 use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -28,8 +29,8 @@ pub struct OpenFact {
 }
 
 /// Claims open facts after the turn `after` for a worker, in the order of turns. A postponed fact holds back the later
-/// facts of its entity, and so does one that another worker has; a fact at the payout gate is not open yet. A worker's
-/// own facts are claimed again.
+/// facts of its entity, and so does one that another worker has; a fact at the payout gate is not open yet, and one that
+/// came too early not before its settlement has changed. A worker's own facts are claimed again.
 pub async fn claim(
     conn: &mut PgConnection,
     worker: Uuid,
@@ -43,6 +44,9 @@ pub async fn claim(
          from (select id from chain_fact fact \
                where consumed_at is null and retracted_at is null and gate is null and turn > $3 \
                  and (leased_by = $1 or lease_until is null or lease_until < now()) \
+                 and (early_at is null or early_at is distinct from \
+                      (select e.version from execution e \
+                       where e.reference = (select reference from chain_command c where c.entity = fact.entity limit 1))) \
                  and not exists (select from chain_fact earlier \
                                  where earlier.entity = fact.entity and earlier.turn <= fact.turn \
                                    and earlier.unwritten > 0 and earlier.retry_at > now() \
@@ -78,19 +82,20 @@ pub async fn claim(
 /// Postpones a fact that could not be applied, and stores the reason.
 pub async fn put_off(conn: &mut PgConnection, id: i64, wait: Duration, why: &str) -> Result<(), StoreError> {
     sqlx::query(
-        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), last_error = $3 \
+        "update chain_fact set unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), \
+                retry_at = now() + make_interval(secs => $2), last_error = $3 \
          where id = $1 and consumed_at is null",
     )
     .bind(id)
     .bind(wait.as_secs_f64())
-    .bind(why)
+    .bind(clean(why, TEXT_MAX))
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Whether a fact is still open, and no earlier fact of its entity is.
-pub async fn is_next(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
+/// Whether a fact is still open, and no earlier fact of its entity is that the settlement may take in this version.
+pub async fn is_next(conn: &mut PgConnection, id: i64, version: i64) -> Result<bool, StoreError> {
     let (next,) = sqlx::query_as(
         "select exists ( \
              select from chain_fact fact \
@@ -98,12 +103,33 @@ pub async fn is_next(conn: &mut PgConnection, id: i64) -> Result<bool, StoreErro
                and not exists (select from chain_fact earlier \
                                where earlier.entity = fact.entity and earlier.turn < fact.turn \
                                  and earlier.consumed_at is null and earlier.retracted_at is null \
+                                 and earlier.early_at is distinct from $2 \
                                  and earlier.gate is null))",
     )
     .bind(id)
+    .bind(version)
     .fetch_one(conn)
     .await?;
     Ok(next)
+}
+
+/// Keeps a fact that its settlement cannot take in this version and may take later. It is claimed again when the
+/// settlement has changed.
+pub async fn keep(conn: &mut PgConnection, id: i64, version: i64) -> Result<(), StoreError> {
+    sqlx::query("update chain_fact set early_at = $2 where id = $1 and consumed_at is null")
+        .bind(id)
+        .bind(version)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Whether facts of an entity wait to be offered to its settlement, or are kept for it.
+pub async fn has_open(conn: &mut PgConnection, entity: &[u8]) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar(
+        "select exists (select from chain_fact where entity = $1 and consumed_at is null and retracted_at is null)",
+    );
+    Ok(found.bind(entity).fetch_one(conn).await?)
 }
 
 /// Sets a fact aside that differs from its command. It is not applied to its settlement; reconciliation reports it.
@@ -113,7 +139,7 @@ pub async fn set_aside(conn: &mut PgConnection, id: i64, differs: &str) -> Resul
         "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null",
     )
     .bind(id)
-    .bind(differs)
+    .bind(clean(differs, TEXT_MAX))
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)

@@ -6,6 +6,7 @@ use super::super::{bigint, block, hash, unsigned};
 use crate::StoreError;
 use alloy::primitives::{Address, B256, Bytes};
 use dvp_domain::chain::BlockNumber;
+use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -171,7 +172,7 @@ pub async fn note_send_error(
     )
     .bind(bigint(chain_id))
     .bind(attempt_hash.as_slice())
-    .bind(error)
+    .bind(clean(error, TEXT_MAX))
     .execute(conn)
     .await?;
     Ok(())

@@ -48,7 +48,7 @@ pub struct CommandView {
     pub kind: String,
     pub state: CommandState,
     pub tries: i32,
-    /// The reason of its last rejection that was not final.
+    /// The reason of its last rejection that was not final, or of its transaction's.
     pub trouble: Option<String>,
     pub troubled_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
@@ -61,7 +61,7 @@ pub struct CommandView {
 /// The filter of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFilter {
-    /// Rejected for a reason that is not final, and waiting.
+    /// Rejected for a reason that is not final, and waiting; or in a transaction that the node refuses.
     Troubled,
     /// Waiting or in a transaction.
     Open,
@@ -77,14 +77,32 @@ pub async fn list_commands(
 ) -> Result<Vec<CommandView>, StoreError> {
     // Each is read by an index of its own.
     let (condition, direction) = match filter {
-        CommandFilter::Troubled => ("state = 'pending' and trouble is not null", "asc"),
+        CommandFilter::Troubled => (
+            "command.id in (
+                 select id from chain_command where state = 'pending' and trouble is not null
+                 union all
+                 select carried.command_id
+                 from nonce_slot slot
+                 join slot_command carried using (chain_id, signer, nonce)
+                 where slot.state in ('signed', 'broadcast') and carried.live
+                   and (select last_error from tx_attempt attempt
+                        where (attempt.chain_id, attempt.signer, attempt.nonce)
+                            = (slot.chain_id, slot.signer, slot.nonce)
+                        order by attempt.attempt desc limit 1) is not null)",
+            "asc",
+        ),
         CommandFilter::Open => ("state in ('pending', 'sent')", "asc"),
         CommandFilter::Failed => ("state = 'failed'", "desc"),
     };
     // The texts are constants of this function.
     let statement = sqlx::AssertSqlSafe(format!(
-        "select command.id, chain_id, reference, intent_id, kind, state, tries, trouble, troubled_at, created_at,
-                not_before,
+        "select command.id, chain_id, reference, intent_id, kind, state, tries, troubled_at, created_at, not_before,
+                case when state = 'sent' then
+                    (select attempt.last_error
+                     from slot_command carried
+                     join tx_attempt attempt using (chain_id, signer, nonce)
+                     where carried.command_id = command.id and carried.live
+                     order by attempt.attempt desc limit 1) else trouble end as trouble,
                 (select '0x' || encode(attempt.hash, 'hex')
                  from slot_command carried
                  join tx_attempt attempt using (chain_id, signer, nonce)

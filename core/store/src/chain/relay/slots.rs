@@ -103,7 +103,7 @@ pub async fn insert_slot(
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(slot.nonce))
-    .bind(slot.kind.map(CommandKind::name))
+    .bind(slot.kind.map(CommandKind::as_str))
     .bind(bigint(slot.gas))
     .execute(&mut **tx)
     .await?;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_states_are_those_of_the_schema() {
-        let schema = include_str!("../../../../../migrations/0009_relayer.sql");
+        let schema = include_str!("../../../../../migrations/0012_relayer.sql");
         let named: Vec<String> = SlotState::ALL.iter().map(|state| format!("'{}'", state.as_str())).collect();
         assert!(schema.contains(&format!("check (state in ({}))", named.join(", "))));
         for state in SlotState::ALL {

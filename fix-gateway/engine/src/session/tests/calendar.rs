@@ -6,7 +6,7 @@ use crate::schedule::Epoch;
 
 use super::{
     super::SessionConfig,
-    world::{World, check_with, config, config_fixt},
+    world::{World, check, config},
 };
 
 fn scheduled(schedule: &str, epoch: Option<i64>, next_in: u64, next_out: u64) -> World {
@@ -20,143 +20,118 @@ const TODAY: i64 = 20_833;
 
 #[test]
 fn the_end_of_a_window_logs_out_and_awaits_the_answer() {
-    check_with(
+    check(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY), 5, 7),
-        "I A 5 98=0|108=0
-         +3599
-         app
-         +2
-         app
-         I 5 6
-         I A 7 98=0|108=0
-         lost
-         I A 7 98=0|108=0",
         expect![[r#"
-            I A 5 98=0|108=0
-              who is 
-              persist in=6 out=8
-              send 7 A|98=0|108=0
-              logged on
-            +3599
-            app
-              persist in=6 out=9
-              send 8 8|58=report
-            +2
-              at 3600.0
-              persist in=6 out=10
-              send 9 5|58=End of session
-            app
-              not logged on
-            I 5 6
-              persist in=7 out=10
-              disconnect
-            I A 7 98=0|108=0
-            lost
-            I A 7 98=0|108=0
-              disconnect
-        "#]],
+        I A 5 98=0|108=0
+          who is 
+          persist in=6 out=8
+          send 7 A|98=0|108=0
+          logged on
+        +3599
+        app
+          persist in=6 out=9
+          send 8 8|58=report
+        +2
+          at 3600.0
+          persist in=6 out=10
+          send 9 5|58=End of session
+        app
+          not logged on
+        I 5 6
+          persist in=7 out=10
+          disconnect
+        I A 7 98=0|108=0
+        lost
+        I A 7 98=0|108=0
+          disconnect
+    "#]],
     );
 }
 
 #[test]
 fn a_peer_that_does_not_answer_the_logout_is_disconnected() {
-    check_with(
+    check(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY), 5, 7),
-        "I A 5 98=0|108=0
-         +3600
-         +10",
         expect![[r#"
-            I A 5 98=0|108=0
-              who is 
-              persist in=6 out=8
-              send 7 A|98=0|108=0
-              logged on
-            +3600
-              at 3600.0
-              persist in=6 out=9
-              send 8 5|58=End of session
-            +10
-              at 3602.0
-              disconnect
-        "#]],
+        I A 5 98=0|108=0
+          who is 
+          persist in=6 out=8
+          send 7 A|98=0|108=0
+          logged on
+        +3600
+          at 3600.0
+          persist in=6 out=9
+          send 8 5|58=End of session
+        +10
+          at 3602.0
+          disconnect
+    "#]],
     );
 }
 
 #[test]
 fn outside_the_schedule_a_logon_is_refused_and_changes_nothing() {
-    check_with(
+    check(
         scheduled("daily 09:00 UTC to 17:00 UTC", Some(TODAY - 1), 5, 7),
-        "I A 5 98=0|108=0
-         lost
-         +3599
-         I A 5 98=0|108=0",
         expect![[r#"
-            I A 5 98=0|108=0
-              disconnect
-            lost
-            +3599
-            I A 5 98=0|108=0
-              disconnect
-        "#]],
+        I A 5 98=0|108=0
+          disconnect
+        lost
+        +3599
+        I A 5 98=0|108=0
+          disconnect
+    "#]],
     );
 }
 
 #[test]
 fn numbers_reset_at_the_beginning_of_a_window_only() {
-    check_with(
+    check(
         scheduled("daily 09:00 UTC to 17:00 UTC", Some(TODAY - 1), 5, 7),
-        "+3599
-         +2
-         I A 1 98=0|108=0
-         app
-         I 5 2
-         lost
-         +3600
-         I A 3 98=0|108=0",
         expect![[r#"
-            +3599
-            +2
-              at 3600.0
-              reset
-              epoch 20833
-            I A 1 98=0|108=0
-              who is 
-              persist in=2 out=2
-              send 1 A|98=0|108=0
-              logged on
-            app
-              persist in=2 out=3
-              send 2 8|58=report
-            I 5 2
-              persist in=3 out=3
-              persist in=3 out=4
-              send 3 5
-              disconnect
-            lost
-            +3600
-            I A 3 98=0|108=0
-              who is 
-              persist in=4 out=5
-              send 4 A|98=0|108=0
-              logged on
-        "#]],
+        +3599
+        +2
+          at 3600.0
+          reset
+          epoch 20833
+        I A 1 98=0|108=0
+          who is 
+          persist in=2 out=2
+          send 1 A|98=0|108=0
+          logged on
+        app
+          persist in=2 out=3
+          send 2 8|58=report
+        I 5 2
+          persist in=3 out=3
+          persist in=3 out=4
+          send 3 5
+          disconnect
+        lost
+        +3600
+        I A 3 98=0|108=0
+          who is 
+          persist in=4 out=5
+          send 4 A|98=0|108=0
+          logged on
+    "#]],
     );
 }
 
 #[test]
 fn a_window_that_began_during_downtime_is_noticed_at_startup() {
-    check_with(
+    check(
         scheduled("daily 07:00 UTC to 09:00 UTC", Some(TODAY - 3), 5, 7),
-        "I A 1 98=0|108=0",
         expect![[r#"
-            I A 1 98=0|108=0
-              reset
-              epoch 20833
-              who is 
-              persist in=2 out=2
-              send 1 A|98=0|108=0
-              logged on
-        "#]],
+        I A 1 98=0|108=0
+          reset
+          epoch 20833
+          who is 
+          persist in=2 out=2
+          send 1 A|98=0|108=0
+          logged on
+    "#]],
     );
 }
 
@@ -185,38 +160,32 @@ fn numbers_of_an_unknown_window_are_kept() {
 
 #[test]
 fn a_session_that_is_always_open_is_logged_out_for_its_reset() {
-    check_with(
+    check(
         scheduled("daily reset 09:00 UTC", Some(TODAY - 1), 5, 7),
-        "I A 5 98=0|108=0
-         +3601
-         I 5 6
-         lost
-         +0
-         I A 1 98=0|108=0",
         expect![[r#"
-            I A 5 98=0|108=0
-              who is 
-              persist in=6 out=8
-              send 7 A|98=0|108=0
-              logged on
-            +3601
-              at 3600.0
-              persist in=6 out=9
-              send 8 5|58=End of session
-            I 5 6
-              persist in=7 out=9
-              disconnect
-            lost
-            +0
-              at 3601.0
-              reset
-              epoch 20833
-            I A 1 98=0|108=0
-              who is 
-              persist in=2 out=2
-              send 1 A|98=0|108=0
-              logged on
-        "#]],
+        I A 5 98=0|108=0
+          who is 
+          persist in=6 out=8
+          send 7 A|98=0|108=0
+          logged on
+        +3601
+          at 3600.0
+          persist in=6 out=9
+          send 8 5|58=End of session
+        I 5 6
+          persist in=7 out=9
+          disconnect
+        lost
+        +0
+          at 3601.0
+          reset
+          epoch 20833
+        I A 1 98=0|108=0
+          who is 
+          persist in=2 out=2
+          send 1 A|98=0|108=0
+          logged on
+    "#]],
     );
 }
 
@@ -236,42 +205,4 @@ fn nothing_is_numbered_between_windows() {
     assert!(!world.session.is_open());
     world.run("+3600");
     assert!(world.session.is_open());
-}
-
-#[test]
-fn a_logout_carries_session_status_where_the_version_has_it() {
-    let with_status = SessionConfig { session_status: true, ..config_fixt() };
-    check_with(
-        World::new(with_status, 1, 1),
-        "I A 1 98=0|108=0|1137=9\nI 5 2",
-        expect![[r#"
-        I A 1 98=0|108=0|1137=9
-          who is 
-          persist in=2 out=2
-          send 1 A|98=0|108=0|1137=9
-          logged on
-        I 5 2
-          persist in=3 out=2
-          persist in=3 out=3
-          send 2 5|1409=4
-          disconnect
-    "#]],
-    );
-    let without = SessionConfig { session_status: true, ..config() };
-    check_with(
-        World::new(without, 1, 1),
-        "I A 1 98=0|108=0\nI 5 2",
-        expect![[r#"
-        I A 1 98=0|108=0
-          who is 
-          persist in=2 out=2
-          send 1 A|98=0|108=0
-          logged on
-        I 5 2
-          persist in=3 out=2
-          persist in=3 out=3
-          send 2 5
-          disconnect
-    "#]],
-    );
 }

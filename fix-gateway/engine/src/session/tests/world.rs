@@ -27,16 +27,6 @@ pub(super) fn config() -> SessionConfig {
     SessionConfig::new("FIX.4.4", "DVP", "ACME", Rules::strict("FIX.4.4", "FIX.4.4").unwrap())
 }
 
-pub(super) fn config42() -> SessionConfig {
-    SessionConfig::new("FIX.4.2", "DVP", "ACME", Rules::strict("FIX.4.2", "FIX.4.2").unwrap())
-}
-
-pub(super) fn config_fixt() -> SessionConfig {
-    let rules = Rules::strict("FIXT.1.1", "FIX.5.0SP2").unwrap();
-    let config = SessionConfig::new("FIXT.1.1", "DVP", "ACME", rules);
-    SessionConfig { default_appl_ver_id: Some("9".to_owned()), ..config }
-}
-
 /// Both clocks, `elapsed` after the beginning.
 pub(super) fn at(elapsed: Duration) -> Now {
     let nanos = u64::try_from(elapsed.as_nanos()).unwrap();
@@ -248,11 +238,19 @@ impl World {
     }
 }
 
-pub(super) fn check_with(mut world: World, script: &str, expected: Expect) {
-    world.run(script);
-    expected.assert_eq(&world.transcript);
+/// After a Logon, which is not part of the transcript.
+pub(super) fn logged_on(config: SessionConfig) -> World {
+    let mut world = World::new(config, 1, 1);
+    world.run("I A 1 98=0|108=30");
+    world.transcript.clear();
+    world
 }
 
-pub(super) fn check(script: &str, expected: Expect) {
-    check_with(World::new(config(), 1, 1), script, expected);
+/// Plays the lines of a transcript that are not indented; the others are what they cause.
+pub(super) fn check(mut world: World, transcript: Expect) {
+    let lines = || transcript.data().lines().filter(|line| !line.trim().is_empty());
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let margin = lines().map(indent).min();
+    lines().filter(|line| Some(indent(line)) == margin).for_each(|line| world.run(line));
+    transcript.assert_eq(&world.transcript);
 }

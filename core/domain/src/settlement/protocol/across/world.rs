@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
-use super::super::super::leg::{CallRecord, First, LegKind, Timer};
+use super::super::super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
 use super::super::super::tests::across;
 use super::super::super::{Effect, Happened, RailAnswer, State};
-use super::super::service::{at, lock};
-use super::super::world::{Clock, Command, Fact, Slot, done, refused};
+use super::super::service::{Clock, Command, at};
+use super::super::world::{Fact, Slot, done, mined, refused, reverted};
 use crate::terms::Terms;
 
 /// A mistake that the checker must find.
@@ -242,7 +242,7 @@ impl World {
     /// Between the time to settle and the timelock a worker has a turn and the relayer a transaction.
     fn tick(&mut self) -> Option<()> {
         let next = self.clock.next()?;
-        let is_due = self.has_timer && self.service.0.timer(at(self.clock)) == Timer::Settle
+        let is_due = self.has_timer && self.service.0.timer(at(self.clock), false) == Timer::Settle
             || self.commands.contains(&Command::Settle);
         if next == Clock::Timelock && self.slot == Slot::Filled && is_due {
             return None;
@@ -252,15 +252,7 @@ impl World {
     }
 
     fn mine(&mut self, command: Command) -> Option<()> {
-        let (slot, fact) = match (command, self.slot) {
-            (Command::Create, Slot::None) if self.clock == Clock::LockBy => (Slot::Locked, Fact::Locked),
-            (Command::Fill, Slot::Locked) if self.clock < Clock::FillDeadline => (Slot::Filled, Fact::Filled),
-            (Command::Settle, Slot::Filled) if self.clock < Clock::Timelock => (Slot::Settled, Fact::Settled),
-            (Command::GiveBack, Slot::Locked) | (Command::ReturnFilled, Slot::Filled) => {
-                (Slot::Returned, Fact::Refunded)
-            }
-            _ => return None,
-        };
+        let (slot, fact) = mined(command, self.slot, self.clock)?;
         self.was_filled |= slot == Slot::Filled;
         self.returned_by_operators |= command == Command::ReturnFilled;
         self.happens(slot, fact);
@@ -294,17 +286,8 @@ impl World {
         if self.facts.is_empty() {
             return None;
         }
-        let (code, message, tx_hash, at) = ("c".to_owned(), "m".to_owned(), "0xt".to_owned(), at(self.clock));
-        let happened = match self.facts.remove(0) {
-            Fact::Locked => Happened::Locked { lock: lock(), at },
-            Fact::LockFailed => Happened::LockFailed { code, message, at },
-            Fact::LockLost => Happened::LockLost { at },
-            Fact::Filled => Happened::Filled { at },
-            Fact::FillFailed => Happened::FillFailed { code, message, at },
-            Fact::Settled => Happened::Settled { tx_hash, at },
-            Fact::Refunded => Happened::Refunded { tx_hash, at },
-        };
-        let _ = self.step(happened);
+        let fact = self.facts.remove(0);
+        let _ = self.step(fact.happened(self.clock));
         Some(())
     }
 
@@ -340,41 +323,33 @@ impl World {
         Some(())
     }
 
-    /// A reported commitment is past its payout gate, and is not reverted.
     fn reorganize(&mut self) -> Option<()> {
         self.reorgs = self.reorgs.checked_sub(1)?;
-        let unreported = |facts: &[Fact], fact| facts.iter().rposition(|one| *one == fact);
-        match self.slot {
-            Slot::Locked => {
-                self.slot = Slot::None;
-                match unreported(&self.facts, Fact::Locked) {
-                    Some(at) => drop(self.facts.remove(at)),
-                    None => self.facts.push(Fact::LockLost),
-                }
-            }
-            Slot::Filled => {
-                let at = unreported(&self.facts, Fact::Filled)?;
-                self.facts.remove(at);
-                self.slot = Slot::Locked;
-            }
-            Slot::None | Slot::Settled | Slot::Returned => return None,
-        }
+        self.slot = reverted(self.slot, &mut self.facts)?;
         Some(())
     }
 
     fn convert(&mut self, action: Action) -> Option<()> {
         let claim = CallRecord { called_before: self.is_converting, in_flight: false };
-        let at = at(self.clock);
-        let answer = match (action, self.service.0.first(LegKind::Offramp, claim, at)) {
+        let (at, state) = (at(self.clock), &self.service.0);
+        let answer = match (action, state.first(LegKind::Offramp, claim, at)) {
             (Action::ConversionBegins, First::Call) => {
                 self.is_converting = true;
                 return Some(());
             }
-            (Action::ConversionBegins, First::Withhold(why)) => {
-                return self.step(Happened::Withheld { why, at });
+            (Action::ConversionBegins, First::Ask) if !self.is_converting => {
+                return match state.requested(claim, RailResponse::NeverSeen, at) {
+                    Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
+                    Then::Take(_) | Then::Call | Then::Settle | Then::Later { .. } => None,
+                };
             }
-            (Action::ConversionEnds { well: true }, First::Ask) => RailAnswer::Done(done()),
-            (Action::ConversionEnds { well: false }, First::Ask) => refused(),
+            (Action::ConversionEnds { well }, First::Ask) if self.is_converting => {
+                if well {
+                    RailAnswer::Done(done())
+                } else {
+                    refused()
+                }
+            }
             _ => return None,
         };
         self.step(Happened::Offramp { answer, at })
@@ -384,7 +359,7 @@ impl World {
         if !self.has_timer {
             return None;
         }
-        match self.service.0.timer(at(self.clock)) {
+        match self.service.0.timer(at(self.clock), false) {
             Timer::Settle => {
                 self.has_timer = false;
                 self.step(Happened::TimelockNear)

@@ -164,6 +164,9 @@ async fn give_up(
 /// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
 /// are open again. Returns their number.
 ///
+/// One that has failed in the transaction (`ItemFailed`) is due after a while; one that the batch had no gas for is due at
+/// once, because another one used it.
+///
 /// A command whose event waits for the other endpoints was not skipped. Its transaction is judged again once that event
 /// is believed, or retracted.
 ///
@@ -173,7 +176,7 @@ async fn give_up(
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
     let reopened = sqlx::query(concat!(
         "with passed as (
-             select slot.nonce
+             select slot.nonce, slot.block_hash, slot.succeeded
              from nonce_slot slot, chain_cursor cursor
              where slot.chain_id = $1 and slot.signer = $2 and slot.state in ('mined', 'final')
                and not slot.judged and (slot.succeeded or slot.kind = 'anchor')
@@ -189,7 +192,14 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
                  where waiting.chain_id = $1 and waiting.entity = command.entity and waiting.gate is not null
                    and waiting.kind in ('settled', 'cancelled', 'refunded')
                    and waiting.consumed_at is null and waiting.retracted_at is null
-                   and chain_goal_reached(command.kind, waiting.kind)) as waits
+                   and chain_goal_reached(command.kind, waiting.kind)) as waits,
+                 not passed.succeeded
+                 or (select count(*) from slot_command beside
+                     where beside.chain_id = $1 and beside.signer = $2 and beside.nonce = passed.nonce) = 1
+                 or exists (select from chain_log failure
+                            where failure.entity = command.entity and failure.chain_id + 0 = $1
+                              and failure.block_hash = passed.block_hash and failure.event = 'ItemFailed')
+                 as failed
              from passed
              join slot_command carried on carried.chain_id = $1 and carried.signer = $2
                and carried.nonce = passed.nonce and carried.live
@@ -204,14 +214,15 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
              from missing
              where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = missing.nonce
                and carried.command_id = missing.command_id and carried.live and not missing.waits
-             returning carried.command_id
+             returning carried.command_id, missing.failed
          )
          update chain_command command
-         set state = 'pending', tries = tries + 1, trouble = 'its transaction left it out',
-             troubled_at = clock_timestamp(),
-             not_before = clock_timestamp() + ",
+         set state = 'pending', tries = tries + undone.failed::int,
+             trouble = case when undone.failed then 'its transaction left it out' end,
+             troubled_at = case when undone.failed then clock_timestamp() end,
+             not_before = clock_timestamp() + case when undone.failed then ",
         wait_after_failures!(),
-        "
+        " else interval '0' end
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
     ))

@@ -1,0 +1,163 @@
+//! One event, endpoint or replay that fails holds up no other.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use dvp_store::workers::set_aside::SetAside;
+use dvp_store::workers::{Step, Worker};
+use dvp_testing::failing::{FailingScene, NamedScene, Running, named_others_go_on, others_go_on};
+use dvp_testing::orders;
+use sqlx::PgPool;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// The loops of this crate.
+const TRIED: [Worker; 4] = [Worker::Dispatcher, Worker::Replays, Worker::Deliveries, Worker::Outcomes];
+
+fn steps(worker: Worker) -> impl Iterator<Item = Step> {
+    assert!(TRIED.contains(&worker));
+    Step::ALL.iter().copied().filter(move |step| step.worker() == worker)
+}
+
+fn deliver(scene: &Scene) -> JoinHandle<()> {
+    let delivery = Delivery::new(scene.harness.engine.clone(), config(&scene.authority)).unwrap();
+    tokio::spawn(delivery.run(CancellationToken::new()))
+}
+
+/// Accepted orders, whose events are delivered.
+struct Events {
+    scene: Scene,
+    positions: Mutex<HashMap<String, i64>>,
+}
+
+impl FailingScene for Events {
+    fn pool(&self) -> &PgPool {
+        self.scene.harness.pool()
+    }
+
+    async fn make(&self, count: usize) -> Vec<String> {
+        let mut made = Vec::new();
+        for _ in 0..count {
+            let reference = self.scene.harness.accept(orders::order("000123456789")).await.reference;
+            let position = sqlx::query_scalar("select position from event where reference = $1")
+                .bind(&reference)
+                .fetch_one(self.pool())
+                .await
+                .unwrap();
+            self.positions.lock().unwrap().insert(reference.clone(), position);
+            made.push(reference);
+        }
+        made
+    }
+
+    fn start(&self) -> JoinHandle<()> {
+        deliver(&self.scene)
+    }
+
+    async fn is_done(&self, reference: &str) -> bool {
+        let delivered = "select exists (select from webhook_delivery_log d join event e using (event_id) \
+                                        where e.reference = $1 and d.state = 'delivered')";
+        sqlx::query_scalar(delivered).bind(reference).fetch_one(self.pool()).await.unwrap()
+    }
+
+    fn is_listed_as(&self, row: &SetAside, reference: &str) -> bool {
+        let position = self.positions.lock().unwrap()[reference].to_string();
+        row.item.split(' ').next() == Some(position.as_str())
+    }
+
+    fn patience(&self) -> Duration {
+        // The lease of the endpoint that the process before had.
+        Duration::from_secs(6)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_cannot_be_dispatched_holds_up_no_other() {
+    let scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(200)).await;
+    let events = Events { scene, positions: Mutex::default() };
+    for step in steps(Worker::Dispatcher) {
+        others_go_on(&events, step).await;
+    }
+}
+
+/// Two endpoints that are sent to again and again.
+struct Endpoints {
+    scene: Scene,
+    ids: Vec<String>,
+    /// What makes work for each of them.
+    work: &'static str,
+}
+
+impl Endpoints {
+    async fn new(work: &'static str) -> Self {
+        let scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(200)).await;
+        register(&scene.harness, &scene.harness.globex, &scene.receiver.url("127.0.0.1")).await;
+        let ids = sqlx::query_scalar("select id from webhook_endpoint order by created_at")
+            .fetch_all(scene.harness.pool())
+            .await
+            .unwrap();
+        Self { scene, ids, work }
+    }
+
+    async fn hold(&self, worker: Worker) {
+        for step in steps(worker) {
+            named_others_go_on(self, step).await;
+        }
+    }
+}
+
+impl NamedScene for Endpoints {
+    fn pool(&self) -> &PgPool {
+        self.scene.harness.pool()
+    }
+
+    fn items(&self, _: Step) -> Vec<String> {
+        self.ids.clone()
+    }
+
+    fn patience(&self) -> Duration {
+        // The lease of the endpoint that the process before had.
+        Duration::from_secs(6)
+    }
+
+    fn start(&self) -> JoinHandle<()> {
+        let (delivering, pool, work) = (Running(deliver(&self.scene)), self.pool().clone(), self.work);
+        tokio::spawn(async move {
+            let _delivering = delivering;
+            loop {
+                // Pauses are over.
+                for statement in [
+                    work,
+                    "update webhook_queue set due_at = clock_timestamp() where due_at > clock_timestamp()",
+                    "update webhook_replay set due_at = clock_timestamp() where due_at > clock_timestamp()",
+                ] {
+                    sqlx::query(statement).execute(&pool).await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        })
+    }
+}
+
+const DELIVERY: &str = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body) \
+                        select id, partner_id, 'evt_' || gen_random_uuid(), 'payout.completed', 'test', '{}' \
+                        from webhook_endpoint";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_whose_attempts_fail_here_holds_up_no_other() {
+    Endpoints::new(DELIVERY).await.hold(Worker::Deliveries).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_that_cannot_be_written_holds_up_no_other() {
+    Endpoints::new(DELIVERY).await.hold(Worker::Outcomes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_fails_holds_up_no_other() {
+    let replay = "insert into webhook_replay (endpoint_id, position, until, from_time, to_time) \
+                  select id, 0, 1, now() - interval '1 hour', now() + interval '1 hour' from webhook_endpoint w \
+                  where not exists (select from webhook_replay r where r.endpoint_id = w.id)";
+    Endpoints::new(replay).await.hold(Worker::Replays).await;
+}

@@ -1,0 +1,152 @@
+//! A sandbox process in a directory of its own.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::postgres::PgRow;
+use sqlx::{Connection as _, FromRow, PgConnection};
+
+use super::wait::answer;
+use crate::crash::process::Process;
+use crate::drill::Program;
+
+pub struct Sandbox {
+    process: Process,
+    ready: Value,
+    _dir: tempfile::TempDir,
+}
+
+impl AsRef<Value> for Sandbox {
+    fn as_ref(&self) -> &Value {
+        &self.ready
+    }
+}
+
+const READY_WITHIN: Duration = Duration::from_secs(240);
+
+impl Sandbox {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With more arguments, which later starts have too.
+    pub async fn start_with(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut process = Process::start_with(&program(), dir.path(), args).unwrap();
+        let ready = process.ready_within(READY_WITHIN).await.unwrap();
+        Self { process, ready, _dir: dir }
+    }
+
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    pub fn ready_file(&self) -> PathBuf {
+        self.process.ready_file()
+    }
+
+    /// A field of the ready file, by JSON pointer.
+    pub fn value(&self, pointer: &str) -> &Value {
+        self.ready.pointer(pointer).unwrap()
+    }
+
+    pub fn text(&self, pointer: &str) -> String {
+        self.value(pointer).as_str().unwrap().to_owned()
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.process.data_dir()
+    }
+
+    /// Waits until a line of the figures reads so.
+    pub async fn wait_for_metric(&self, line: &str) {
+        let figures = async || {
+            let figures = reqwest::get(self.text("/metrics")).await.unwrap().text().await.unwrap();
+            (line, figures)
+        };
+        answer(figures, |(line, figures)| figures.lines().any(|one| one == *line)).await;
+    }
+
+    /// The first column of the first row.
+    pub async fn one<T>(&self, statement: &'static str) -> T
+    where
+        (T,): for<'r> FromRow<'r, PgRow>,
+        T: Send + Unpin,
+    {
+        sqlx::query_as::<_, (T,)>(statement).fetch_one(&mut self.database().await).await.unwrap().0
+    }
+
+    pub async fn database(&self) -> PgConnection {
+        PgConnection::connect(&self.text("/databaseUrl")).await.unwrap()
+    }
+
+    /// SIGKILL.
+    pub async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGKILL, then a start in the same directory.
+    pub async fn kill_and_start_again(&mut self) {
+        self.kill().await;
+        self.start_again().await;
+    }
+
+    pub async fn start_again(&mut self) {
+        self.process.start_again().unwrap();
+        self.ready = self.process.ready_within(READY_WITHIN).await.unwrap();
+    }
+
+    /// Ctrl-C, and waits until the process has ended well.
+    pub async fn interrupt(&mut self) {
+        self.process.stop().await.unwrap();
+    }
+
+    pub async fn stop(mut self) {
+        self.interrupt().await;
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "{}", self.log());
+        }
+    }
+}
+
+/// The program that the sandboxes of the scenes run.
+pub fn program() -> PathBuf {
+    Program::default().path().unwrap()
+}
+
+/// A command beside a running sandbox, as an operator types it.
+pub fn ran(sandbox: &Sandbox, words: &[&str]) -> Output {
+    sandbox.process.run(words).unwrap()
+}
+
+/// The same with `--json`.
+pub fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
+    ran(sandbox, &[words, &["--json"]].concat())
+}
+
+/// The output of a command that must succeed.
+pub fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
+    sandbox.process.command(words).unwrap()
+}
+
+/// The complaint of a command that must fail.
+pub fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
+    let output = dvp(sandbox, words);
+    assert!(!output.status.success(), "{words:?} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Another operator approves a request.
+pub fn approve(sandbox: &Sandbox, id: &Value) {
+    let words = ["approval", "approve", "--id", id.as_str().unwrap(), "--operator", "mika"];
+    assert_eq!(said(sandbox, &words)["state"], "approved", "{id}");
+}

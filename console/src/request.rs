@@ -1,0 +1,185 @@
+//! What handlers take from a request, and how they answer it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use axum::extract::{Form, FromRequest, FromRequestParts, Query, RawForm, Request};
+use axum::http::HeaderMap;
+use axum::http::header;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use chrono::{DateTime, NaiveDateTime, Utc};
+use dvp_core::operators::requests::RequestedChange;
+use dvp_store::PgConnection;
+use dvp_store::operators::accounts::ConsoleAction;
+use serde::de::DeserializeOwned;
+
+use crate::access::{self, Peer};
+use crate::error::PageError;
+use crate::operator::Operator;
+use crate::state::Console;
+use crate::view::{self, Page};
+
+/// How a handler answers.
+pub(crate) type Reply = Result<Response, PageError>;
+
+/// A request of an operator that `access::require` has let through.
+pub(crate) struct Visit {
+    pub console: Console,
+    pub operator: Operator,
+}
+
+impl FromRequestParts<Console> for Visit {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
+        let operator = parts.extensions.get().cloned().ok_or(PageError::Unauthenticated)?;
+        Ok(Self { console: console.clone(), operator })
+    }
+}
+
+/// A request of a browser that is not signed in. Its form, if it has one, is of the console's own pages.
+pub(crate) struct Stranger {
+    pub console: Console,
+    pub source: IpAddr,
+    pub headers: HeaderMap,
+}
+
+impl FromRequestParts<Console> for Stranger {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
+        access::check_origin(console, &parts.method, &parts.headers)?;
+        let Peer(peer) = *parts.extensions.get().ok_or(PageError::Internal)?;
+        let source = access::source(peer, &console.settings.proxies, &parts.headers);
+        Ok(Self { console: console.clone(), source, headers: parts.headers.clone() })
+    }
+}
+
+/// The fields of a form.
+pub(crate) struct Sent<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Console> for Sent<T> {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, PageError> {
+        let form = Form::from_request(request, console).await;
+        form.map(|Form(form)| Self(form)).map_err(|error| PageError::Invalid(error.to_string()))
+    }
+}
+
+/// The fields of an address's query.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Console> for Asked<T> {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
+        let query = Query::from_request_parts(parts, console).await;
+        query.map(|Query(query)| Self(query)).map_err(|error| PageError::Invalid(error.to_string()))
+    }
+}
+
+/// Leads to another page.
+pub(crate) fn lead_to(address: &str) -> Reply {
+    Ok(Redirect::to(address).into_response())
+}
+
+/// A file to be saved under a name.
+pub(crate) fn file(name: &str, kind: &str, content: Vec<u8>) -> Reply {
+    let headers = [
+        (header::CONTENT_TYPE, format!("{kind}; charset=utf-8")),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ];
+    Ok((headers, content).into_response())
+}
+
+/// The fields of a form of which some occur several times.
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl FromRequest<Console> for Fields {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, PageError> {
+        let form = RawForm::from_request(request, console).await;
+        let RawForm(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
+        Ok(Self(url::form_urlencoded::parse(&form).into_owned().collect()))
+    }
+}
+
+impl Fields {
+    fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+        let found = self.0.iter().filter(move |(field, _)| field == name);
+        found.map(|(_, value)| value.trim())
+    }
+
+    /// The last value of a field; empty: it has none.
+    pub(crate) fn one(&self, name: &str) -> &str {
+        self.values(name).next_back().unwrap_or_default()
+    }
+
+    /// All values of a field, without repetition.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let values: BTreeSet<&str> = self.values(name).collect();
+        values.into_iter().map(ToOwned::to_owned).collect()
+    }
+}
+
+impl Operator {
+    /// Records that something was not done, and answers why. A failure of the service's own is no refusal.
+    pub(crate) async fn refuse(
+        &self,
+        conn: &mut PgConnection,
+        route: &str,
+        subject: &str,
+        error: impl Into<PageError>,
+    ) -> Reply {
+        let error = error.into();
+        if matches!(error, PageError::Internal | PageError::Unavailable) {
+            return Err(error);
+        }
+        self.record(conn, ConsoleAction::Refused, route, &format!("{subject}: {error}")).await?;
+        Err(error)
+    }
+
+    /// Leads to what the operator has requested, or records that the request was refused.
+    pub(crate) async fn requested(
+        &self,
+        conn: &mut PgConnection,
+        route: &str,
+        subject: &str,
+        requested: Result<RequestedChange, impl Into<PageError>>,
+    ) -> Reply {
+        match requested {
+            Ok(requested) => lead_to(&view::approval(&requested.approval.id)),
+            Err(error) => self.refuse(conn, route, subject, error).await,
+        }
+    }
+
+    /// A page for the operator.
+    pub(crate) fn page(&self, section: &'static str, title: impl Into<String>) -> Page {
+        Page::of(Some(self), section, title)
+    }
+}
+
+/// Reads the place of a row in a list.
+pub(crate) fn placed(text: &str) -> Result<(DateTime<Utc>, &str), PageError> {
+    let read = text.split_once('.');
+    let read =
+        read.and_then(|(micros, id)| Some((DateTime::from_timestamp_micros(micros.parse().ok()?)?, id)));
+    read.ok_or_else(|| {
+        PageError::Invalid("This page of the list cannot be found: begin at the newest.".to_owned())
+    })
+}
+
+/// Reads a time (UTC): `2026-01-31T09:30` with or without seconds. An empty text is none.
+pub(crate) fn time(text: &str) -> Result<Option<DateTime<Utc>>, PageError> {
+    let text = text.trim();
+    let read = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+        .iter()
+        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+    match read {
+        None if !text.is_empty() => Err(PageError::Invalid(format!("{text} is no time: YYYY-MM-DDThh:mm."))),
+        read => Ok(read.map(|time| time.and_utc())),
+    }
+}

@@ -1,0 +1,4 @@
+//! What the listeners of the API and the console share.
+
+pub mod answering;
+pub mod connections;

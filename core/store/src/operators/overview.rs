@@ -1,0 +1,142 @@
+//! The state of the service in a few rows, for operators. Every statement reads partial indexes of what is open.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::workers::set_aside::all;
+
+/// Money of orders that have not ended, by settlement state and asset.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct InFlight {
+    pub state: String,
+    pub asset: String,
+    pub exponent: i32,
+    pub orders: i64,
+    /// Minor units of the input.
+    pub amount: String,
+    pub oldest_at: DateTime<Utc>,
+}
+
+pub async fn list_in_flight(conn: &mut PgConnection) -> Result<Vec<InFlight>, StoreError> {
+    let rows = sqlx::query_as(
+        "select state_name as state, terms #>> '{input,asset}' as asset, \
+                (terms #>> '{input,exponent}')::int as exponent, count(*) as orders, \
+                sum((terms #>> '{input,amount}')::numeric)::text as amount, min(accepted_at) as oldest_at \
+         from execution where terminal_at is null group by 1, 2, 3 order by 1, 2",
+    );
+    Ok(rows.fetch_all(conn).await?)
+}
+
+/// What waits for operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct Waiting {
+    /// Orders that have not ended ten minutes after their acceptance.
+    pub stuck_orders: i64,
+    /// Payments with an open alarm.
+    pub alarmed_payments: i64,
+    pub pending_approvals: i64,
+    pub breaks: i64,
+    pub pauses: i64,
+    /// Orders that screening holds.
+    pub held_orders: i64,
+    /// Items of worker loops that failed and are tried again later.
+    pub set_aside: i64,
+}
+
+pub async fn load_waiting(conn: &mut PgConnection) -> Result<Waiting, StoreError> {
+    let row = sqlx::query_as(concat!(
+        "select (select count(*) from execution where terminal_at is null and state_name <> 'resting' \
+                   and accepted_at < clock_timestamp() - interval '10 minutes') as stuck_orders, \
+                (select count(*) from bank_payment where alarm is not null and alarm_cleared_at is null) \
+                    as alarmed_payments, \
+                (select count(*) from approval where state = 'pending' and expires_at > clock_timestamp()) \
+                    as pending_approvals, \
+                (select count(*) from reconciliation_break \
+                 where run_id in (select max(id) from reconciliation_run group by chain_id)) as breaks, \
+                (select count(*) from pause) as pauses, \
+                (select count(*) from effect where kind = 'lock' and last_result = 'held by screening') as held_orders, \
+                (select count(*) from (",
+        all!(),
+        ") items) as set_aside"
+    ));
+    Ok(row.fetch_one(conn).await?)
+}
+
+/// The sessions of the FIX gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct SessionCounts {
+    pub enabled: i64,
+    pub disabled: i64,
+    /// A process owns them.
+    pub owned: i64,
+    /// Orders that wait for a look-up of their wallet.
+    pub parked_orders: i64,
+}
+
+pub async fn load_session_counts(conn: &mut PgConnection) -> Result<SessionCounts, StoreError> {
+    let row = sqlx::query_as(
+        "select count(*) filter (where s.enabled) as enabled, count(*) filter (where not s.enabled) as disabled, \
+                count(*) filter (where l.expires_at > clock_timestamp()) as owned, \
+                (select count(*) from fix_parked) as parked_orders \
+         from fix_session s left join lease l on l.name = 'fix:' || s.session_id",
+    );
+    Ok(row.fetch_one(conn).await?)
+}
+
+/// The queues of webhook endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct WebhookCounts {
+    pub active: i64,
+    pub inactive: i64,
+    /// Every delivery to them fails.
+    pub failing: i64,
+    pub queued: i64,
+    pub oldest_at: Option<DateTime<Utc>>,
+    /// Events that the dispatcher has not read.
+    pub behind: i64,
+}
+
+pub async fn load_webhook_counts(conn: &mut PgConnection) -> Result<WebhookCounts, StoreError> {
+    let row = sqlx::query_as(
+        "select count(*) filter (where is_active) as active, count(*) filter (where not is_active) as inactive, \
+                count(*) filter (where is_active and failing_since is not null) as failing, \
+                (select count(*) from (select from webhook_queue limit 100000) q) as queued, \
+                (select min(created_at) from (select created_at from webhook_queue order by id limit 1) q) as oldest_at, \
+                (select c.position - d.position from feed_counter c, webhook_dispatcher d) as behind \
+         from webhook_endpoint",
+    );
+    Ok(row.fetch_one(conn).await?)
+}
+
+/// The events of a stretch of the feed, by what they mean for throughput.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct FeedCounts {
+    pub events: i64,
+    pub accepted: i64,
+    pub completed: i64,
+    pub failed: i64,
+}
+
+impl FeedCounts {
+    #[must_use]
+    pub const fn plus(&self, more: &Self) -> Self {
+        Self {
+            events: self.events.saturating_add(more.events),
+            accepted: self.accepted.saturating_add(more.accepted),
+            completed: self.completed.saturating_add(more.completed),
+            failed: self.failed.saturating_add(more.failed),
+        }
+    }
+}
+
+/// Counts the events after `after` up to `until`.
+pub async fn count_events(conn: &mut PgConnection, after: i64, until: i64) -> Result<FeedCounts, StoreError> {
+    let row = sqlx::query_as(
+        "select count(*) as events, count(*) filter (where type = 'intent.accepted') as accepted, \
+                count(*) filter (where type in ('payout.completed')) as completed, \
+                count(*) filter (where type like '%failed' or type in ('intent.expired', 'intent.cancelled')) as failed \
+         from event where position > $1 and position <= $2",
+    );
+    Ok(row.bind(after).bind(until).fetch_one(conn).await?)
+}

@@ -1,0 +1,142 @@
+//! Orders of a chain's coin that wait for their user's deposit. What an account has deposited is what its last event of the
+//! gate leaves, at the confirmation depth.
+
+use std::time::Duration;
+
+use dvp_domain::intent::Bounds;
+use dvp_domain::money::Minor;
+use dvp_domain::plan::InputFunding;
+use dvp_domain::terms::Terms;
+use sqlx::PgConnection;
+
+use super::executions::bytes32;
+use super::intents::{self, Tenant};
+use crate::StoreError;
+
+/// An order that begins to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDepositWait {
+    pub tenant: Tenant,
+    pub reference: String,
+    pub chain_id: i64,
+    pub entity: Vec<u8>,
+    pub depositor: String,
+    pub least: Minor,
+}
+
+impl NewDepositWait {
+    /// `None`: its input is no coin, or it is a range, which waits for the market first.
+    pub fn of(terms: &Terms, chain_id: i64) -> Result<Option<Self>, StoreError> {
+        let least = match terms.request.bounds {
+            _ if terms.plan.funding != InputFunding::Deposit => return Ok(None),
+            Bounds::Range { .. } => return Ok(None),
+            Bounds::ExactInput { input, .. } => input,
+            Bounds::ExactOutput { .. } => Minor::new(1),
+        };
+        Ok(Some(Self {
+            tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
+            reference: terms.reference.to_string(),
+            chain_id,
+            entity: bytes32(&terms.entity)?,
+            depositor: terms.request.user.to_ascii_lowercase(),
+            least,
+        }))
+    }
+}
+
+/// An order that waits, with what is deposited for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FullDeposit {
+    pub reference: String,
+    pub total: Minor,
+}
+
+pub async fn insert(conn: &mut PgConnection, new: &[NewDepositWait]) -> Result<(), StoreError> {
+    let (partners, modes) = intents::tenants(new.iter().map(|one| &one.tenant));
+    sqlx::query(
+        "insert into deposit_wait (reference, partner_id, livemode, chain_id, entity, depositor, least) \
+         select r, p, m, c, e, d, l::numeric \
+         from unnest($1::text[], $2::text[], $3::bool[], $4::int8[], $5::bytea[], $6::text[], $7::text[]) \
+              as new (r, p, m, c, e, d, l)",
+    )
+    .bind(new.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>())
+    .bind(partners)
+    .bind(modes)
+    .bind(new.iter().map(|one| one.chain_id).collect::<Vec<_>>())
+    .bind(new.iter().map(|one| one.entity.as_slice()).collect::<Vec<_>>())
+    .bind(new.iter().map(|one| one.depositor.as_str()).collect::<Vec<_>>())
+    .bind(new.iter().map(|one| one.least.to_string()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The last order of a page, if there may be more, and those of the page whose deposit may be enough.
+pub type Page = (Option<String>, Vec<FullDeposit>);
+
+/// A page of `limit` waiting orders by their references.
+pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Page, StoreError> {
+    let rows: Vec<(String, Option<String>)> = sqlx::query_as(
+        "select w.reference, case when w.not_before <= now() and log.total >= w.least \
+                                   and log.total is distinct from w.tried then log.total::text end \
+         from (select * from deposit_wait where reference > $1 order by reference limit $2) w \
+         left join chain_cursor cursor on cursor.chain_id = w.chain_id \
+         left join lateral ( \
+             select (log.deposit ->> 'total')::numeric as total from chain_log log \
+             where log.entity = w.entity and log.chain_id + 0 = w.chain_id and log.canonical \
+               and log.deposit ->> 'depositor' = w.depositor and log.block_number <= cursor.facts_number \
+             order by log.block_number desc, log.log_index desc limit 1) log on true \
+         order by w.reference",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
+    let last = rows.last().filter(|_| is_full).map(|(reference, _)| reference.clone());
+    let enough = rows.into_iter().filter_map(|(reference, total)| Some((reference, total?)));
+    let enough = enough.map(|(reference, total)| Ok(FullDeposit { reference, total: minor(&total)? }));
+    Ok((last, enough.collect::<Result<_, StoreError>>()?))
+}
+
+/// What is deposited for an order.
+pub async fn find_total(conn: &mut PgConnection, terms: &Terms, chain_id: i64) -> Result<Minor, StoreError> {
+    let total: Option<String> = sqlx::query_scalar(
+        "select log.deposit ->> 'total' from chain_log log join chain_cursor cursor on cursor.chain_id = log.chain_id + 0 \
+         where log.entity = $1 and log.chain_id + 0 = $2 and log.canonical \
+           and log.deposit ->> 'depositor' = $3 and log.block_number <= cursor.facts_number \
+         order by log.block_number desc, log.log_index desc limit 1",
+    )
+    .bind(bytes32(&terms.entity)?)
+    .bind(chain_id)
+    .bind(terms.request.user.to_ascii_lowercase())
+    .fetch_optional(conn)
+    .await?;
+    total.map_or(Ok(Minor::ZERO), |total| minor(&total))
+}
+
+/// The order's deposit was not enough: only another one is looked at.
+pub async fn mark_tried(conn: &mut PgConnection, tried: &FullDeposit) -> Result<(), StoreError> {
+    sqlx::query("update deposit_wait set tried = $2::numeric where reference = $1")
+        .bind(&tried.reference)
+        .bind(tried.total.to_string())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The order is looked at again after this time.
+pub async fn put_off(conn: &mut PgConnection, reference: &str, by: Duration) -> Result<(), StoreError> {
+    sqlx::query(
+        "update deposit_wait set not_before = clock_timestamp() + make_interval(secs => $2) where reference = $1",
+    )
+    .bind(reference)
+    .bind(by.as_secs_f64())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+fn minor(text: &str) -> Result<Minor, StoreError> {
+    Minor::parse(text).map_err(|error| StoreError::corrupt("chain_log", error))
+}

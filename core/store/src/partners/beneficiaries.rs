@@ -1,0 +1,220 @@
+//! The registry of beneficiaries: recipients that an order names as `bene_…:dest_…`.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::beneficiary::destination::{Destination, DestinationStatus};
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use sqlx::{FromRow, PgConnection, Row as _};
+
+use crate::{StoreError, read};
+
+/// A new recipient.
+#[derive(Debug, Clone)]
+pub struct NewBeneficiary<'a> {
+    pub id: &'a str,
+    pub partner_id: &'a str,
+    pub name: &'a str,
+    pub country: &'a str,
+    pub address: Option<&'a BeneficiaryAddress>,
+    pub operator: &'a str,
+}
+
+/// A new account of a recipient.
+#[derive(Debug, Clone)]
+pub struct NewDestination<'a> {
+    pub id: &'a str,
+    pub beneficiary_id: &'a str,
+    pub account: &'a str,
+    pub currency: &'a str,
+    pub method: PayoutMethod,
+    pub swift_code: Option<&'a str>,
+    pub bank: Option<&'a str>,
+    pub operator: &'a str,
+}
+
+/// A destination as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestinationRow {
+    pub beneficiary_id: String,
+    pub destination_id: String,
+    pub partner_id: String,
+    pub destination: Destination,
+    pub created_by: String,
+    pub created_at: DateTime<Utc>,
+    pub verified_by: Option<String>,
+    pub evidence: Option<String>,
+    pub verified_at: Option<DateTime<Utc>>,
+    pub disabled_by: Option<String>,
+    pub disabled_reason: Option<String>,
+    pub disabled_at: Option<DateTime<Utc>>,
+}
+
+const COLUMNS: &str = "select b.id as beneficiary_id, d.id as destination_id, b.partner_id, b.name, b.country, b.address, \
+            d.account, d.currency, d.payout_method, d.swift_code, d.bank, d.created_by, d.created_at, \
+            d.verified_by, d.evidence, d.verified_at, d.disabled_by, d.disabled_reason, d.disabled_at \
+     from destination d join beneficiary b on b.id = d.beneficiary_id ";
+
+impl FromRow<'_, PgRow> for DestinationRow {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let method = |text: &str| PayoutMethod::parse(text).ok_or("is unknown");
+        let (verified_at, disabled_at) = (row.try_get("verified_at")?, row.try_get("disabled_at")?);
+        let status = match (verified_at, disabled_at) {
+            (_, Some(_)) => DestinationStatus::Disabled,
+            (Some(_), None) => DestinationStatus::Verified,
+            (None, None) => DestinationStatus::Unverified,
+        };
+        let details = Beneficiary {
+            account: Some(row.try_get("account")?),
+            name: Some(row.try_get("name")?),
+            country: Some(row.try_get("country")?),
+            payout_method: Some(read(row, ("destination", "payout_method"), method)?),
+            swift_code: row.try_get("swift_code")?,
+            bank: row.try_get("bank")?,
+            address: row.try_get::<Option<Json<_>>, _>("address")?.map(|Json(address)| address),
+            travel_rule_data: None,
+        };
+        Ok(Self {
+            beneficiary_id: row.try_get("beneficiary_id")?,
+            destination_id: row.try_get("destination_id")?,
+            partner_id: row.try_get("partner_id")?,
+            destination: Destination { details, currency: row.try_get("currency")?, status },
+            created_by: row.try_get("created_by")?,
+            created_at: row.try_get("created_at")?,
+            verified_by: row.try_get("verified_by")?,
+            evidence: row.try_get("evidence")?,
+            verified_at,
+            disabled_by: row.try_get("disabled_by")?,
+            disabled_reason: row.try_get("disabled_reason")?,
+            disabled_at,
+        })
+    }
+}
+
+pub async fn insert_beneficiary(conn: &mut PgConnection, new: &NewBeneficiary<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into beneficiary (id, partner_id, name, country, address, created_by) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(new.id)
+    .bind(new.partner_id)
+    .bind(new.name)
+    .bind(new.country)
+    .bind(new.address.map(Json))
+    .bind(new.operator)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn insert_destination(conn: &mut PgConnection, new: &NewDestination<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into destination (id, beneficiary_id, account, currency, payout_method, swift_code, bank, created_by) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(new.id)
+    .bind(new.beneficiary_id)
+    .bind(new.account)
+    .bind(new.currency)
+    .bind(new.method.as_str())
+    .bind(new.swift_code)
+    .bind(new.bank)
+    .bind(new.operator)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn has_beneficiary(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
+    let row: (bool,) = sqlx::query_as("select exists (select 1 from beneficiary where id = $1)")
+        .bind(id)
+        .fetch_one(conn)
+        .await?;
+    Ok(row.0)
+}
+
+/// The destinations of recipients that were looked up, by partner and `bene_…:dest_…`; `None`: it is not registered.
+pub type Destinations = HashMap<(String, String), Option<Destination>>;
+
+/// The destinations that the partners' orders name.
+pub async fn find_destinations(
+    conn: &mut PgConnection,
+    named: &[(&str, &str, &str)],
+) -> Result<Destinations, StoreError> {
+    let statement = format!(
+        "{COLUMNS} where (b.partner_id, b.id, d.id) in (select * from unnest($1::text[], $2::text[], $3::text[]))"
+    );
+    let rows: Vec<DestinationRow> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+        .bind(named.iter().map(|(partner, _, _)| *partner).collect::<Vec<_>>())
+        .bind(named.iter().map(|(_, beneficiary, _)| *beneficiary).collect::<Vec<_>>())
+        .bind(named.iter().map(|(_, _, destination)| *destination).collect::<Vec<_>>())
+        .fetch_all(conn)
+        .await?;
+    let key = |partner: &str, beneficiary: &str, destination: &str| {
+        (partner.to_owned(), format!("{beneficiary}:{destination}"))
+    };
+    let mut found: Destinations = named.iter().map(|(partner, b, d)| (key(partner, b, d), None)).collect();
+    for row in rows {
+        let key = key(&row.partner_id, &row.beneficiary_id, &row.destination_id);
+        found.insert(key, Some(row.destination));
+    }
+    Ok(found)
+}
+
+/// A destination by its id, locked until the transaction ends.
+pub async fn lock_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+) -> Result<Option<DestinationRow>, StoreError> {
+    let statement = format!("{COLUMNS} where d.id = $1 for update of d");
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(destination_id).fetch_optional(conn).await?)
+}
+
+/// The destinations of one partner, or of all, the oldest first.
+pub async fn list_destinations(
+    conn: &mut PgConnection,
+    partner_id: Option<&str>,
+) -> Result<Vec<DestinationRow>, StoreError> {
+    let statement =
+        format!("{COLUMNS} where $1::text is null or b.partner_id = $1 order by d.created_at, d.id");
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(partner_id).fetch_all(conn).await?)
+}
+
+/// Records who verified a destination, and by which evidence. `false`: it is verified or disabled already.
+pub async fn verify_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+    operator: &str,
+    evidence: &str,
+) -> Result<bool, StoreError> {
+    let updated = sqlx::query(
+        "update destination set verified_by = $2, evidence = $3, verified_at = clock_timestamp() \
+         where id = $1 and verified_at is null and disabled_at is null",
+    )
+    .bind(destination_id)
+    .bind(operator)
+    .bind(evidence)
+    .execute(conn)
+    .await?;
+    Ok(updated.rows_affected() == 1)
+}
+
+/// Records who disabled a destination, and why. `false`: it is disabled already.
+pub async fn disable_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+    operator: &str,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    let updated = sqlx::query(
+        "update destination set disabled_by = $2, disabled_reason = $3, disabled_at = clock_timestamp() \
+         where id = $1 and disabled_at is null",
+    )
+    .bind(destination_id)
+    .bind(operator)
+    .bind(reason)
+    .execute(conn)
+    .await?;
+    Ok(updated.rows_affected() == 1)
+}
