@@ -44,6 +44,7 @@ use uuid::Uuid;
 use self::attempt::Attempted;
 pub use self::book::BookFigures;
 use self::book::{Book, Met, Pair};
+pub(crate) use self::forgotten::fill_as_found;
 use crate::engine::{Engine, EngineError};
 
 const LEASE: &str = "ranges";

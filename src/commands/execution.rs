@@ -39,7 +39,8 @@ pub(crate) enum ExecutionCommand {
     /// later word contradicts was put right outside. mark-returned: the rail gave the payment back after it was carried
     /// out; paid-again, given-back: what came back was paid another way, or the input given back. close-conversion:
     /// treasury has unwound or taken over what the desk converted for an order that did not use it. release, refuse:
-    /// settle, or fail, an order that screening holds.
+    /// settle, or fail, an order that screening holds. fill: a resting order of money that its bank knows from before a
+    /// restore was filled for these amounts.
     ///
     /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
     /// approval approve`) or decides the same.
@@ -123,6 +124,8 @@ pub(crate) enum ActionArg {
     Release,
     /// Fail an order that screening holds: two operators.
     Refuse,
+    /// A resting order of money was filled before a restore, as its bank's statement shows: two operators.
+    Fill,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -164,6 +167,11 @@ pub(crate) struct ExecutionResolve {
     /// What came back in minor units, when the rail has deducted its charge: with mark-returned.
     #[arg(long, value_name = "MINOR")]
     pub came_minor: Option<u128>,
+    /// What the order was filled for, in minor units: with fill.
+    #[arg(long, value_name = "MINOR", required_if_eq("action", "fill"))]
+    pub input_minor: Option<u128>,
+    #[arg(long, value_name = "MINOR", required_if_eq("action", "fill"))]
+    pub output_minor: Option<u128>,
     /// When the money moved (RFC 3339); now when not given.
     #[arg(long)]
     pub paid_at: Option<DateTime<Utc>>,
@@ -370,6 +378,10 @@ fn action(args: &ExecutionResolve) -> anyhow::Result<Action> {
         ActionArg::CloseContradiction => Action::CloseContradiction,
         ActionArg::Release => Action::Release,
         ActionArg::Refuse => Action::Refuse { code: code(REFUSED) },
+        ActionArg::Fill => Action::Fill {
+            input: args.input_minor.map(Minor::new).context("--input-minor is needed")?,
+            output: args.output_minor.map(Minor::new).context("--output-minor is needed")?,
+        },
         ActionArg::Retry => Action::Retry { leg: leg()? },
         ActionArg::Fail => Action::Fail { leg: leg()?, code: code("payment_not_made") },
         ActionArg::ReturnDebt => {

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use dvp_core::operators::operations::{
     self, Action, OperatorDecision, Resolution, ResolveError, resolve, resolve_as_maker,
 };
+use dvp_domain::money::Minor;
 use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::settlement::leg::LegKind;
@@ -20,11 +21,12 @@ use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::view;
 
 /// The decisions of the form. Returns and recalls have forms of their own.
-const DECISIONS: [(&str, &str); 16] = [
+const DECISIONS: [(&str, &str); 17] = [
     ("ask", "Query the rail now"),
     ("cancel", "Cancel: the order has not begun to settle"),
     ("release", "Release: settle although screening holds it"),
     ("refuse", "Refuse: fail an order that screening holds"),
+    ("fill", "Fill again: the order was filled before a restore, and its bank has paid it"),
     ("retry_offramp", "Retry the conversion: the rail never carried it out"),
     ("retry_payout", "Retry the payout: the rail never carried it out"),
     ("mark_paid_offramp", "The conversion was carried out"),
@@ -46,6 +48,8 @@ pub(crate) fn form(execution: &Execution) -> FormBlock {
         let form = DecisionForm {
             decision: decision.to_owned(),
             provider_reference: reference.to_owned(),
+            input_minor: "0".to_owned(),
+            output_minor: "0".to_owned(),
             ..DecisionForm::default()
         };
         form.action().is_ok_and(|action| operations::is_possible(execution, &action))
@@ -66,6 +70,8 @@ pub(crate) fn form(execution: &Execution) -> FormBlock {
         Field::text("provider_reference", "Reference of the payment or trade").optional(),
         Field::text("at", "Time of the payment (UTC)").optional(),
         Field::text("code", "Code of the failure").optional(),
+        Field::text("input_minor", "Input of the fill, in minor units").optional(),
+        Field::text("output_minor", "Output of the fill, in minor units").optional(),
         Field::text("reason", "Reason"),
         Field::text("evidence", "Evidence").optional(),
     ];
@@ -82,6 +88,10 @@ pub(crate) struct DecisionForm {
     at: String,
     #[serde(default)]
     code: String,
+    #[serde(default)]
+    input_minor: String,
+    #[serde(default)]
+    output_minor: String,
     reason: String,
     #[serde(default)]
     evidence: String,
@@ -113,6 +123,7 @@ impl DecisionForm {
             "given_back" => self.resolved(Remedy::GivenBack)?,
             "close_conversion" => Action::CloseConversion { provider_reference: self.payment()?.0 },
             "close_contradiction" => Action::CloseContradiction,
+            "fill" => Action::Fill { input: amount(&self.input_minor)?, output: amount(&self.output_minor)? },
             other => return Err(PageError::Invalid(format!("There is no decision {other}."))),
         })
     }
@@ -139,6 +150,12 @@ impl DecisionForm {
         let at = if at.is_empty() { Utc::now() } else { at.parse().map_err(unread)? };
         Ok((reference.to_owned(), at))
     }
+}
+
+fn amount(text: &str) -> Result<Minor, PageError> {
+    Minor::parse(text.trim()).map_err(|_| {
+        PageError::Invalid("This decision needs the input and the output, in minor units.".to_owned())
+    })
 }
 
 pub(crate) async fn decide(

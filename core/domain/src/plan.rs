@@ -147,7 +147,13 @@ impl Plan {
         let (solver_id, solver_wallet) = (slice.provider_id.clone(), slice.wallet.clone());
         let path = SolvedPath { solver_id: solver_id.clone(), surplus_amount_minor: surplus, ..self.path };
         let priced = Priced { input, ..self.priced };
-        Some(Self { solver_id, solver_wallet, slices: vec![slice], priced, surplus, path, ..self })
+        let funding = match self.funding {
+            InputFunding::PartnerBalance { asset, .. } => {
+                InputFunding::PartnerBalance { asset, amount: input }
+            }
+            other @ (InputFunding::Permit | InputFunding::Deposit) => other,
+        };
+        Some(Self { solver_id, solver_wallet, slices: vec![slice], priced, surplus, path, funding, ..self })
     }
 }
 

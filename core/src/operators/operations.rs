@@ -18,11 +18,14 @@
 mod action;
 pub mod bank_alarms;
 
+use chrono::DateTime;
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::ids::RecallId;
 use dvp_domain::ledger::Owner;
+use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStanding;
 use dvp_domain::plan::InputFunding;
+use dvp_domain::range::Range;
 use dvp_domain::recall::INFORMATION_MAX;
 use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, LegKind};
@@ -39,6 +42,7 @@ use dvp_store::{PgConnection, StoreError, database::ids};
 use serde_json::{Value, json};
 
 pub use self::action::Action;
+use crate::engine::knowledge::KNOWN;
 use crate::operators::requests::{self, Maker, Wanted, begin, end};
 
 /// The failure of a payment in tokens whose chain never comes back: a transaction that was sent is lost with it.
@@ -95,6 +99,8 @@ pub enum ResolveError {
     Recalled(String),
     #[error("what a bank is told has {INFORMATION_MAX} characters at most, and no control characters")]
     Information,
+    #[error("the order takes {} at most and delivers {} to {}, in minor units", .0.max_input, .0.min_output, .0.target_output)]
+    OutOfRange(Range),
     #[error("the settlement changed since the request: request it again")]
     Moved,
     #[error(transparent)]
@@ -199,6 +205,9 @@ async fn load(
     if is_about_hold && screenings::find_latest(conn, reference).await? != Some(ScreeningResult::Hold) {
         return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::HELD });
     }
+    if let Action::Fill { input, output } = action {
+        check_fill(conn, &execution, [*input, *output]).await?;
+    }
     if *action == Action::CloseContradiction && !bank::is_contradicted(conn, reference).await? {
         let state = execution.state.name();
         return Err(ResolveError::NotWaiting { state, what: "a contradiction to be closed" });
@@ -214,6 +223,21 @@ fn says_lost(action: &Action, execution: &Execution) -> bool {
             matches!(&execution.state, State::Owing { failure: Some(failure), .. } if failure.code == CHAIN_LOST)
         }
     }
+}
+
+/// What was filled before a restore is known to its rail, and was within the order's bounds.
+async fn check_fill(
+    conn: &mut PgConnection,
+    execution: &Execution,
+    [input, output]: [Minor; 2],
+) -> Result<(), ResolveError> {
+    let reference = execution.terms.reference.as_str();
+    if !effects::waits_since(conn, reference, KNOWN, DateTime::UNIX_EPOCH).await? {
+        return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::FILLED });
+    }
+    let Some(range) = Range::of(&execution.terms.request) else { return Ok(()) };
+    let is_within = input <= range.max_input && (range.min_output..=range.target_output).contains(&output);
+    if is_within { Ok(()) } else { Err(ResolveError::OutOfRange(range)) }
 }
 
 /// A payment that was made after all takes the input that its partner got back.

@@ -145,8 +145,13 @@ async fn load(engine: &Engine, orders: &[Met]) -> Result<HashMap<String, Executi
 
 /// With what is known of the wallet that pays.
 async fn prepare(engine: &Engine, execution: Execution) -> Result<FillAttempt, Attempted> {
-    if let Some(why) = keeps_from_market(engine, &execution) {
-        return Err(Attempted::Postponed(why));
+    match keeps_from_market(engine, &execution).await {
+        Ok(None) => {}
+        Ok(Some(why)) => return Err(Attempted::Postponed(why)),
+        Err(error) => {
+            warn!(%error, "what is known of a resting order could not be read, will retry");
+            return Err(Attempted::Postponed("unavailable"));
+        }
     }
     let tenant =
         Tenant { partner_id: execution.terms.partner_id.to_string(), livemode: execution.terms.livemode };

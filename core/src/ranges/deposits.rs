@@ -65,7 +65,8 @@ async fn fill_page(engine: &Engine, after: &str) -> Result<Option<String>, Engin
 /// One order's failure is its own.
 async fn look(engine: &Engine, deposited: &FullDeposit, execution: Option<Execution>) {
     let Some(execution) = execution.filter(|found| found.state == State::Resting) else { return };
-    if keeps_from_market(engine, &execution).is_some() {
+    // What cannot be read is looked at again.
+    if !matches!(keeps_from_market(engine, &execution).await, Ok(None)) {
         return;
     }
     let looked = fill(engine, deposited, execution).await;

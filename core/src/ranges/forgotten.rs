@@ -9,13 +9,15 @@ use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::chain::{ChainFact, OutputArgs};
 use dvp_domain::intent::Bounds;
 use dvp_domain::money::Minor;
+use dvp_domain::plan::Plan;
 use dvp_domain::range::Range;
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
 use dvp_store::chain as store;
-use dvp_store::orders::{executions, ranges};
+use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::ranges;
 use dvp_store::reconcile::wallets::list_wallets;
 use tracing::{error, warn};
 
@@ -126,23 +128,35 @@ async fn fill_again(engine: &Engine, reference: &str, read: &[i64]) -> Result<Ag
         ?filled_as,
         "the order was filled before the restore, it is filled again as its chain has it"
     );
+    match write(engine, execution, filled_as).await {
+        Ok(Outcome::Written) => Ok(Again::Filled),
+        Ok(outcome) => {
+            warn!(reference, ?outcome, "the order could not be filled again, will retry");
+            Ok(Again::Later)
+        }
+        Err(WriteError::Stale { .. }) => Ok(Again::Later),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn write(engine: &Engine, execution: Execution, filled_as: FilledAs) -> Result<Outcome, WriteError> {
     let attempt = FillAttempt {
         submission: submission(&execution, None),
         deposited: None,
         filled_as: Some(filled_as),
         execution,
     };
-    match engine.writer.write_patiently(Unit::of_fill(attempt)).await {
-        Ok(done) => match done.outcome {
-            Outcome::Written => Ok(Again::Filled),
-            outcome => {
-                warn!(reference, ?outcome, "the order could not be filled again, will retry");
-                Ok(Again::Later)
-            }
-        },
-        Err(WriteError::Stale { .. }) => Ok(Again::Later),
-        Err(error) => Err(error.into()),
-    }
+    Ok(engine.writer.write_patiently(Unit::of_fill(attempt)).await?.outcome)
+}
+
+/// Fills an order of money for the amounts that operators have found, by the provider that it was to be filled by.
+pub(crate) async fn fill_as_found(
+    engine: &Engine,
+    execution: Execution,
+    [input, output]: [Minor; 2],
+) -> Result<Outcome, WriteError> {
+    let Plan { solver_id: provider_id, solver_wallet: wallet, .. } = execution.terms.plan.clone();
+    write(engine, execution, FilledAs { input, output, provider_id, wallet }).await
 }
 
 /// The amounts of the lock or the swap among an order's events, and whose wallet it names: of several providers' the one

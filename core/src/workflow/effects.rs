@@ -39,9 +39,10 @@ use super::screened::{Beginning, screened};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
+use crate::ranges::fill_as_found;
 use crate::trace;
-use crate::writer::Consumed;
 use crate::writer::handover::{ClaimedWork, LEASE_SECS, Payee, Places, destination_of};
+use crate::writer::{Consumed, Outcome, WriteError};
 
 /// The maximum number of locks and reversals in progress.
 const OWN_PLACES: u16 = 128;
@@ -296,6 +297,16 @@ async fn start(
     execution: Execution,
     claim: &Claimed,
 ) -> Result<StepResult, Failed> {
+    if let (Some(ManualResolution::Filled { input, output }), State::Resting) =
+        (&claim.verdict, &execution.state)
+    {
+        return match fill_as_found(engine, execution, [*input, *output]).await {
+            // It begins like every other order.
+            Ok(Outcome::Written) | Err(WriteError::Stale { .. }) => Ok(StepResult::Stale),
+            Ok(outcome) => Err(Failed::Unwritable(format!("cannot be filled again: {outcome:?}"))),
+            Err(error) => Err(EngineError::from(error).into()),
+        };
+    }
     let beginning = screened(engine, &execution, claim.verdict.as_ref()).await?;
     let (beginning, calls) = begun::checked(engine, rails, &execution, claim, beginning).await?;
     let happened = match beginning {

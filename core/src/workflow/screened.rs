@@ -17,11 +17,10 @@ use dvp_store::orders::screenings::{self, NewScreening};
 use dvp_store::partners::beneficiaries;
 use tracing::warn;
 
+use crate::engine::knowledge::{HELD, RESTS};
 use crate::engine::{Engine, EngineError};
 use crate::screening::Screened;
 
-/// The reason that a held order's due work shows.
-pub(super) const HELD: &str = "held by screening";
 /// How long an order waits while too many requests are in progress.
 const CROWDED: Duration = Duration::from_millis(200);
 
@@ -58,11 +57,11 @@ pub(super) async fn screened(
     if resting && matches!(rule, Rule::Begin | Rule::Screen | Rule::Hold) {
         // Its timer ends it at its deadline; nothing else begins before it is filled.
         let left = u64::try_from(deadline.millis().saturating_sub(now.millis())).unwrap_or(0);
-        return Ok(Beginning::Later(Duration::from_millis(left), "rests until it is filled"));
+        return Ok(Beginning::Later(Duration::from_millis(left), RESTS));
     }
     match rule {
         // Released by an operator, or not screened at all.
-        Rule::Begin if decided.is_some() => return Ok(Beginning::Now(begun(engine, execution))),
+        Rule::Begin if decision.is_some() => return Ok(Beginning::Now(begun(engine, execution))),
         Rule::Begin => return Ok(Beginning::Now(Happened::LockDue)),
         Rule::Cancel => return Ok(Beginning::Now(Happened::CancelRequested)),
         Rule::Refuse => return Ok(refused(code)),

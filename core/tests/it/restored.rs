@@ -6,7 +6,7 @@ use std::time::Duration;
 use dvp_core::chain::expected::{difference, goal, other_times};
 use dvp_core::context::now;
 use dvp_core::engine::CancelOutcome;
-use dvp_core::operators::operations::Action;
+use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_core::ranges;
 use dvp_domain::intent::Bounds;
 use dvp_domain::money::Minor;
@@ -202,7 +202,79 @@ async fn an_order_of_money_that_rests_is_cancelled_after_a_restart() {
     let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
     let reference = harness.accept(ranged(request, 9_900, 9_000, 60_000)).await.reference;
     harness.wait_for_state(&reference, "resting").await;
-    let cancelled = harness.another_engine().cancel(&harness.tenant, &reference, None).await.unwrap();
-    assert_eq!(cancelled, CancelOutcome::Cancelled);
+    let engine = harness.another_engine();
+    let cancelled = async || engine.cancel(&harness.tenant, &reference, None).await.unwrap();
+    assert_eq!(cancelled().await, CancelOutcome::TooLate, "no worker could ask the rail");
+    work(&harness, &engine);
+    assert_eq!(cancelled().await, CancelOutcome::Cancelled);
+    harness.check_books().await;
+}
+
+/// The amounts that an order was filled for.
+async fn amounts(harness: &Harness, reference: &str) -> [Minor; 2] {
+    let amounts =
+        "select terms #>> '{input,amount}', terms #>> '{output,amount}' from execution where reference = $1";
+    let rows = harness.rows_of::<(String, String)>(amounts, reference).await;
+    [&rows[0].0, &rows[0].1].map(|amount| Minor::parse(amount).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_of_money_that_was_filled_before_a_restore_is_filled_again_by_two_operators_only() {
+    let (euros, dollars) = (Price::of("USD", "EUR", "0.90"), Price::of("USD", "USDC", "0.90"));
+    let market = scenes::market().with_funds("north", "EUR", 1_000_000);
+    let market = market.with_funds("north", "USDC", 1_000_000_000);
+    let registry = market.registry.clone();
+    let harness = Harness::with_liquidity(market, |_| priced(registry, &[&euros, &dollars])).await;
+    harness.deposit("USD", 1_000_000).await;
+    let mut references = Vec::new();
+    for (output, account, target, limit) in
+        [("EUR", "000123456789", 9_300, 8_500), ("USDC", "", 93_000_000, 85_000_000)]
+    {
+        let request = order_for(&Terms { input: ("USD", 10_000), output, account });
+        references.push(harness.accept(ranged(request, target, limit, 4_000)).await.reference);
+    }
+    copy::save(harness.pool()).await;
+    let working = harness.start_workers();
+    let filling = tokio::spawn(ranges::run(harness.engine.clone(), harness.stopped()));
+    euros.set(&harness.engine, "0.95");
+    dollars.set(&harness.engine, "0.95");
+    let mut filled = Vec::new();
+    for (reference, state) in references.iter().zip(["completed", "paying"]) {
+        harness.wait_for_state(reference, state).await;
+        filled.push(amounts(&harness, reference).await);
+    }
+    for task in [working, filling] {
+        task.abort();
+        let _ = task.await;
+    }
+    restore_but_for_the_rails(&harness).await;
+    for price in [&euros, &dollars] {
+        price.change("0.94");
+    }
+    let engine = harness.engine_with(priced(harness.market.registry.clone(), &[&euros, &dollars]));
+    work(&harness, &engine);
+    tokio::spawn(ranges::run(engine.clone(), harness.stopped()));
+    for (reference, [input, output]) in references.iter().zip(&filled) {
+        wait_for("the word of the rail", || async {
+            let known = "select last_result from effect where reference = $1 and lease_until is null \
+                             and last_result like 'filled before a restore%'";
+            harness.rows_of::<(String,)>(known, reference).await.pop()
+        })
+        .await;
+        let cancelled = engine.cancel(&harness.tenant, reference, None).await.unwrap();
+        assert_eq!(cancelled, CancelOutcome::TooLate);
+        assert_eq!(harness.state(reference).await, "resting");
+        let other = Action::Fill { input: *input, output: Minor::new(1) };
+        assert!(matches!(harness.decide("jo", reference, other).await, Err(ResolveError::OutOfRange(_))));
+        let fill = Action::Fill { input: *input, output: *output };
+        wait_for("the decision", || async { harness.decide("jo", reference, fill.clone()).await.ok() }).await;
+        wait_for("its approval", || async { harness.decide("mika", reference, fill.clone()).await.ok() })
+            .await;
+    }
+    for (reference, (state, was)) in references.iter().zip(["completed", "paying"].into_iter().zip(&filled)) {
+        harness.wait_for_state(reference, state).await;
+        assert_eq!(amounts(&harness, reference).await, *was);
+    }
+    assert_eq!(harness.count("select max(executed)::bigint from simulated_rail").await, 1);
     harness.check_books().await;
 }

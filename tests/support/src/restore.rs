@@ -103,6 +103,8 @@ pub struct RestoreReport {
     pub ended_as: BTreeMap<String, u64>,
     /// Orders of which the bank has returned the payment, and that two operators closed.
     pub closed: u64,
+    /// Orders of money that operators filled again.
+    pub filled_again: u64,
     /// Orders that were accepted after the moment, of which the bank has paid so many.
     pub forgotten: u64,
     pub forgotten_payments: u64,
@@ -197,7 +199,7 @@ async fn rest(pool: &PgPool) {
 }
 
 /// The kinds of orders.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 15] = [
     "token for money",
     "token for money",
     "money for money",
@@ -211,6 +213,8 @@ const KINDS: [&str; 13] = [
     "coin across chains",
     "range for money",
     "range for token",
+    "range of money for money",
+    "range of money for token",
 ];
 
 /// An order of any kind. Of some the bank answers late, twice, refuses, or books and gives back.
@@ -220,8 +224,8 @@ fn any_order(dice: &mut Dice, patience_ms: i64) -> (&'static str, IntentRequest)
     let account = format!("00012345{}", ENDINGS[dice.index(ENDINGS.len())]);
     let (kind, is_held) = (KINDS[dice.index(KINDS.len())], dice.throw(2) == 0);
     let (input, output) = match kind {
-        "money for money" => (("USD", 10_000), "EUR"),
-        "money for token" => (("USD", 10_000), "USDC"),
+        "money for money" | "range of money for money" => (("USD", 10_000), "EUR"),
+        "money for token" | "range of money for token" => (("USD", 10_000), "USDC"),
         "swap" | "range for token" => (("WETH", COIN), "USDC"),
         "token across chains" | "coin across chains" => (("USDC", 100_000_000), "USDC.base"),
         "coin for token" => (("USDC", 100_000_000), "USDC"),
@@ -254,11 +258,14 @@ fn any_order(dice: &mut Dice, patience_ms: i64) -> (&'static str, IntentRequest)
         "coin for money" => of_coin(order, least(190_000)),
         "coin for token" | "coin across chains" => of_coin(order, least(1_900_000_000)),
         "range for money" => ranged(order, 9_985 + 100 * above, 9_500, patience_ms),
+        "range of money for money" => ranged(order, 9_185 + 100 * above, 8_800, patience_ms),
+        "range of money for token" => ranged(order, 99_850_000 + 1_000_000 * above, 95_000_000, patience_ms),
         "range for token" => ranged(order, 1_990_000_000 + 20_000_000 * above, 1_800_000_000, patience_ms),
         _ => order,
     };
     let is_held = HELD_ACCOUNTS.contains(&account) || is_held && kind == "money for token";
-    let waits = (is_held || kind.starts_with("coin")).then(|| now().plus_millis(patience_ms));
+    let waits = (is_held && !kind.starts_with("range") || kind.starts_with("coin"))
+        .then(|| now().plus_millis(patience_ms));
     (kind, IntentRequest { deadline: waits.unwrap_or(order.deadline), ..order })
 }
 
@@ -273,6 +280,8 @@ struct Drill {
     kinds: HashMap<String, &'static str>,
     /// Orders whose input operators gave back.
     returned: HashSet<String>,
+    /// What orders were filled for when the database was lost, as receipts and the bank's statement show.
+    filled: HashMap<String, [Minor; 2]>,
     report: RestoreReport,
 }
 
@@ -343,6 +352,7 @@ impl Drill {
         while idle < 20 {
             self.close_debts().await;
             self.decide_held(1).await;
+            self.fill_again().await;
             let is_busy = self.turn().await || self.harness.count(open).await > 0;
             idle = if is_busy { 0 } else { idle + 1 };
             if tokio::time::Instant::now() > deadline {
@@ -385,6 +395,37 @@ impl Drill {
             for operator in ["jo", "mika"] {
                 // It may have ended or begun meanwhile.
                 let _ = self.harness.decide(operator, &reference, action.clone()).await;
+            }
+        }
+    }
+
+    async fn note_fills(&mut self) {
+        let filled: Vec<(String, String, String)> = sqlx::query_as(
+            "select reference, terms #>> '{input,amount}', terms #>> '{output,amount}' from execution \
+             where state_name <> 'resting'",
+        )
+        .fetch_all(self.harness.pool())
+        .await
+        .unwrap();
+        let minor = |text: String| Minor::parse(&text).unwrap();
+        self.filled =
+            filled.into_iter().map(|(of, input, output)| (of, [minor(input), minor(output)])).collect();
+    }
+
+    /// Two operators fill orders of money again that the bank, the desk or the chain knows.
+    async fn fill_again(&mut self) {
+        let known = "select reference from effect where last_result like 'filled before a restore%' \
+                     and verdict is null and lease_until is null";
+        let known: Vec<String> = sqlx::query_scalar(known).fetch_all(self.harness.pool()).await.unwrap();
+        for reference in known {
+            let [input, output] = self.filled[&reference];
+            for operator in ["jo", "mika"] {
+                // It may just be asked about again.
+                let action = Action::Fill { input, output };
+                if self.harness.decide(operator, &reference, action).await.is_err() {
+                    break;
+                }
+                self.report.filled_again += u64::from(operator == "mika");
             }
         }
     }
@@ -493,8 +534,9 @@ pub async fn run(plan: RestorePlan) -> RestoreReport {
     let banking = tokio::spawn(bank.clone().run(closed.subscribe()));
     let prices = PAIRS.map(|(input, output, price, _)| Price::of(input, output, price));
     let (world, dice) = (World::new(plan.seed), Dice::new(plan.seed));
-    let (kinds, returned, report) = (HashMap::new(), HashSet::new(), RestoreReport::default());
-    let mut drill = Drill { plan, harness, dir, world, dice, kinds, returned, report };
+    let (kinds, returned, filled) = (HashMap::new(), HashSet::new(), HashMap::new());
+    let report = RestoreReport::default();
+    let mut drill = Drill { plan, harness, dir, world, dice, kinds, returned, filled, report };
 
     drill.world.begin(drill.harness.pool()).await;
     let wallets = [("north", north().wallet), ("desk", DESK.to_owned())].map(|(id, at)| (id.to_owned(), at));
@@ -521,6 +563,7 @@ pub async fn run(plan: RestorePlan) -> RestoreReport {
         drill.decide_held(8).await;
     }
     process.kill().await;
+    drill.note_fills().await;
     copy::restore(drill.harness.pool()).await;
     let kept: u64 = drill.report.restored_as.values().sum();
     drill.report.forgotten = drill.kinds.len() as u64 - kept;

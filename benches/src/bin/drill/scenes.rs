@@ -125,11 +125,12 @@ impl Drill for Restore {
             states.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
         };
         let line = format!(
-            "seed {seed}: restored with {}; ended with {} in {seconds} s, {} closed by operators; {} facts were kept, {} \
-             payments on chains, {} by the bank, {} of them of {} forgotten orders: none twice",
+            "seed {seed}: restored with {}; ended with {} in {seconds} s, {} closed and {} filled again by operators; {} facts \
+             were kept, {} payments on chains, {} by the bank, {} of them of {} forgotten orders: none twice",
             listed(&of.restored_as),
             listed(&of.ended_as),
             of.closed,
+            of.filled_again,
             of.kept,
             of.paid_on_chain,
             of.payments,
@@ -139,7 +140,7 @@ impl Drill for Restore {
         let json = json!({
             "seed": seed, "seconds": seconds, "restoredAs": of.restored_as, "endedAs": of.ended_as,
             "forgotten": of.forgotten, "forgottenPayments": of.forgotten_payments, "payments": of.payments,
-            "paidOnChain": of.paid_on_chain, "closed": of.closed, "keptFacts": of.kept,
+            "paidOnChain": of.paid_on_chain, "closed": of.closed, "filledAgain": of.filled_again, "keptFacts": of.kept,
         });
         let mut report = Report::default();
         report.line("runs", line, json);

@@ -15,6 +15,9 @@ use super::{ResolveError, may_return};
 /// The state needed to release or refuse an order.
 pub(super) const HELD: &str = "an operator, as an order that screening holds does";
 
+/// The state needed to fill an order again.
+pub(super) const FILLED: &str = "a fill that its rail knows from before a restore";
+
 /// A decision of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -68,6 +71,8 @@ pub enum Action {
     Release,
     /// Fail an order that screening holds.
     Refuse { code: String },
+    /// A resting order of money that a rail knows was filled for these amounts before a restore.
+    Fill { input: Minor, output: Minor },
     /// Ask the bank to give the payment back.
     Recall {
         reason: RecallReason,
@@ -94,6 +99,7 @@ impl Action {
             Self::CloseContradiction => "close_contradiction",
             Self::Release => "release",
             Self::Refuse { .. } => "refuse",
+            Self::Fill { .. } => "fill",
             Self::Recall { .. } => "recall",
             Self::CloseRecall => "close_recall",
         }
@@ -113,6 +119,7 @@ impl Action {
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
+            | Self::Fill { .. }
             | Self::Recall { .. }
             | Self::CloseRecall => true,
             Self::Ask | Self::Return { .. } | Self::Cancel => false,
@@ -145,6 +152,7 @@ impl Action {
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
+            | Self::Fill { .. }
             | Self::Recall { .. }
             | Self::CloseRecall) => same,
         };
@@ -200,6 +208,7 @@ impl Action {
             | Self::CloseContradiction
             | Self::Release
             | Self::Refuse { .. }
+            | Self::Fill { .. }
             | Self::CloseRecall
             | Self::Cancel => None,
         }
@@ -225,6 +234,10 @@ impl Action {
                 return Err(ResolveError::NotWaiting { state, what: HELD });
             }
             Self::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
+            Self::Fill { .. } if execution.state == State::Resting && !execution.terms.locks() => {
+                return Ok(Some(EffectKind::Lock.as_str()));
+            }
+            Self::Fill { .. } => return Err(ResolveError::NotWaiting { state, what: FILLED }),
             Self::ReturnDebt { .. } => {
                 return unless(execution.state.is_released_debt(), "its input to be given back");
             }
@@ -311,6 +324,7 @@ impl Action {
             Self::Cancel => Some(ManualResolution::Cancel),
             Self::Release => Some(ManualResolution::Released),
             Self::Refuse { code } => Some(ManualResolution::Refused { code: code.clone() }),
+            Self::Fill { input, output } => Some(ManualResolution::Filled { input: *input, output: *output }),
         }
     }
 }

@@ -15,10 +15,12 @@ use tracing::warn;
 
 use super::Rails;
 use super::call::{Call, Made, rail_request};
-use crate::engine::knowledge::{NOT_READ, has_begun_there, is_older, is_paid_there, knows_chain};
+use crate::engine::knowledge::{
+    HELD, KNOWN, NOT_READ, RESTS, has_begun_there, is_older, is_paid_there, knows_chain,
+};
 use crate::engine::{Engine, EngineError};
 use crate::workflow::failed::Failed;
-use crate::workflow::screened::{Beginning, HELD};
+use crate::workflow::screened::Beginning;
 
 /// The result that due work shows which waits for the word of a rail.
 const NOT_ASKED: &str = "waits for the word of its rail";
@@ -41,7 +43,7 @@ pub(super) async fn checked(
     let is_open = matches!(execution.state, State::Accepted | State::Resting);
     let is_in_question = match &beginning {
         Beginning::Now(happened) => *happened != Happened::LockDue,
-        Beginning::Later(_, why) => *why == HELD,
+        Beginning::Later(_, why) => *why == HELD || *why == RESTS && !execution.terms.locks(),
     };
     if !is_open || !is_in_question {
         return Ok((beginning, Vec::new()));
@@ -55,8 +57,11 @@ pub(super) async fn checked(
     let beginning = match begun {
         Begun::No => beginning,
         Begun::NotKnown(why) => Beginning::Later(AGAIN, why),
-        // It is filled again first.
-        Begun::Yes if execution.state == State::Resting => Beginning::Later(AGAIN, NOT_READ),
+        // It is filled again first: by what its chain has, or by operators, since a rail does not say for which amounts.
+        Begun::Yes if execution.state == State::Resting && execution.terms.locks() => {
+            Beginning::Later(AGAIN, NOT_READ)
+        }
+        Begun::Yes if execution.state == State::Resting => return Err(Failed::Unwritable(KNOWN.to_owned())),
         Begun::Yes => {
             warn!("order has begun before the database was restored: it goes on");
             Beginning::Now(Happened::LockDue)

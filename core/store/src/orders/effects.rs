@@ -97,6 +97,11 @@ pub enum ManualResolution {
     Refused {
         code: String,
     },
+    /// A resting order of money was filled for these amounts before a restore.
+    Filled {
+        input: Minor,
+        output: Minor,
+    },
 }
 
 impl ManualResolution {
@@ -116,7 +121,8 @@ impl ManualResolution {
             | Self::Returned { .. }
             | Self::Cancel
             | Self::Released
-            | Self::Refused { .. } => None,
+            | Self::Refused { .. }
+            | Self::Filled { .. } => None,
         }
     }
 }
@@ -339,6 +345,20 @@ pub async fn retract_decision(conn: &mut PgConnection, reference: &str) -> Resul
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Whether a worker has found since a time, by the database's clock, that an order does not begin, for this reason.
+pub async fn waits_since(
+    conn: &mut PgConnection,
+    reference: &str,
+    why: &str,
+    since: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let waits = sqlx::query_scalar(
+        "select exists (select from effect where reference = $1 and kind = 'lock' \
+                               and last_result = $2 and called_at > $3 and lease_until is null)",
+    );
+    Ok(waits.bind(reference).bind(why).bind(since).fetch_one(conn).await?)
 }
 
 /// Whether a claim still holds.

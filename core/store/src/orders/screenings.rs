@@ -1,6 +1,5 @@
 //! The results of screening orders: a row for each result that differs from the previous one, never changed.
 
-use chrono::{DateTime, Utc};
 use dvp_domain::screening::{ScreeningResult, Source};
 use sqlx::PgConnection;
 
@@ -56,17 +55,4 @@ pub async fn count_held(conn: &mut PgConnection) -> Result<i64, StoreError> {
         "select count(*) from effect where kind = 'lock' and last_result = 'held by screening'",
     );
     Ok(count.fetch_one(conn).await?)
-}
-
-/// Whether a worker has found since a time, by the database's clock, that an order is held and has not begun.
-pub async fn is_held_since(
-    conn: &mut PgConnection,
-    reference: &str,
-    since: DateTime<Utc>,
-) -> Result<bool, StoreError> {
-    let is_held = sqlx::query_scalar(
-        "select exists (select from effect where reference = $1 and kind = 'lock' \
-                               and last_result = 'held by screening' and called_at > $2 and lease_until is null)",
-    );
-    Ok(is_held.bind(reference).bind(since).fetch_one(conn).await?)
 }
