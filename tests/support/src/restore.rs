@@ -373,11 +373,19 @@ impl Drill {
                 read_answers_again(self.dir.path());
             }
         }
-        wait_for("all facts", || async {
-            let open = "select count(*) from chain_fact where consumed_at is null and retracted_at is null";
-            (self.harness.count(open).await == 0).then_some(())
-        })
-        .await;
+        let open = "select coalesce(x.reference, '') || ' ' || coalesce(x.state_name, 'forgotten') || ': ' \
+                           || coalesce(f.payload ->> 'kind', '') || ', ' || coalesce(f.differs, f.last_error, f.gate, '') \
+                    from chain_fact f left join execution x on x.entity = f.entity \
+                    where f.consumed_at is null and f.retracted_at is null";
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let open: Vec<String> = sqlx::query_scalar(open).fetch_all(self.harness.pool()).await.unwrap();
+            if open.is_empty() {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < until, "seed {}: facts wait: {open:#?}", self.plan.seed);
+            tokio::time::sleep(BETWEEN).await;
+        }
     }
 
     /// Two operators decide about some of the orders that screening holds.
