@@ -318,7 +318,7 @@ impl BankFiles {
             payment
         } else if payment.is_giving {
             self.move_file(payment).await?
-        } else if self.folder.was_given(&file_name(id)).await? {
+        } else if self.folder.find_given(&file_name(id)).await?.is_some() {
             self.report_given(payment).await?
         } else if self.folder.is_staged(&payment.staged_file).await? {
             return Ok(Some(Found::Waiting(payment)));
@@ -330,7 +330,7 @@ impl BankFiles {
 
     async fn move_file(&self, mut payment: BankPayment) -> Result<BankPayment, BankError> {
         let id = &payment.end_to_end_id;
-        self.folder.give(&payment.staged_file, &file_name(id)).await?;
+        self.folder.give(&payment.staged_file, &file_name(id), &given::note(&payment)).await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         payment.status = PaymentStatus::Sent;
@@ -364,7 +364,12 @@ impl BankFiles {
         let down = |error| self.down(&error);
         let mut found = self.follow(&id).await.map_err(down)?;
         if found.is_none()
-            && self.folder.was_given(&file_name(&id)).await.map_err(|error| self.down(&error.into()))?
+            && self
+                .folder
+                .find_given(&file_name(&id))
+                .await
+                .map_err(|error| self.down(&error.into()))?
+                .is_some()
         {
             // The bank has it: that it cannot be written down any more does not prove the opposite.
             let instruction = Instruction::of(request).map_err(|_| RailError::Unconfirmed)?;

@@ -235,6 +235,11 @@ async fn check_fill(
     if !effects::waits_since(conn, reference, KNOWN, DateTime::UNIX_EPOCH).await? {
         return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::FILLED });
     }
+    if bank::find_ordered(conn, reference).await?.is_some_and(|ordered| ordered != output) {
+        return Err(ResolveError::Contradicted(
+            "the bank was given another amount: `dvp execution show` has it",
+        ));
+    }
     let Some(range) = Range::of(&execution.terms.request) else { return Ok(()) };
     let is_within = input <= range.max_input && (range.min_output..=range.target_output).contains(&output);
     if is_within { Ok(()) } else { Err(ResolveError::OutOfRange(range)) }

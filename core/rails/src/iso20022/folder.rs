@@ -1,6 +1,6 @@
 //! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. Imported files go to `archive`,
-//! invalid ones to `quarantine`, both by way of `taking`, and files not sent yet wait in `staging`. `given` has an empty file for each that was
-//! moved to the bank: a database that is restored to an earlier moment has forgotten some of them.
+//! invalid ones to `quarantine`, both by way of `taking`, and files not sent yet wait in `staging`. `given` has a note of
+//! each that was moved to the bank: a database that is restored to an earlier moment has forgotten some of them.
 //!
 //! `dvp-folder` has the folder's id, which `dvp bank folder stamp` writes and the database knows. It is compared before
 //! each use: a mistyped path, or the place of a share that is not mounted, is another folder, in which nothing is
@@ -154,10 +154,11 @@ impl Folder {
 
     /// Moves a staged file to the bank. `false`: it was moved before. A rename succeeds once only, so of several
     /// callers one succeeds. While the file is still staged, an outbox that is not there is an error.
-    pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
+    /// `note` is kept in `given`.
+    pub async fn give(&self, staged: &str, name: &str, note: &str) -> io::Result<bool> {
         self.verify().await?;
         // Before the move: whatever the bank may have is known.
-        drop_into(&self.root.join("given"), name, b"").await?;
+        drop_into(&self.root.join("given"), name, note.as_bytes()).await?;
         let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
         match moved {
             Ok(()) => {}
@@ -171,14 +172,11 @@ impl Folder {
         Ok(true)
     }
 
-    /// Whether a file of this name was moved to the bank, or is just being moved.
-    pub async fn was_given(&self, name: &str) -> io::Result<bool> {
+    /// The note of a file that was moved to the bank, or is just being moved.
+    pub async fn find_given(&self, name: &str) -> io::Result<Option<String>> {
         self.verify().await?;
-        exists(&self.given(name)).await
-    }
-
-    fn given(&self, name: &str) -> PathBuf {
-        self.root.join("given").join(name)
+        let file = self.root.join("given").join(name);
+        if exists(&file).await? { fs::read_to_string(file).await.map(Some) } else { Ok(None) }
     }
 
     /// The bank's files by time of modification, then by name: a file does not wait for later ones, even when
@@ -420,8 +418,8 @@ mod tests {
             }
             for tried in [
                 folder.stage("b", "x").await,
-                folder.give("a", "a").await.map(|_| ()),
-                folder.was_given("a").await.map(|_| ()),
+                folder.give("a", "a", "").await.map(|_| ()),
+                folder.find_given("a").await.map(|_| ()),
                 folder.is_staged("a").await.map(|_| ()),
                 folder.list_inbox().await.map(|_| ()),
                 folder.put_away("a", &[0; 32], false).await.map(|_| ()),
@@ -432,7 +430,7 @@ mod tests {
             }
         }
         std::fs::write(root.path().join(ID_FILE), id).unwrap();
-        assert!(folder.give("a", "a").await.unwrap());
+        assert!(folder.give("a", "a", "").await.unwrap());
         assert_eq!(contents(&folder.outbox()).await, [b"x".to_vec()]);
     }
 

@@ -1,7 +1,8 @@
 //! Payments that the bank has and the database has forgotten, because it was restored to a moment before. The folder
-//! knows them: each file that is moved to the bank leaves an empty one of its name in `given`.
+//! knows them: each file that is moved to the bank leaves one of its name in `given`, with the amount that was ordered.
 
 use chrono::{TimeDelta, Utc};
+use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
 use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
 use tracing::error;
@@ -12,21 +13,23 @@ use super::{BankError, BankFiles, RailRequest, file_name, new_payment};
 /// A file of this payment was moved to the bank, and the database does not know it: it was restored to an earlier moment.
 pub const GIVEN_BEFORE: &str =
     "the payment was given to the bank before the database was restored: have the bank's files read again";
+
 impl BankFiles {
     /// Inserts the row of a payment that was given to the bank and that the database has forgotten. `false`: no file of
-    /// it was given.
+    /// it was given. The bank was told the amount in that file: the order may be for another one by now.
     pub(super) async fn remember(
         &self,
         request: &RailRequest,
         instruction: &Instruction,
     ) -> Result<bool, BankError> {
-        if !self.folder.was_given(&file_name(&instruction.end_to_end_id)).await? {
+        let Some(given) = self.folder.find_given(&file_name(&instruction.end_to_end_id)).await? else {
             return Ok(false);
-        }
+        };
         let mut conn = self.pool.acquire().await?;
         // However late it is, the bank has it.
         let not_after = Utc::now() + TimeDelta::days(1);
-        let new = NewBankPayment { not_after, ..new_payment(request, instruction) };
+        let amount = amount(&given).unwrap_or(instruction.amount);
+        let new = NewBankPayment { not_after, amount, ..new_payment(request, instruction) };
         store::insert_payment(&mut conn, &new).await?;
         Ok(true)
     }
@@ -51,4 +54,13 @@ impl BankFiles {
         now.status = PaymentStatus::Sent;
         Ok(now)
     }
+}
+
+/// What is kept of a payment in `given`: its amount in minor units, and its currency.
+pub(super) fn note(payment: &BankPayment) -> String {
+    format!("{} {}\n", payment.amount, payment.currency)
+}
+
+fn amount(note: &str) -> Option<Minor> {
+    Minor::parse(note.split_once(' ')?.0).ok()
 }

@@ -66,7 +66,7 @@ impl BankFiles {
                 Giving::Changed => return Ok(false),
             }
         }
-        self.folder.give(&file, &sent_name(id)).await?;
+        self.folder.give(&file, &sent_name(id), "").await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         info!(%id, execution, end_to_end_id, reason = reason.as_str(), "recall sent to the bank");

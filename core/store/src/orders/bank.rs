@@ -196,6 +196,18 @@ pub async fn mark_contradicted(
     Ok(())
 }
 
+/// The amount that the bank was given for an execution, if any.
+pub async fn find_ordered(conn: &mut PgConnection, execution: &str) -> Result<Option<Minor>, StoreError> {
+    let ordered: Option<(String,)> =
+        sqlx::query_as("select amount::text from bank_payment where execution = $1")
+            .bind(execution)
+            .fetch_optional(conn)
+            .await?;
+    ordered
+        .map(|(amount,)| Minor::parse(&amount).map_err(|error| StoreError::corrupt("bank_payment", error)))
+        .transpose()
+}
+
 /// Closes a contradiction that operators have resolved. `false`: none is open.
 pub async fn close_contradiction(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
