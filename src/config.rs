@@ -30,12 +30,12 @@ use self::cell::CellSection;
 use self::chain::ChainSection;
 use self::cool_down::CoolDownSection;
 use self::database::DatabaseSection;
-pub(crate) use self::listeners::BankSection;
 use self::listeners::{
     ApiSection, ConsoleSection, DeskSection, FixSection, LogSection, MetricsSection, OfframpKind,
     RailsSection, RetentionSection, SettlementSection, TracesSection, WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
+pub(crate) use self::rails::BankSection;
 use self::screening::ScreeningSection;
 use self::value::Secret;
 
@@ -192,7 +192,7 @@ impl Config {
     }
 
     /// Checks that the bank has an account in every currency that orders may receive.
-    fn check_payable(&self, bank: &listeners::BankSection) -> anyhow::Result<()> {
+    fn check_payable(&self, bank: &BankSection) -> anyhow::Result<()> {
         if self.rails.as_ref().is_none_or(|rails| rails.payout != listeners::PayoutKind::BankFiles) {
             return Ok(());
         }

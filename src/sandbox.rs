@@ -7,6 +7,7 @@ mod chain;
 mod faults;
 mod files;
 mod hooks;
+mod inventory;
 mod market;
 mod ready;
 mod seed;
@@ -152,14 +153,14 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         context.payout_provider = iso20022::PROVIDER.into();
         context.windows.payout = iso20022::PAYOUT_TIME;
         let check = CheckPayout::new(iso20022::instruction::check_payout);
-        context.check_payout = check.paying_from(market::CURRENCIES.map(str::to_owned));
+        context.check_payout = check.paying_from(inventory::CURRENCIES.map(str::to_owned));
     }
     let offramp: Arc<dyn Rail> = match &args.desk_url {
         None => rails,
         Some(url) => Arc::new(market::desk(url)?),
     };
     let names = chains.iter().map(|chain| chain.name().to_owned());
-    let targets = Targets::new(&context.registry, names, market::PROVIDERS.map(str::to_owned));
+    let targets = Targets::new(&context.registry, names, inventory::PROVIDERS.map(str::to_owned));
     let pairs: Vec<String> =
         context.registry.pairs.iter().map(|pair| format!("{}/{}", pair.base, pair.quote)).collect();
     let console = ConsoleSettings {
@@ -181,7 +182,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let config = ServiceConfig {
         context,
         chains: parts,
-        wallets: market::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),
+        wallets: inventory::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),
         rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         console: Some(ConsoleParts {
@@ -204,7 +205,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
     let mut ready = ready::document((http, fix), &database_urls, &chains, &secrets);
     ready["pairs"] = pairs.into();
-    ready["providers"] = market::PROVIDERS.to_vec().into();
+    ready["providers"] = inventory::PROVIDERS.to_vec().into();
     let tls = database_files(args);
     ready["databaseFiles"] =
         serde_json::json!({"ca": tls.ca, "certificate": tls.client_certificate, "key": tls.client_key});

@@ -180,6 +180,16 @@ pub(crate) fn partner(name: &str) -> String {
     format!("/partners/{}", segment(name))
 }
 
+/// The page of an operator.
+pub(crate) fn operator(name: &str) -> String {
+    format!("/operators/{}", segment(name))
+}
+
+/// The page of a FIX session.
+pub(crate) fn session(id: &str) -> String {
+    format!("/fix/{}", segment(id))
+}
+
 /// The search for an identifier.
 pub(crate) fn found(id: &str) -> String {
     format!("/search?q={}", segment(id))

@@ -1,5 +1,6 @@
 //! `dvp fix-session disable|enable|logout|disconnect|test-request|reset|set-seq|history`: operators' commands for sessions.
 
+use clap::Args;
 use dvp_core::operators::credentials::sessions;
 use dvp_core::operators::fix_sessions;
 use dvp_fix_gateway::stale_types;
@@ -8,11 +9,67 @@ use serde_json::{Value, json};
 
 use super::approval::print_requested;
 use crate::access::Access;
-use crate::commands::fix_session::{SessionCommand, SessionEnable, SessionId, SessionSwitch, login};
+use crate::cli::{MakerArgs, PlaceArgs};
 use crate::output::print;
 
 /// Rows of a history.
 const HISTORY_MAX: i64 = 1000;
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionEnable {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    #[command(flatten)]
+    pub maker: MakerArgs,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionSwitch {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as", default_value_t = login())]
+    pub operator: String,
+    /// Why.
+    #[arg(long, default_value = "not given")]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionCommand {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    /// The operator.
+    #[arg(long, visible_alias = "as")]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionId {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// The account logged in at this machine, for the record.
+pub(crate) fn login() -> String {
+    let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+    names.into_iter().flatten().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
 
 pub(super) async fn disable(args: SessionSwitch) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use super::approval::print_requested;
-use super::{fix_control, named_partner};
+use super::fix_control::{self, SessionCommand, SessionEnable, SessionId, SessionSwitch};
+use super::named_partner;
 use crate::access::Access;
 use crate::cli::{Agreed, EnvArg, GivenSecret, MakerArgs, PlaceArgs, SessionOptions};
 use crate::output::{all_pages, print, print_list};
@@ -145,47 +146,6 @@ pub(crate) struct FixDictionary {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SessionEnable {
-    /// As `dvp fix-session list` prints it.
-    #[arg(long)]
-    pub session_id: String,
-    #[command(flatten)]
-    pub maker: MakerArgs,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SessionSwitch {
-    /// As `dvp fix-session list` prints it.
-    #[arg(long)]
-    pub session_id: String,
-    /// The operator.
-    #[arg(long, visible_alias = "as", default_value_t = login())]
-    pub operator: String,
-    /// Why.
-    #[arg(long, default_value = "not given")]
-    pub reason: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SessionCommand {
-    /// As `dvp fix-session list` prints it.
-    #[arg(long)]
-    pub session_id: String,
-    /// The operator.
-    #[arg(long, visible_alias = "as")]
-    pub operator: String,
-    /// Why.
-    #[arg(long)]
-    pub reason: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct SessionSetSeq {
     /// The number that the peer's next message must have.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SEQ_MAX))]
@@ -204,27 +164,12 @@ pub(crate) struct SessionSetSeq {
 /// The maximum of MsgSeqNum(34).
 const SEQ_MAX: u64 = 999_999_999_999_999_999;
 
-#[derive(Debug, Args)]
-pub(crate) struct SessionId {
-    /// As `dvp fix-session list` prints it.
-    #[arg(long)]
-    pub session_id: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
 fn comp_id(text: &str) -> Result<String, String> {
     if is_comp_id(text) {
         Ok(text.to_owned())
     } else {
         Err("1 to 64 of the characters a-z, A-Z, 0-9, '.', '_' and '-'".to_owned())
     }
-}
-
-/// The account logged in at this machine, for the record.
-pub(crate) fn login() -> String {
-    let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
-    names.into_iter().flatten().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
 const PAGE: i64 = 500;

@@ -23,7 +23,7 @@ use super::approval::{line, view};
 use super::named_partner;
 use crate::access::Access;
 use crate::cli::PlaceArgs;
-use crate::commands::partner::amount;
+use crate::commands::deposit::amount;
 use crate::output::{print, print_list};
 
 #[derive(Debug, Subcommand)]

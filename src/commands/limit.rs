@@ -12,7 +12,7 @@ use serde_json::json;
 use super::approval::print_requested;
 use crate::access::Access;
 use crate::cli::PlaceArgs;
-use crate::commands::partner::amount;
+use crate::commands::deposit::amount;
 use crate::output::print_list;
 
 #[derive(Debug, Subcommand)]

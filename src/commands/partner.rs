@@ -10,13 +10,13 @@ use dvp_core::operators::requests::Maker;
 use dvp_domain::address::{AddressFault, OwnContracts};
 use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::ledger::Owner;
-use dvp_domain::money::Minor;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::partners::registry::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
 
 use super::approval::print_requested;
-use super::{deposit, named_partner};
+use super::deposit::{self, DepositArgs};
+use super::named_partner;
 use crate::access::Access;
 use crate::chains;
 use crate::cli::{EnvArg, PlaceArgs};
@@ -132,25 +132,6 @@ pub(crate) struct PartnerDeposit {
     pub deposit: DepositArgs,
 }
 
-/// Money received for a partner.
-#[derive(Debug, Args)]
-pub(crate) struct DepositArgs {
-    /// The asset's symbol.
-    #[arg(long)]
-    pub asset: String,
-    /// In minor units.
-    #[arg(long, value_parser = amount)]
-    pub amount_minor: Minor,
-    /// The unique id of the deposit: the bank's reference.
-    #[arg(long)]
-    pub id: String,
-    /// The recording operator.
-    #[arg(long, visible_alias = "as", env = "USER", default_value = "cli")]
-    pub operator: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
 fn account(text: &str) -> Result<String, String> {
     let beneficiary = Beneficiary { account: Some(text.to_owned()), ..Beneficiary::default() };
     if beneficiary.is_reference() {
@@ -160,14 +141,6 @@ fn account(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(AddressFault::Form) => Err("bene_…:dest_… or 0x and 40 hex digits".to_owned()),
         Err(fault) => Err(fault.to_string()),
-    }
-}
-
-pub(super) fn amount(text: &str) -> Result<Minor, String> {
-    match Minor::parse(text) {
-        Ok(amount) if amount.is_zero() => Err("must be above zero".to_owned()),
-        Ok(amount) => Ok(amount),
-        Err(error) => Err(error.to_string()),
     }
 }
 

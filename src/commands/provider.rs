@@ -8,7 +8,7 @@ use serde_json::json;
 use super::deposit;
 use crate::access::Access;
 use crate::cli::PlaceArgs;
-use crate::commands::partner::DepositArgs;
+use crate::commands::deposit::DepositArgs;
 use crate::output::print;
 
 #[derive(Debug, Subcommand)]

@@ -1,17 +1,20 @@
 //! How a process uses its rails.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
 use dvp_core::ledger::reconciliation;
 use dvp_core::workflow::RailUse;
+use dvp_domain::currency::{exponent, is_bic, is_country};
 use dvp_domain::reconcile::Patience;
 use dvp_rails::Rail;
+use dvp_rails::iso20022::BankFiles;
+use dvp_rails::iso20022::instruction::Debtor;
 use serde::Deserialize;
 
 use super::Config;
-use super::listeners::BankSection;
 use super::value::{Span, within};
 
 /// The most calls of a rail at a time.
@@ -48,6 +51,61 @@ impl RailCallsSection {
             poll_max: self.poll_max.map_or(usual.poll_max, |span| span.0),
             ..usual
         }
+    }
+}
+
+/// The bank that pays out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BankSection {
+    /// Shared with it; every process with the role worker must see the same.
+    pub folder: PathBuf,
+    /// The accounts that are paid from, one a currency.
+    pub accounts: Vec<Debtor>,
+    /// How often its files are looked for.
+    pub poll_interval: Option<Span>,
+    /// How long a file that cannot be read may stay unchanged before it goes to quarantine.
+    pub settles_after: Option<Span>,
+    /// How long a posting may be in no statement, and an entry of a statement not in the ledger, before it is a break.
+    pub statement_patience: Option<Span>,
+    /// How long the bank may take to decide on a recall before it is a break.
+    pub recall_answer_within: Option<Span>,
+    /// How long a payment may take to come back after the bank accepted its recall before it is a break.
+    pub recall_return_within: Option<Span>,
+}
+
+impl BankSection {
+    /// The bank's files, looked at as it is said here.
+    pub(crate) fn paced(&self, files: BankFiles) -> BankFiles {
+        let files =
+            self.poll_interval.map_or_else(|| files.clone(), |span| files.clone().looking_every(span.0));
+        self.settles_after.map_or_else(|| files.clone(), |span| files.clone().settling_after(span.0))
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.statement_patience.map_or(reconciliation::PATIENCE, |span| span.0)
+    }
+
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        within("bank.poll_interval", self.poll_interval, "50ms", "10m")?;
+        within("bank.settles_after", self.settles_after, "1s", "1h")?;
+        within("bank.recall_answer_within", self.recall_answer_within, "1m", "90d")?;
+        within("bank.recall_return_within", self.recall_return_within, "1m", "90d")?;
+        ensure!(!self.accounts.is_empty(), "bank.accounts names none");
+        for (n, account) in self.accounts.iter().enumerate() {
+            let at = format!("bank.accounts[{n}]");
+            ensure!(
+                exponent(&account.currency).is_some(),
+                "{at}.currency: {} is no ISO 4217 code",
+                account.currency
+            );
+            ensure!(is_country(&account.country), "{at}.country: {} is no ISO 3166 code", account.country);
+            ensure!(is_bic(&account.bic), "{at}.bic: {} is no BIC", account.bic);
+            ensure!(!account.name.is_empty() && !account.account.is_empty(), "{at} needs name and account");
+            let before = self.accounts.iter().take(n).any(|other| other.currency == account.currency);
+            ensure!(!before, "{at}.currency: {} is there twice", account.currency);
+        }
+        Ok(())
     }
 }
 

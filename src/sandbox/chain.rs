@@ -19,7 +19,7 @@ use dvp_sandbox::anvil::{Anvil, AnvilOptions, CHAIN_ID};
 use futures_util::future::try_join_all;
 
 use super::files::{DEPLOYMENT, Files};
-use super::market;
+use super::inventory;
 use crate::service::ChainParts;
 
 /// The chains that a sandbox can have.
@@ -185,11 +185,11 @@ impl SandboxChain {
             let solvers = std::slice::from_ref(solver);
             let grants = deployment.tokens.iter().map(|token| TokenGrant {
                 token: token.address,
-                amount: U256::from(market::opening_inventory(&token.symbol)),
+                amount: U256::from(inventory::opening_inventory(&token.symbol)),
             });
             let mut grants: Vec<TokenGrant> = grants.collect();
             if let Some(coin) = deployment.coin {
-                let amount = U256::from(market::opening_inventory(market::COIN));
+                let amount = U256::from(inventory::opening_inventory(inventory::COIN));
                 // The coin behind what is minted.
                 fund_gas(&rpc, &[coin.wrapped], amount).await.context("the wrapped coin")?;
                 grants.push(TokenGrant { token: coin.wrapped, amount });
@@ -232,7 +232,7 @@ impl SandboxChain {
     pub(super) fn gas(&self) -> GasConfig {
         let gas = ChainGas {
             chain: self.plan.name.into(),
-            coin: market::COIN.into(),
+            coin: inventory::COIN.into(),
             settlement_gas: SETTLEMENT_GAS,
             payment_gas: PAYMENT_GAS,
         };

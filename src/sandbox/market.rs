@@ -32,28 +32,13 @@ use dvp_store::PgPool;
 use dvp_store::orders::resting_orders::NewRestingOrder;
 
 use super::chain::SandboxChain;
+use super::inventory::{COIN, COIN_DECIMALS, CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS};
 use crate::cli::SandboxArgs;
 use crate::service::{BankParts, ChainParts};
 
 /// The name the permit contract signs with (EIP-712 domain).
 const PERMIT_NAME: &str = "Permit";
 const DESK_TOKEN: &str = "sandbox";
-/// A provider's inventory of each asset: a trillion of a currency; of tokens its wallet's balance.
-const OPENING_BALANCES: [(&str, Minor); 5] = [
-    ("USD", Minor::new(100_000_000_000_000)),
-    ("EUR", Minor::new(100_000_000_000_000)),
-    ("USDC", Minor::new(200_000_000_000_000)),
-    ("WETH", Minor::new(200_000_000_000_000_000_000)),
-    (COIN, Minor::new(200_000_000_000_000_000_000)),
-];
-/// The coin of each chain.
-pub(super) const COIN: &str = "ETH";
-pub(super) const COIN_DECIMALS: u8 = 18;
-/// A partner's prefunded balance of each currency: a hundred million.
-pub(super) const PREFUNDED: Minor = Minor::new(10_000_000_000);
-pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
-/// Two configured ones, the desk that fills at the pool's price, and one that leaves orders resting.
-pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "harbour"];
 /// An hour to fill, and a day from the payout's end to the refund.
 const WINDOWS: Windows =
     Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME, finality_secs: 60 };
@@ -118,13 +103,6 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyh
         }
     }
     Ok(BankParts { files, simulated: Some(bank) })
-}
-
-/// What all providers have of a token at first: their wallet holds as much.
-pub(super) fn opening_inventory(asset: &str) -> u128 {
-    let opening = OPENING_BALANCES.iter().find(|(known, _)| *known == asset);
-    let amount = opening.map_or(0, |(_, amount)| amount.get());
-    PROVIDERS.iter().map(|_| amount).sum()
 }
 
 /// The id of a partner's deposit.

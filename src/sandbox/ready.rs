@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::chain::SandboxChain;
 use super::files::{OPERATORS, PartnerSecrets, Secrets};
-use super::market::{COIN, COIN_DECIMALS, CURRENCIES};
+use super::inventory::{COIN, COIN_DECIMALS, CURRENCIES};
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
 
 /// Recipients the simulated bank knows; the last four characters choose how it behaves.

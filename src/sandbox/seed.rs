@@ -19,7 +19,8 @@ use dvp_store::orders::{legacy, resting_orders};
 use dvp_store::partners::registry::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
-use super::market::{CURRENCIES, PREFUNDED, PROVIDERS, prefunding, resting};
+use super::inventory::{CURRENCIES, PREFUNDED, PROVIDERS};
+use super::market::{prefunding, resting};
 
 /// Requests a minute: high enough not to be reached by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;

@@ -19,7 +19,7 @@ use crate::passkeys::{MOST, NewAnswer, PasskeyError, RelyingParty};
 use crate::qr::QrImage;
 use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;
-use crate::view::{Moment, Page};
+use crate::view::{self, Moment, Page};
 
 #[derive(Template)]
 #[template(path = "account.html")]
@@ -80,7 +80,7 @@ pub(crate) async fn page(
         page: operator.page("", "Your account"),
         script: assets::passkeys(),
         roles: crate::view::role_words(&operator.roles),
-        sessions: super::operators::address(&operator.name),
+        sessions: view::operator(&operator.name),
         passkeys: passkeys.collect(),
         has_password: operator.has_password(),
         has_passkeys: RelyingParty::of(&console.settings).is_ok(),

@@ -8,7 +8,6 @@ use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::accounts::{ConsoleAction, OperatorRow};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 
-use super::operators::address;
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::PageError;
 use crate::operator::Operator;
@@ -39,8 +38,8 @@ pub(crate) fn invite_form() -> Form {
 pub(crate) fn change_blocks(shown: &OperatorRow) -> [Block; 2] {
     let [reason, evidence] = reasons();
     let roles = vec![roles_field(&shown.roles), reason, evidence];
-    let roles = Form::new(format!("{}/roles", address(&shown.name)), "Request the roles", roles);
-    let link = Form::new(format!("{}/link", address(&shown.name)), "Request a link", reasons().into());
+    let roles = Form::new(format!("{}/roles", view::operator(&shown.name)), "Request the roles", roles);
+    let link = Form::new(format!("{}/link", view::operator(&shown.name)), "Request a link", reasons().into());
     [Block::forms("Roles", vec![roles]).half(), Block::forms("New sign-in link", vec![link]).half()]
 }
 

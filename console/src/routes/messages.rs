@@ -4,13 +4,13 @@ use axum::extract::Path;
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_store::PgConnection;
 use dvp_store::database::changes::Subject;
+use dvp_store::fix::admin::{self, ListedSession};
 use dvp_store::fix::archive::{self, ArchivedMessage, Stretch, Wanted};
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::PageError;
 use crate::request::{self, Asked, Reply, Visit};
-use crate::routes::sessions;
 use crate::view::{self};
 
 /// Rows of a page, and of the session's own page.
@@ -150,13 +150,17 @@ pub(crate) async fn show(
     Asked(query): Asked<MessagesQuery>,
 ) -> Reply {
     let mut conn = console.reading().await?;
-    sessions::find(&mut conn, &id).await?;
+    find_session(&mut conn, &id).await?;
     let found = find(&mut conn, &id, &query, ROWS).await?;
     drop(conn);
     let page = operator.page("FIX", format!("Messages of {id}"));
     let page = if query == MessagesQuery::default() { page.live(&[Subject::Fix]) } else { page };
-    let session = Cell::link("Session", sessions::address(&id));
+    let session = Cell::link("Session", view::session(&id));
     blocks::render(page, Some(session), vec![found])
+}
+
+pub(crate) async fn find_session(conn: &mut PgConnection, id: &str) -> Result<ListedSession, PageError> {
+    admin::find(conn, id).await?.ok_or_else(|| PageError::NotFound(format!("session {id}")))
 }
 
 #[cfg(test)]

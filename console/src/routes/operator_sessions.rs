@@ -1,20 +1,27 @@
 //! The sign-in sessions of an operator: itself and administrators see them, and end them.
 
 use axum::extract::Path;
+use dvp_core::operators::accounts::{OperatorError, named};
 use dvp_core::operators::requests::is_same_operator;
 use dvp_store::PgConnection;
 use dvp_store::operators::accounts::sessions::{self, OpenSession};
 use dvp_store::operators::accounts::{ConsoleAction, OperatorRow};
 use serde::Deserialize;
 
-use super::operators;
 use crate::blocks::{Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
 use crate::navigation::ADMINISTRATION;
 use crate::operator::Operator;
 use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;
-use crate::view::words;
+use crate::view::{self, words};
+
+pub(crate) async fn find(conn: &mut PgConnection, name: &str) -> Result<OperatorRow, PageError> {
+    named(conn, name).await.map_err(|error| match error {
+        OperatorError::Store(error) => error.into(),
+        _ => PageError::NotFound(format!("operator {name}")),
+    })
+}
 
 /// The open sessions of an operator, with forms that end them. `None`: they are not this viewer's to see.
 pub(crate) async fn block(
@@ -32,7 +39,7 @@ pub(crate) async fn block(
     let action = if is_own {
         "/account/sessions/end".to_owned()
     } else {
-        format!("{}/sessions/end", operators::address(&shown.name))
+        format!("{}/sessions/end", view::operator(&shown.name))
     };
     let rows = open.iter().map(|session| {
         vec![
@@ -67,7 +74,7 @@ pub(crate) async fn end(
     Sent(form): Sent<EndForm>,
 ) -> Reply {
     let mut conn = console.acting().await?;
-    let shown = operators::find(&mut conn, &name).await?;
+    let shown = find(&mut conn, &name).await?;
     end_one(
         &mut conn,
         &operator,
@@ -96,5 +103,5 @@ async fn end_one(
     if sessions::end_open(conn, id, session).await? {
         operator.record(conn, ConsoleAction::Acted, route, &format!("{name}: {session}")).await?;
     }
-    lead_to(&operators::address(name))
+    lead_to(&view::operator(name))
 }

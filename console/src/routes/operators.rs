@@ -2,11 +2,11 @@
 //! it has.
 
 use axum::extract::Path;
-use dvp_core::operators::accounts::{self as core_operators, OperatorError};
 use dvp_core::operators::requests::is_same_operator;
 use dvp_store::database::changes::Subject;
 use dvp_store::operators::accounts::{self, ConsoleAction, OperatorRow};
 
+use super::operator_sessions::find;
 use super::{invitations, operator_sessions};
 use crate::blocks::{self, Block, Cell, Form as FormBlock};
 use crate::error::PageError;
@@ -15,10 +15,6 @@ use crate::request::{Reply, Visit, lead_to};
 use crate::view::{self};
 
 const ROWS: i64 = 500;
-
-pub(crate) fn address(name: &str) -> String {
-    format!("/operators/{}", view::segment(name))
-}
 
 fn state(row: &OperatorRow) -> Cell {
     Cell::state(if row.disabled_at.is_none() { "enabled" } else { "disabled" })
@@ -30,7 +26,7 @@ pub(crate) async fn list(Visit { console, operator }: Visit) -> Reply {
     drop(conn);
     let rows = all.iter().map(|row| {
         vec![
-            Cell::link(&row.name, address(&row.name)),
+            Cell::link(&row.name, view::operator(&row.name)),
             Cell::text(view::role_words(&row.roles)),
             state(row),
             Cell::maybe_time(row.last_seen_at),
@@ -61,7 +57,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<St
     let mut parts = Vec::new();
     let mut block = Block::facts("Operator", facts).half();
     if operator.may(ADMINISTRATION) && is_other && shown.disabled_at.is_none() {
-        let form = FormBlock::new(format!("{}/disable", address(&shown.name)), "Disable", Vec::new());
+        let form = FormBlock::new(format!("{}/disable", view::operator(&shown.name)), "Disable", Vec::new());
         block = block.with_forms([form.dangerous()]);
         parts.extend(invitations::change_blocks(&shown));
     }
@@ -72,13 +68,6 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<St
         .page("Operators", format!("Operator {}", shown.name))
         .live(&[Subject::Operators, Subject::Audit]);
     blocks::render(page, Some(state), parts)
-}
-
-pub(crate) async fn find(conn: &mut dvp_store::PgConnection, name: &str) -> Result<OperatorRow, PageError> {
-    core_operators::named(conn, name).await.map_err(|error| match error {
-        OperatorError::Store(error) => error.into(),
-        _ => PageError::NotFound(format!("operator {name}")),
-    })
 }
 
 /// Ends the operator's sessions and links, and refuses new ones.
@@ -93,5 +82,5 @@ pub(crate) async fn disable(Visit { console, operator }: Visit, Path(name): Path
     if accounts::set_disabled(&mut conn, &shown.id, true).await? {
         operator.record(&mut conn, ConsoleAction::Acted, ROUTE, &shown.name).await?;
     }
-    lead_to(&address(&shown.name))
+    lead_to(&view::operator(&shown.name))
 }

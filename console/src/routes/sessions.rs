@@ -27,10 +27,6 @@ pub(crate) struct SessionsQuery {
     after: String,
 }
 
-pub(crate) fn address(id: &str) -> String {
-    format!("/fix/{}", view::segment(id))
-}
-
 pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<SessionsQuery>) -> Reply {
     let mut conn = console.reading().await?;
     let sessions = admin::list(&mut conn, &query.after, ROWS).await?;
@@ -41,7 +37,7 @@ pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked
         let status = known.iter().find(|status| status.session_id == row.session_id);
         let (next_in, next_out) = numbers(row, status);
         vec![
-            Cell { class: "id".to_owned(), ..Cell::link(&row.session_id, address(&row.session_id)) },
+            Cell { class: "id".to_owned(), ..Cell::link(&row.session_id, view::session(&row.session_id)) },
             Cell::link(&row.partner, view::partner(&row.partner)),
             Cell::state(if row.enabled { "enabled" } else { "disabled" }),
             connected(status),
@@ -74,13 +70,9 @@ pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked
     blocks::render(operator.page("FIX", "FIX sessions").live(&[Subject::Fix]), None, all)
 }
 
-pub(crate) async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<ListedSession, PageError> {
-    admin::find(conn, id).await?.ok_or_else(|| PageError::NotFound(format!("session {id}")))
-}
-
 pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<String>) -> Reply {
     let mut conn = console.reading().await?;
-    let session = find(&mut conn, &id).await?;
+    let session = messages::find_session(&mut conn, &id).await?;
     let settings = settings::find_settings(&mut conn, &id).await?.unwrap_or_default();
     let is_owned = admin::is_held(&mut conn, &format!("fix:{id}")).await?;
     let known = status::list(&mut conn, &[&id]).await?;
@@ -179,7 +171,7 @@ fn certificate(settings: &FixSessionSettings) -> String {
 }
 
 fn forms(session: &ListedSession) -> Vec<FormBlock> {
-    let at = format!("{}/commands", address(&session.session_id));
+    let at = format!("{}/commands", view::session(&session.session_id));
     let form = |action: &str, button| {
         let fields = vec![Field::hidden("action", action), Field::text("reason", "Reason")];
         FormBlock::new(&at, button, fields)
@@ -248,7 +240,7 @@ pub(crate) async fn command(
         Err(error) => Err(error),
     };
     let error = match done {
-        Ok(_) => return lead_to(&address(&id)),
+        Ok(_) => return lead_to(&view::session(&id)),
         Err(SessionCommandError::Store(error)) => return Err(error.into()),
         Err(SessionCommandError::Unknown(id)) => PageError::NotFound(format!("session {id}")),
         Err(refused) => PageError::Conflict(sentence(&refused.to_string())),
