@@ -1,7 +1,7 @@
 //! Operations of the ledger: an operator requests a posting, another one approves it.
 
-use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
-use dvp_core::operators::requests::{Maker, RequestedChange};
+use dvp_core::operators::ledger_operations::{LedgerError, request};
+use dvp_core::operators::requests::Maker;
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
 use dvp_domain::ledger::{Claimant, Owner};
 use dvp_domain::money::Minor;
@@ -166,7 +166,7 @@ pub(crate) async fn make(Visit { console, operator }: Visit, Sent(form): Sent<Op
     let operation = form.operation(&mut conn, &console).await?;
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
     let requested = match request(&mut conn, form.id.trim(), &operation, maker).await {
-        Ok(Requested { approval, repeated }) => Ok(RequestedChange { approval, repeated }),
+        Ok(requested) => Ok(requested),
         Err(LedgerError::Store(error)) => Err(error.into()),
         Err(refused) => Err(PageError::Conflict(sentence(&refused.to_string()))),
     };
