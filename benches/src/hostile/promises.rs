@@ -32,9 +32,9 @@ impl Promises {
         self.excused.load(Ordering::Relaxed)
     }
 
-    /// Whether an error of the log is such an answer.
+    /// Whether an error of the log is such an answer, or an item that had no processor for its time.
     pub(super) fn is_excused_in_log(&self, line: &str) -> bool {
-        self.shares_machine && line.contains("pool timed out")
+        self.shares_machine && (line.contains("pool timed out") || line.contains("not finished within"))
     }
 
     /// `promise` is the same text for every case of it; `case` describes the event.
