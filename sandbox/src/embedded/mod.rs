@@ -21,8 +21,9 @@ pub mod signals;
 pub mod test_database;
 pub mod tools;
 
-pub(crate) mod cluster;
+mod cluster;
 mod error;
+pub(crate) mod files;
 mod test_cluster;
 
 pub use error::EmbeddedError;

@@ -46,7 +46,7 @@ impl Package {
 /// # Errors
 /// [`EmbeddedError::Fetch`] when npm fails or the content differs from the pin; file errors of the cache.
 pub fn fetch(npm: &Path, cache: &Path, package: &Package) -> Result<PathBuf, EmbeddedError> {
-    super::cluster::make_dirs(cache)?;
+    super::files::make_dirs(cache)?;
     let finished = cache.join(package.folder());
     let inside = |root: &Path| root.join("node_modules").join(&package.name);
     if finished.is_dir() {

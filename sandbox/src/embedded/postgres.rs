@@ -16,7 +16,7 @@ use super::child::{Launch, Sharing, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
 use super::free_port::FreePort;
 use super::tools::{Finder, PostgresPrograms};
-use super::{EmbeddedError, random_hex};
+use super::{EmbeddedError, files, random_hex};
 
 /// Recovery after a crash counts in; a cluster of ours is small.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -260,10 +260,10 @@ impl ServerTls {
     fn write(&self, cluster: &Cluster, run_as: Option<&Account>) -> Result<Vec<String>, EmbeddedError> {
         let dir = cluster.root.join("tls");
         let _ = fs::remove_dir_all(&dir);
-        cluster::make_dir(&dir, 0o755)?;
+        files::make_dir(&dir, 0o755)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);
-            cluster::write_durably(&path, text.as_bytes(), Readers::Owner)?;
+            files::write_durably(&path, text.as_bytes(), Readers::Owner)?;
             run_as.map_or(Ok(()), |account| account.give(&path))?;
             Ok::<_, EmbeddedError>(path.display().to_string())
         };
@@ -382,7 +382,7 @@ fn make_socket_dir(
         Some(throw_away) => throw_away.root.join(format!("s{}", random_hex(2))),
         None => PathBuf::from(format!("{}{}", cluster::SOCKET_DIR, random_hex(8))),
     };
-    cluster::make_dir(&dir, 0o700)?;
+    files::make_dir(&dir, 0o700)?;
     if let Some(account) = run_as {
         account.give(&dir).inspect_err(|_| drop(fs::remove_dir(&dir)))?;
     }

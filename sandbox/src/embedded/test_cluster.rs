@@ -40,7 +40,7 @@ use super::child::{Sharing, WATCHER};
 use super::cluster::{self, Cluster};
 use super::postgres::{Access, PORT_ATTEMPTS, Postgres, ThrowAway, port_was_taken};
 use super::tools::{self, Finder, PostgresPrograms};
-use super::{EmbeddedError, orphan, random_hex};
+use super::{EmbeddedError, files, orphan, random_hex};
 
 const TEMPLATE: &str = "dvp_template";
 const PREFIX: &str = "dvp-test-";
@@ -264,7 +264,7 @@ fn sharing(root: &Path, idle: Duration) -> Sharing {
 /// Opens a cluster to users.
 fn write_access(root: &Path, access: &Access) -> Result<(), EmbeddedError> {
     let text = format!("{}\n{}\n{}\n", access.socket_dir.display(), access.port, access.password);
-    cluster::write_durably(&root.join(OPEN), text.as_bytes(), Readers::Owner)
+    files::write_durably(&root.join(OPEN), text.as_bytes(), Readers::Owner)
 }
 
 /// How to connect to a cluster, if it takes users.
@@ -301,7 +301,7 @@ fn copy_pristine(place: &Place) -> Result<PathBuf, EmbeddedError> {
     let pristine = pristine(&place.programs, run_as)?;
     sweep(&place.base);
     let root = place.base.join(format!("{PREFIX}{}", random_hex(8)));
-    cluster::make_dir(&root, 0o700)?;
+    files::make_dir(&root, 0o700)?;
     let copied = Command::new("cp")
         .arg("-Rp")
         .arg(&pristine.root)
@@ -329,7 +329,7 @@ fn pristine(programs: &PostgresPrograms, run_as: Option<&Account>) -> Result<Clu
         programs.version.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let uid = run_as.map_or_else(|| "own".to_owned(), |account| account.uid.to_string());
     let parent = tools::machine_cache().join("pristine").join(format!("{version}-{uid}"));
-    cluster::make_dirs(&parent)?;
+    files::make_dirs(&parent)?;
     let lock_path = parent.join("lock");
     let lock = fs::File::create(&lock_path).map_err(EmbeddedError::file("create", &lock_path))?;
     lock.lock().map_err(EmbeddedError::file("lock", &lock_path))?;
