@@ -45,13 +45,6 @@ pub(super) fn lock(dir: &Path) -> Result<File, EmbeddedError> {
     EmbeddedError::locked(file.try_lock(), &path, dir).map(|()| file)
 }
 
-/// Holds the directory together with others until the returned file is dropped, or our process ends.
-pub(super) fn lock_shared(dir: &Path) -> Result<File, EmbeddedError> {
-    let path = dir.join(LOCK);
-    let file = File::open(&path).map_err(EmbeddedError::file("open", &path))?;
-    EmbeddedError::locked(file.try_lock_shared(), &path, dir).map(|()| file)
-}
-
 /// Where the cluster of `dir` is or shall be. The caller holds the lock.
 pub(super) fn locate(dir: &Path, run_as: Option<&Account>) -> Result<Cluster, EmbeddedError> {
     let inside = dir.join("postgres");
