@@ -1,9 +1,13 @@
 //! The log lines of requests.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dvp_api::{Api, Limits, router};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::harness::{ApiHarness, Call};
 
@@ -23,8 +27,21 @@ impl Write for Log {
 }
 
 impl Log {
+    /// Captures from now on, as long as the guard lives.
+    fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, subscriber.set_default())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
     fn line(&self, piece: &str) -> String {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let text = self.text();
         let line = text.lines().find(|line| line.contains(piece));
         line.unwrap_or_else(|| panic!("no line with {piece}:\n{text}")).to_owned()
     }
@@ -33,16 +50,10 @@ impl Log {
 #[tokio::test]
 async fn a_request_is_logged_with_partner_key_route_status_and_code() {
     let harness = ApiHarness::new().await;
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+    let (log, _guard) = Log::capture();
     let ask = async || {
-        harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
-        harness
-            .send(&Call::get(&harness.globex, "/v1/events?limit=0"))
-            .await
-            .refused(400, "INVALID_PARAMETER");
+        harness.get(&harness.acme, "/v1/events").await.ok(200);
+        harness.get(&harness.globex, "/v1/events?limit=0").await.refused(400, "INVALID_PARAMETER");
     };
     // Other tests log nothing, and lines that one of them reached first count as disabled until they are rebuilt.
     ask().await;
@@ -59,4 +70,35 @@ async fn a_request_is_logged_with_partner_key_route_status_and_code() {
         }
         assert!(!line.contains(&keys.api_key) && !line.contains(&keys.secret), "{line}");
     }
+}
+
+#[tokio::test]
+async fn repeated_refusals_are_all_counted_and_rarely_logged() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let harness = ApiHarness::new().await;
+    let door = |limits| router(Api::new(harness.engine.clone()).with_limits(limits));
+    let busy = door(Limits { in_flight: 0, ..Limits::default() });
+    let timed_out = door(Limits { request: Duration::ZERO, ..Limits::default() });
+    let (log, _guard) = Log::capture();
+    tracing::callsite::rebuild_interest_cache();
+    let started = Instant::now();
+    for _ in 0..1_000 {
+        for door in [&busy, &timed_out] {
+            let answer = harness.send_to(door.clone(), &Call::get(&harness.acme, "/v1/events")).await;
+            answer.refused(503, "SERVICE_UNAVAILABLE");
+        }
+    }
+    harness.pool().close().await;
+    for _ in 0..1_000 {
+        harness.get(&harness.acme, "/v1/events").await.refused(503, "SERVICE_UNAVAILABLE");
+    }
+    let figures = recorder.handle().render();
+    for kind in ["busy", "timed_out", "unavailable"] {
+        assert!(figures.contains(&format!("dvp_rest_failed_total{{kind=\"{kind}\"}} 1000")), "{figures}");
+    }
+    let text = log.text();
+    let is_failure = |line: &&str| line.contains("request failed") || line.contains("in flight");
+    let lines = text.lines().filter(is_failure).count();
+    assert!(u64::try_from(lines).unwrap() <= 3 * (2 + started.elapsed().as_secs()), "{text}");
 }
