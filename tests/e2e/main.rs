@@ -47,7 +47,7 @@ use alloy::primitives::{Address, B256};
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::rpc::types::Filter;
 use dvp_benches::scenes::{
-    alert_causes, alert_faults, alert_table, chain_faults, chain_isolation, fix, partner, sandbox, wait,
+    alert_causes, alert_faults, alert_table, chain_faults, chain_isolation, fix, partner, sandbox, served, wait,
 };
 use serde_json::{Value, json};
 
