@@ -310,6 +310,3 @@ pub const CAUSES: [Expected; 39] = [
     )
     .leaving(&["DvpBreak"]),
 ];
-
-/// Pages that no cause of the drill carries out, and why.
-pub const UNTRIED: [(&str, &str); 0] = [];
