@@ -4,6 +4,7 @@
 //! and writes the database through its functions.
 //!
 //! One statement takes a connection, several take a transaction; no function commits unless its documentation says so.
+//! `statement` runs them, each with its parameters in a tuple.
 //! Rows become domain types here; a row that violates a rule is [`StoreError::Corrupt`], not a panic.
 
 pub mod archive;

@@ -97,7 +97,7 @@ pub async fn list_copied(
 ) -> Result<Copied, StoreError> {
     // One snapshot: the order of every event of the page is visible.
     let mut tx = conn.begin().await?;
-    statement::execute(&mut *tx, "set transaction isolation level repeatable read, read only", ()).await?;
+    statement::execute(&mut tx, "set transaction isolation level repeatable read, read only", ()).await?;
     let events =
         events::list_recorded_after(&mut tx, &session.partner_id, session.livemode, after, limit).await?;
     let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
@@ -105,7 +105,7 @@ pub async fn list_copied(
          join fix_order o on o.session_id = s.session_id and o.intent_id = any($3) \
          where s.partner_id = $1 and s.livemode = $2 and o.reference is not null";
     let orders: Vec<FixOrder> =
-        statement::list(&mut *tx, sql, (&session.partner_id, session.livemode, ids)).await?;
+        statement::list(&mut tx, sql, (&session.partner_id, session.livemode, ids)).await?;
     tx.commit().await?;
     let orders: HashMap<_, _> = orders.iter().map(|order| (&order.intent_id, order)).collect();
     let position = events.last().map_or(after, |last| last.position);

@@ -30,9 +30,8 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool
                                       and (returned_at is null and status = 'refused' or taken_back_at >= returned_at)) \
          for update \
          on conflict do nothing";
-    Ok(statement::affected(conn, sql, (new.id.as_str(), new.execution, new.reason.as_str(), new.information))
-        .await?
-        > 0)
+    let parameters = (new.id.as_str(), new.execution, new.reason.as_str(), new.information);
+    Ok(statement::affected(conn, sql, parameters).await? > 0)
 }
 
 /// The recall of an execution's payment whose end is not known, or that has a contradiction.

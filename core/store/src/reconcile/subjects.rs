@@ -58,7 +58,7 @@ impl<L> SubjectPage<L> {
 /// locks no row.
 pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
     let mut tx = pool.begin_with("begin isolation level repeatable read read only").await?;
-    statement::execute(&mut *tx, "set local idle_in_transaction_session_timeout = '5min'", ()).await?;
+    statement::execute(&mut tx, "set local idle_in_transaction_session_timeout = '5min'", ()).await?;
     Ok(tx)
 }
 
